@@ -22,7 +22,8 @@ from habitus import sql
 from habitus.errors import Invalid
 from habitus.jobs.model import ConcurrencyLimits, Job, JobState
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import FileLockLiveness, HeartbeatLiveness, Liveness, WorkerConfig, run_worker
+from habitus.jobs.worker import WorkerConfig, run_worker
+from habitus.sql.change_notifications import ChangeFeed
 from tests.homes import migrated
 
 LOOK_S = 0.05
@@ -98,19 +99,18 @@ def counting(
     per_model: int = 0,
     gone_s: float = GONE_S,
 ) -> Iterator[str]:
+    listening = sql.create_engine(url(root))
     manner = WorkerConfig(
         concurrency=concurrency,
         poll_interval_s=LOOK_S,
         first_retry_delay_s=0.001,
         concurrency_limits=ConcurrencyLimits(per_model=per_model),
-        release_after_s=1,
+        lease_s=gone_s / 2,  # half of it to end, and half for its worker to come back
+        feed=ChangeFeed(listening),
     )
-    with queue_at(url(root)) as queue:
-        owners: Liveness = (
-            HeartbeatLiveness(dead_after_s=gone_s) if queue.is_shared else FileLockLiveness(root / "workers")
-        )
-        with run_worker(queue.engine, dict.fromkeys(kinds, Counting(root)), owners, manner) as name:
-            yield name
+    with queue_at(url(root)) as queue, run_worker(queue.engine, dict.fromkeys(kinds, Counting(root)), manner) as name:
+        yield name
+    listening.dispose()
 
 
 def until(is_so: Callable[[], bool], *, longest_s: float = 600) -> None:

@@ -6,12 +6,15 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,12 +27,14 @@ from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import NotFound
 from habitus.jobs.queue import JobQueue
+from habitus.jobs.worker import WorkerConfig, run_worker
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, SelfPlayLessonBody
+from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 from tests.contracts import postgres
 from tests.contracts.lines import line_to
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed
-from tests.jobs.counting import GONE_S, begun, check, counting, queue_at, until
+from tests.jobs.counting import GONE_S, Counting, begun, check, counting, queue_at, until
 
 
 @pytest.fixture
@@ -207,6 +212,32 @@ def test_workers_whose_clocks_are_hours_apart_try_again_when_it_is_time(root: Pa
         (root / "fixed").touch()
         until(lambda: not queue.count_unfinished_jobs())
     check(root, queue.list_jobs())
+
+
+@pytest.mark.req("OP-08")
+def test_a_job_that_is_added_wakes_a_worker_that_sleeps(root: Path, queue: JobQueue, address: str) -> None:
+    looks, number = 0, 12
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    listening = sql.create_engine(address)
+    feed = ChangeFeed(listening)
+    config = WorkerConfig(feed=feed, poll_interval_s=0.001, on_poll=look)
+    with run_worker(queue.engine, {"count": Counting(root)}, config):
+        until(lambda: feed.get_last_change(ChangeTopic.JOBS) is not None)
+        looks, began = 0, time.monotonic()
+        for each in range(number):
+            _add(queue, each, "")
+            until(lambda each=each: queue.get(f"job-{each}").state.is_over)  # type: ignore[misc]  # the loop's own value
+        took = time.monotonic() - began
+        (worker,) = queue.list_workers()
+        assert (worker.host, worker.version, worker.jobs) == (socket.gethostname(), version("habitus"), ())
+    listening.dispose()
+    assert looks < 12 * number  # it sleeps, though it would poll a thousand times a second
+    assert took < 5 * number  # and it does not sleep on for ten seconds
+    assert queue.list_workers() == []
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from habitus.jobs.model import MAX_ATTEMPTS, ConcurrencyKeys, ConcurrencyLimits, FailureStreak, choose_startable_jobs
 from habitus.jobs.schedule import Schedule, parse_schedule
-from habitus.jobs.worker import HeartbeatLiveness
 
 _names = st.sampled_from(["", "a", "b"])
 _lanes = st.lists(st.builds(ConcurrencyKeys, model=_names, user=_names), max_size=12)
@@ -49,6 +48,8 @@ def test_trouble_is_counted_anew_when_the_job_got_on() -> None:
     for _ in range(MAX_ATTEMPTS - 1):
         trouble = trouble.after_failure("dead line", at=2)
     assert not trouble.is_exhausted
+    mixed = trouble.after_death("w", at=2)
+    assert (mixed.is_exhausted, mixed.reason) == (True, f"worker w died with it ({MAX_ATTEMPTS} of {MAX_ATTEMPTS})")
     assert trouble.after_death("w", at=3) == FailureStreak(
         at=3, deaths=1, reason=f"worker w died with it (1 of {MAX_ATTEMPTS})"
     )
@@ -56,19 +57,6 @@ def test_trouble_is_counted_anew_when_the_job_got_on() -> None:
     assert last.is_exhausted
     waits = [FailureStreak(failures=number).get_retry_delay_s(2.0) for number in range(1, MAX_ATTEMPTS)]
     assert waits == [2.0, 10.0, 50.0, 250.0]
-
-
-def test_a_worker_is_dead_when_its_heart_stood_still_before_our_eyes() -> None:
-    now = 0.0
-    hearts = HeartbeatLiveness(dead_after_s=10, clock=lambda: now)
-    beats = {"still": 5, "beating": 5}
-    for _ in range(11):
-        assert hearts.find_dead_workers(beats) == []
-        now += 1
-        beats["beating"] -= 1  # whatever its clock says
-    assert hearts.find_dead_workers(beats) == ["still"]
-    now += 60  # nobody could look: the database was away, or this host slept
-    assert hearts.find_dead_workers(beats) == []
 
 
 _SLOTS = ("hourly", "daily at 3", "daily at 23:30", "weekly on sunday at 3", "weekly")

@@ -237,7 +237,7 @@ def _leave_dead_job(habitus: Habitus) -> None:
     worker = JobClaims(habitus.shared, "bakery-1")
     for _ in range(MAX_ATTEMPTS):
         worker.claim_jobs(["mine"], max_count=1, limits=ConcurrencyLimits())
-        worker.release_dead_worker_jobs("bakery-1")
+        worker.release_ended_leases(worker.take_snapshot().ended_leases)
 
 
 def read_back(place: Path) -> dict[str, list[dict[str, Any]]]:

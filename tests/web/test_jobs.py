@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,6 +22,7 @@ from habitus.app.use_cases import tasks
 from habitus.events import OutcomeKind
 from habitus.jobs.model import ConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaims
+from habitus.jobs.worker import WorkerConfig, run_worker
 from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.web import labels
@@ -110,11 +115,48 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
     assert labels.estimate_time_left(queue.get(id)) == ""
     first.save_part_result(job, 0, "null")
     assert labels.estimate_time_left(queue.get(id)) == "about 1 minute left"
-    first.release_all_jobs()
+    first.leave()
     (job,) = second.claim_jobs(["curate"], max_count=1, limits=ConcurrencyLimits())
     assert labels.estimate_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
     second.save_part_result(job, 1, "null")
     assert "about 1 minute left" in browser.get("/automation").text
+
+
+class Waiting:
+    """Work that says when it has begun, and waits until it may end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [1]
+
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        self.begun.set()
+        self.may_end.wait()
+
+    def summarize_results(self, results: Sequence[Any]) -> Any:
+        return None
+
+
+@pytest.mark.req("OP-08", "CL-02")
+def test_workers_are_listed_with_what_they_run_to_admins(
+    app: ASGIApp, api: TestClient, browser: TestClient, habitus: Habitus
+) -> None:
+    work = Waiting()
+    id = jobs.open_queue(habitus).add_job("curate", {})
+    with run_worker(habitus.shared, {"curate": work}, WorkerConfig()) as name:
+        work.begun.wait()
+        (worker,) = api.get("/api/v1/jobs/workers").json()["workers"]
+        assert (worker["name"], worker["jobs"], worker["version"]) == (name, [id], version("habitus"))
+        page = browser.get("/automation").text
+        assert (name in page, "1 job" in page) == (True, True)
+        token = open_user_accounts(habitus).add("eve", UserRole.REVIEWER).token
+        eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
+        assert eve.get("/api/v1/jobs/workers").status_code == 403
+        assert name not in eve.get("/automation").text
+        work.may_end.set()
+    assert api.get("/api/v1/jobs/workers").json()["workers"] == []
 
 
 @pytest.mark.req("CL-04")

@@ -77,6 +77,7 @@ def _list_commands() -> list[Command]:
         Command("jobs show", "operating.jobs:show_job", "53b07abe"),
         Declared("jobs cancel", "operating.jobs:cancel_job"),
         Declared("jobs retry", "operating.jobs:retry_job"),
+        Declared("jobs workers", "operating.jobs:list_workers"),
         Declared("jobs schedule list", "operating.jobs:list_schedules"),
         Declared("jobs schedule set", "operating.jobs:set_schedule"),
         Declared("config list", "operating.config:list_settings", group="settings"),

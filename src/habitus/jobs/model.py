@@ -95,7 +95,7 @@ class JobHandler(Protocol):
         """Return the result of the job from the results of its parts."""
 
 
-# Failures of one part, or workers that die with it, before the job is dead-lettered.
+# Attempts at one part that fail, or whose worker dies, before the job is dead-lettered.
 MAX_ATTEMPTS = 5
 # Delay before the first retry; each further one is longer by the backoff factor.
 FIRST_RETRY_DELAY_S = 2.0
@@ -159,9 +159,14 @@ class FailureStreak:
     reason: str = ""
 
     @property
+    def attempts(self) -> int:
+        """The attempts since the last progress, whether they failed or their worker died."""
+        return self.failures + self.deaths
+
+    @property
     def is_exhausted(self) -> bool:
         """True when the job must not be retried automatically any more."""
-        return max(self.failures, self.deaths) >= MAX_ATTEMPTS
+        return self.attempts >= MAX_ATTEMPTS
 
     def get_retry_delay_s(self, first_s: float) -> float:
         """Return the seconds until the next retry, which grow with each failure."""
@@ -170,14 +175,14 @@ class FailureStreak:
     def after_failure(self, reason: str, *, at: int) -> FailureStreak:
         """Return the streak with one more failed attempt."""
         before = self._reset_after_progress(at)
-        failures = before.failures + 1
-        return replace(before, failures=failures, reason=f"{reason} (try {failures} of {MAX_ATTEMPTS})")
+        told = f"{reason} (try {before.attempts + 1} of {MAX_ATTEMPTS})"
+        return replace(before, failures=before.failures + 1, reason=told)
 
     def after_death(self, worker: str, *, at: int) -> FailureStreak:
         """Return the streak with one more dead worker."""
         before = self._reset_after_progress(at)
-        deaths = before.deaths + 1
-        return replace(before, deaths=deaths, reason=f"worker {worker} died with it ({deaths} of {MAX_ATTEMPTS})")
+        told = f"worker {worker} died with it ({before.attempts + 1} of {MAX_ATTEMPTS})"
+        return replace(before, deaths=before.deaths + 1, reason=told)
 
     def _reset_after_progress(self, at: int) -> FailureStreak:
         """Return this streak, or a new one if the job has made progress since."""

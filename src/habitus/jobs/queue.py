@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +15,8 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import NotFound, Refused
+from habitus.jobs import fleet
+from habitus.jobs.fleet import WorkerDetails, workers
 from habitus.jobs.model import (
     FIRST_RETRY_DELAY_S,
     NO_CONCURRENCY_KEYS,
@@ -25,6 +28,7 @@ from habitus.jobs.model import (
     JobState,
     choose_startable_jobs,
 )
+from habitus.sql.change_notifications import ChangeTopic, notify_change
 
 jobs = sa.Table(
     "jobs",
@@ -41,8 +45,8 @@ jobs = sa.Table(
     sa.Column("host", sa.String, nullable=False, server_default=""),
     # A fencing token, raised at every change of worker: updates with an older number have no effect.
     sa.Column("attempt", sa.BigInteger, nullable=False, server_default="0"),
-    # Raised while its worker lives.
-    sa.Column("beat", sa.BigInteger, nullable=False, server_default="0"),
+    # Its worker renews the lease while it runs the job; in milliseconds by the database's clock.
+    sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("not_before", sa.BigInteger, nullable=False, server_default="0"),
     # Parts done at the last failure.
     sa.Column("stuck_at", sa.BigInteger, nullable=False, server_default="0"),
@@ -114,6 +118,7 @@ class JobQueue:
             now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
             sql.insert_missing_rows(conn, jobs, [row])
+            notify_change(conn, ChangeTopic.JOBS)
         return id
 
     def list_jobs(self, *, limit: int | None = None) -> list[Job]:
@@ -147,6 +152,26 @@ class JobQueue:
         """Return the newest job whose id begins with the prefix, or None."""
         begins = jobs.c.id.startswith(prefix, autoescape=True)
         return next(iter(self._load_jobs(sa.select(jobs).where(begins).order_by(*_NEWEST_FIRST).limit(1))), None)
+
+    def list_workers(self) -> list[WorkerDetails]:
+        """Return the workers, the one seen last first, each with the jobs of this queue that it holds."""
+        held = sa.select(jobs.c.worker, jobs.c.id).where(_is_running, self._seen).order_by(jobs.c.begun_on)
+        with sql.read_transaction(self.engine) as conn:
+            now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
+            rows = conn.execute(sa.select(workers).order_by(workers.c.seen_on.desc(), workers.c.name)).all()
+            running = conn.execute(held).all()
+        found = []
+        for row in rows:
+            seen_on = row.seen_on
+            if not self.is_shared and fleet.is_on_this_host(row):
+                if not fleet.is_process_alive(row):
+                    continue
+                # An idle worker of one machine writes nothing: its process is its sign of life.
+                seen_on = now
+            ids = tuple(job.id for job in running if job.worker == row.name)
+            when = _from_milliseconds(seen_on)
+            found.append(WorkerDetails(name=row.name, host=row.host, version=row.version, seen_on=when, jobs=ids))
+        return found
 
     def count_unfinished_jobs(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
         """Count the unfinished jobs; with `kinds`, only those of these kinds that `host` can run."""
@@ -207,6 +232,7 @@ class JobQueue:
         with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as conn:
             is_so = (jobs.c.id == id, jobs.c.state.in_(states))
             conn.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=current_time_ms(self.engine)))
+            notify_change(conn, ChangeTopic.JOBS)
 
     def _load_jobs(self, query: sa.Select[Any]) -> list[Job]:
         with sql.read_transaction(self.engine) as conn:
@@ -264,25 +290,66 @@ class ClaimedJob:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerSnapshot:
-    """The heartbeats of all busy workers, the running jobs of this worker, and the kinds of jobs that are waiting."""
+class JobLease:
+    """The lease of a running job as it was read: a renewal or another claim makes it another one."""
 
-    beats: Mapping[str, int]
-    own_running_jobs: frozenset[str]
+    id: str
+    worker: str
+    attempt: int
+    until: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSnapshot:
+    """The leases that ended, the kinds of jobs that are waiting, and the seconds until a lease ends or a job is due."""
+
+    ended_leases: frozenset[JobLease]
     waiting_kinds: frozenset[str]
+    next_event_s: float
+
+
+# A lease lasts so long without a renewal.
+LEASE_S = 5.0
+# A worker that gave no sign of life for so long is no longer listed.
+_FORGET_AFTER_MS = 3_600_000
 
 
 class JobClaims:
     """Claims jobs for one worker and records their progress and results."""
 
     def __init__(
-        self, engine: sa.Engine, worker: str, *, host: str = "", first_wait_s: float = FIRST_RETRY_DELAY_S
+        self,
+        engine: sa.Engine,
+        worker: str,
+        *,
+        host: str = "",
+        first_wait_s: float = FIRST_RETRY_DELAY_S,
+        lease_s: float = LEASE_S,
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._host = host
         self._first_wait_s = first_wait_s
+        self._lease_end = current_time_ms(engine) + int(lease_s * 1000)
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
+
+    @property
+    def is_shared(self) -> bool:
+        return is_shared_database(self._engine)
+
+    def register(self, row: Mapping[str, Any]) -> None:
+        """List this worker, and forget those that have been silent for long."""
+        now = current_time_ms(self._engine)
+        with sql.write_transaction(self._engine) as conn:
+            conn.execute(sa.delete(workers).where(workers.c.seen_on < now - _FORGET_AFTER_MS))
+            conn.execute(sa.insert(workers).values({**row, "seen_on": now}))
+
+    def leave(self) -> None:
+        """Release all unfinished jobs of this worker immediately, and take it off the list."""
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
+            conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
+            notify_change(conn, ChangeTopic.JOBS)
+            conn.execute(sa.delete(workers).where(workers.c.name == self._worker))
 
     def claim_jobs(self, kinds: Collection[str], *, max_count: int, limits: ConcurrencyLimits) -> list[ClaimedJob]:
         """Claim up to `max_count` jobs, by priority and then by age."""
@@ -307,24 +374,33 @@ class JobClaims:
             taken = choose_startable_jobs(waiting, running, max_count=max_count, limits=limits)
             done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
             mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
-            mine |= {"changed_on": now, "begun_on": now, "begun_at": done}
+            mine |= {"changed_on": now, "begun_on": now, "begun_at": done, "lease_until": self._lease_end}
             conn.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
             got = conn.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
         return [
             ClaimedJob(id=row.id, kind=row.kind, arguments=json.loads(row.given), attempt=row.attempt) for row in got
         ]
 
-    def take_snapshot(self) -> WorkerSnapshot:
+    def take_snapshot(self) -> QueueSnapshot:
         """Read the state of all workers and jobs in one transaction, because every worker polls."""
+        held = sa.select(jobs.c.id, jobs.c.worker, jobs.c.attempt, jobs.c.lease_until).where(_is_running)
+        waiting = sa.select(jobs.c.kind, sa.func.min(jobs.c.not_before).label("due")).group_by(jobs.c.kind)
         with sql.read_transaction(self._engine) as conn:
-            running = conn.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
-            waiting = conn.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.PENDING).distinct())
-            kinds = frozenset(waiting.scalars())
-        beats: dict[str, int] = {}
-        for row in running:
-            beats[row.worker] = max(beats.get(row.worker, 0), row.beat)
-        mine = frozenset(row.id for row in running if row.worker == self._worker)
-        return WorkerSnapshot(beats=beats, own_running_jobs=mine, waiting_kinds=kinds)
+            now = conn.execute(sa.select(current_time_ms(self._engine))).scalar_one()
+            leases = [JobLease(id=row[0], worker=row[1], attempt=row[2], until=row[3]) for row in conn.execute(held)]
+            due = {row.kind: row.due for row in conn.execute(waiting.where(jobs.c.state == JobState.PENDING))}
+            names = {lease.worker for lease in leases}
+            holders = {row.name: row for row in conn.execute(sa.select(workers).where(workers.c.name.in_(names)))}
+        ended = frozenset(lease for lease in leases if self._has_ended(lease, holders.get(lease.worker), now))
+        coming = [*(lease.until for lease in leases), *due.values()]
+        next_event_s = min((at - now for at in coming if at > now), default=math.inf) / 1000
+        return QueueSnapshot(ended_leases=ended, waiting_kinds=frozenset(due), next_event_s=next_event_s)
+
+    def _has_ended(self, lease: JobLease, holder: sa.Row[Any] | None, now: int) -> bool:
+        """Return whether the lease is over: on one machine when the process is, however long it was suspended."""
+        if self.is_shared or (holder and not fleet.is_on_this_host(holder)):
+            return lease.until <= now
+        return holder is None or not fleet.is_process_alive(holder)
 
     def load_parts(self, job: ClaimedJob) -> tuple[list[Any] | None, list[Any]]:
         """Return the planned parts (None before planning) and the results of those that are done."""
@@ -348,6 +424,8 @@ class JobClaims:
         with sql.write_transaction(self._engine, durable=True) as conn:
             values = {"state": state, "result": result, "reason": reason, "changed_on": current_time_ms(self._engine)}
             conn.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
+            # Another job may have waited for its place.
+            notify_change(conn, ChangeTopic.JOBS)
 
     def record_failure(self, job: ClaimedJob, reason: str) -> FailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
@@ -361,31 +439,25 @@ class JobClaims:
             self._release_after_failure(conn, job.id, trouble, not_before=current_time_ms(self._engine) + wait_ms)
             return trouble
 
-    def release_jobs(self, ids: Collection[str]) -> None:
-        """Release these jobs of this worker, because it does not run them."""
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
-            conn.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_RELEASED_VALUES))
-
-    def release_all_jobs(self) -> None:
-        """Release all unfinished jobs of this worker immediately."""
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
-            conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
-
-    def release_dead_worker_jobs(self, worker: str) -> None:
-        """Release the jobs of a dead worker, and dead-letter those that too many workers died with."""
+    def release_ended_leases(self, leases: Collection[JobLease]) -> None:
+        """Release the jobs whose lease is still the same, and dead-letter those that too many workers died with."""
+        until = {lease.id: lease.until for lease in leases}
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             # Two workers may do this at once: under the lock, the second finds nothing left.
-            for row in conn.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
-                self._release_after_failure(
-                    conn, row.id, _failure_streak_from_row(row).after_death(worker, at=_count_parts_done(conn, row.id))
-                )
+            for row in conn.execute(sa.select(jobs).where(jobs.c.id.in_(until), _is_running)).all():
+                if row.lease_until == until[row.id]:
+                    trouble = _failure_streak_from_row(row)
+                    after = trouble.after_death(row.worker, at=_count_parts_done(conn, row.id))
+                    self._release_after_failure(conn, row.id, after)
 
-    def send_heartbeat(self) -> None:
-        """Send a heartbeat to other hosts."""
-        # On one machine a file lock shows who is alive, and nobody reads heartbeats.
-        if is_shared_database(self._engine):
-            with sql.write_transaction(self._engine) as conn:
-                conn.execute(sa.update(jobs).where(self._has).values(beat=jobs.c.beat + 1))
+    def renew_leases(self, ids: Collection[str]) -> None:
+        """Give a sign of life, and renew the leases of these jobs as far as this worker still has them."""
+        with sql.write_transaction(self._engine) as conn:
+            seen = {"seen_on": current_time_ms(self._engine)}
+            conn.execute(sa.update(workers).where(workers.c.name == self._worker).values(seen))
+            if ids:
+                kept = sa.update(jobs).where(self._has, jobs.c.id.in_(ids))
+                conn.execute(kept.values(lease_until=self._lease_end))
 
     def _save_progress(
         self, job: ClaimedJob, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()
@@ -414,6 +486,7 @@ class JobClaims:
         elif not_before is not None:
             values["not_before"] = not_before
         conn.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
+        notify_change(conn, ChangeTopic.JOBS)
 
 
 _RELEASED_VALUES: dict[str, Any] = {"state": JobState.PENDING, "worker": "", "attempt": jobs.c.attempt + 1}

@@ -4,103 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
+import math
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from habitus import tracing
 from habitus.errors import StorageFailed, UserError
+from habitus.jobs import fleet
 from habitus.jobs.model import FIRST_RETRY_DELAY_S, ConcurrencyLimits, JobHandler, JobState
-from habitus.jobs.queue import ClaimedJob, JobClaims
-from habitus.locks import hold_lock, try_lock
-
-# A worker without a heartbeat for so long counts as dead.
-DEAD_AFTER_S = 10.0
-
-
-class Liveness(Protocol):
-    """Tells which workers are alive."""
-
-    def register_worker(self) -> AbstractContextManager[str]:
-        """Register this worker and yield its name; it counts as alive until the block ends."""
-
-    def find_dead_workers(self, beats: Mapping[str, int]) -> list[str]:
-        """Return the workers that died without releasing their jobs, given the heartbeats of the busy ones."""
-
-    def forget_worker(self, name: str) -> None:
-        """Forget a dead worker after its jobs were released."""
-
-
-class FileLockLiveness:
-    """Liveness on one machine: a file lock for each worker, so no clocks are compared and a death shows at once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @contextmanager
-    def register_worker(self) -> Iterator[str]:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        hidden = self._folder / f".{name}"
-        with hold_lock(hidden):
-            # Renamed only after locking, so the file is never visible without its lock.
-            hidden.rename(self._folder / name)
-            yield name
-
-    def find_dead_workers(self, beats: Mapping[str, int]) -> list[str]:
-        files = {path.name for path in self._folder.glob("*-*")}
-        return sorted(name for name in {*files, *beats} if _is_unlocked(self._folder / name))
-
-    def forget_worker(self, name: str) -> None:
-        (self._folder / name).unlink(missing_ok=True)
-
-
-def _is_unlocked(path: Path) -> bool:
-    if not path.exists():
-        return True
-    with try_lock(path) as held:
-        return held is not None
-
-
-class HeartbeatLiveness:
-    """Liveness across hosts: each watcher times heartbeats with its own clock, so no two clocks are compared."""
-
-    def __init__(self, *, dead_after_s: float = DEAD_AFTER_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._gone_s = dead_after_s
-        self._clock = clock
-        # The last heartbeat of each worker, and when we first saw it.
-        self._seen: dict[str, tuple[int, float]] = {}
-        self._looked: float | None = None
-
-    @contextmanager
-    def register_worker(self) -> Iterator[str]:
-        yield f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-    def find_dead_workers(self, beats: Mapping[str, int]) -> list[str]:
-        now = self._clock()
-        if self._looked is None or now - self._looked > self._gone_s / 2:
-            # After a gap in our own watching, silence proves nothing, so all timers restart.
-            self._seen = {}
-        self._looked = now
-        before = self._seen
-        self._seen = {
-            name: before[name] if name in before and before[name][0] == beat else (beat, now)
-            for name, beat in beats.items()
-        }
-        return sorted(name for name, (_, since) in self._seen.items() if now - since > self._gone_s)
-
-    def forget_worker(self, name: str) -> None:
-        self._seen.pop(name, None)
-
+from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaims, JobLease, QueueSnapshot
+from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +41,9 @@ class WorkerConfig:
     shutdown_wait_s: float = SHUTDOWN_WAIT_S
     # Interrupts whatever the parts that exceed this wait for.
     interrupt_waits: Callable[[], object] = lambda: None
-    # A job that is claimed but not running here is released after this time.
-    release_after_s: float = 5.0
+    lease_s: float = LEASE_S
+    # Wakes the worker for new jobs; while it does not work, the worker polls.
+    feed: ChangeFeed | None = None
     on_poll: Callable[[], object] = lambda: None
 
 
@@ -132,29 +52,33 @@ class _JobReleased(Exception):
 
 
 @contextmanager
-def run_worker(
-    engine: sa.Engine, handlers: Mapping[str, JobHandler], liveness: Liveness, config: WorkerConfig
-) -> Iterator[str]:
+def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: WorkerConfig) -> Iterator[str]:
     """Run jobs in threads of this process until the block ends; unfinished jobs are then released.
 
     Running parts get some seconds to finish; otherwise another worker repeats them.
     """
-    with liveness.register_worker() as name:
-        room = JobClaims(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s)
-        hands = _WorkerPool(handlers, room, config)
-        looking = _WorkerLoop(room, liveness, hands, config)
-        thread = threading.Thread(target=looking.poll_until_stopped, name="jobs-look")
-        thread.start()
-        try:
-            yield name
-        finally:
-            hands.shut_down()
-            looking.stop()
-            thread.join()
-            # If the database is away, the worker counts as dead soon and its jobs are released then.
-            with suppress(StorageFailed):
-                room.release_all_jobs()
-            liveness.forget_worker(name)
+    row = fleet.describe_new_worker()
+    name: str = row["name"]
+    room = JobClaims(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
+    hands = _WorkerPool(handlers, room, config)
+    looking = _WorkerLoop(room, hands, config)
+    thread = threading.Thread(target=looking.poll_until_stopped, name="jobs-look")
+    feed = config.feed or ChangeFeed(engine)
+    try:
+        room.register(row)
+        with feed.call_on_change(ChangeTopic.JOBS, hands.freed.set):
+            thread.start()
+            try:
+                yield name
+            finally:
+                hands.shut_down()
+                looking.stop()
+                thread.join()
+                # If the database is away, the leases end and its jobs are released then.
+                with suppress(StorageFailed):
+                    room.leave()
+    finally:
+        fleet.forget_own_worker(name)
 
 
 class _WorkerPool:
@@ -210,7 +134,6 @@ class _WorkerPool:
         except UserError as error:
             reason = str(error)
             self._write_until_saved(lambda: self._room.finish_job(job, JobState.FAILED, reason=reason))
-        # A failed poll must not end the worker; the first of a series is logged.
         # Handlers are foreign code: whatever they raise must not kill the worker.
         except Exception as error:
             log.info("A part of a job failed.", exc_info=True)
@@ -279,56 +202,86 @@ def _is_budget_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
     )
 
 
-class _WorkerLoop:
-    """The polling loop of a worker: heartbeats, dead workers, dropped jobs and new claims."""
+# The longest sleep of a worker that is woken by notifications.
+_LONGEST_SLEEP_S = 10.0
 
-    def __init__(self, room: JobClaims, owners: Liveness, hands: _WorkerPool, manner: WorkerConfig) -> None:
-        self._room = room
-        self._owners = owners
-        self._hands = hands
-        self._manner = manner
+
+class _WorkerLoop:
+    """The loop of a worker: renews leases, releases those that ended, and claims jobs."""
+
+    def __init__(self, claims: JobClaims, pool: _WorkerPool, config: WorkerConfig) -> None:
+        self._claims = claims
+        self._pool = pool
+        self._config = config
         self._is_stopped = threading.Event()
-        # When each claimed job was first seen not running.
-        self._dropped: dict[str, float] = {}
+        # When each lease that ended was first seen so.
+        self._ended: dict[JobLease, float] = {}
+        self._polled_at = self._signed_at = time.monotonic()
         self._left: set[str] = set()
         self._is_away = False
 
     def poll_until_stopped(self) -> None:
         while not self._is_stopped.is_set():
+            sleep_s = self._config.poll_interval_s
             try:
-                self._poll()
+                sleep_s = self._get_sleep_s(self._poll())
                 self._is_away = False
+            # A failed poll must not end the worker; the first of a series is logged.
             except Exception as error:
                 if not self._is_away:
                     log.warning("Could not look for jobs, and will try again: %s", error)
                 self._is_away = True
-            self._hands.freed.wait(self._manner.poll_interval_s)
-            self._hands.freed.clear()
+                self._ended = {}
+            self._pool.freed.wait(sleep_s)
+            self._pool.freed.clear()
 
     def stop(self) -> None:
         self._is_stopped.set()
-        self._hands.freed.set()
+        self._pool.freed.set()
 
-    def _poll(self) -> None:
-        if self._hands.running_jobs:
-            self._room.send_heartbeat()
-        seen = self._room.take_snapshot()
-        for name in self._owners.find_dead_workers(seen.beats):
-            self._room.release_dead_worker_jobs(name)
-            self._owners.forget_worker(name)
-        self._release_dropped_jobs(seen.own_running_jobs)
-        for kind in seen.waiting_kinds - self._hands.kinds.keys() - self._left:
+    def _get_sleep_s(self, seen: QueueSnapshot) -> float:
+        """Return the seconds until there is something to do, unless a notification comes first."""
+        feed = self._config.feed
+        if feed is None or feed.get_last_change(ChangeTopic.JOBS) is None:
+            return self._config.poll_interval_s
+        if self._pool.running_jobs or self._ended:
+            return min(self._config.lease_s / 4, seen.next_event_s)
+        return min(_LONGEST_SLEEP_S, seen.next_event_s)
+
+    def _poll(self) -> QueueSnapshot:
+        self._renew_leases()
+        seen = self._claims.take_snapshot()
+        self._release_ended_leases(seen.ended_leases)
+        for kind in seen.waiting_kinds - self._pool.kinds.keys() - self._left:
             log.warning("Jobs of the kind '%s' are left to other workers: this one does none.", kind)
             self._left.add(kind)
-        self._manner.on_poll()
-        free = self._manner.concurrency - len(self._hands.running_jobs)
-        if free > 0 and seen.waiting_kinds & self._hands.kinds.keys():
-            for job in self._room.claim_jobs(self._hands.kinds, max_count=free, limits=self._manner.concurrency_limits):
-                self._hands.start_job(job)
+        self._config.on_poll()
+        free = self._config.concurrency - len(self._pool.running_jobs)
+        if free > 0 and seen.waiting_kinds & self._pool.kinds.keys():
+            limits = self._config.concurrency_limits
+            for job in self._claims.claim_jobs(self._pool.kinds, max_count=free, limits=limits):
+                self._pool.start_job(job)
+        return seen
 
-    def _release_dropped_jobs(self, begun: frozenset[str]) -> None:
-        """Release jobs that count as running here but do not run: they were lost while the database was away."""
-        now, idle = time.monotonic(), begun - self._hands.running_jobs
-        self._dropped = {id: self._dropped.get(id, now) for id in idle}
-        if dropped := [id for id, since in self._dropped.items() if now - since > self._manner.release_after_s]:
-            self._room.release_jobs(dropped)
+    def _renew_leases(self) -> None:
+        """Renew the leases of the jobs that run; an idle worker on a shared database gives a sign of life."""
+        now, running = time.monotonic(), self._pool.running_jobs
+        due_s = self._config.lease_s / 4 if running else _LONGEST_SLEEP_S if self._claims.is_shared else math.inf
+        # A little early, because the next look may come late.
+        if now - self._signed_at >= 0.9 * due_s:
+            self._claims.renew_leases(running)
+            self._signed_at = now
+
+    def _release_ended_leases(self, ended: frozenset[JobLease]) -> None:
+        """Release the jobs of workers that died.
+
+        On a shared database only after it has answered for one lease length: after an outage, or when this worker was
+        suspended itself, the others get the time to renew theirs.
+        """
+        now, wait_s = time.monotonic(), self._config.lease_s if self._claims.is_shared else 0.0
+        if now - self._polled_at > self._config.lease_s:
+            self._ended = {}
+        self._polled_at = now
+        self._ended = {lease: self._ended.get(lease, now) for lease in ended}
+        if over := [lease for lease, since in self._ended.items() if now - since >= wait_s]:
+            self._claims.release_ended_leases(over)

@@ -11,8 +11,8 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -63,13 +63,14 @@ class ChangeFeed:
         self._thread: _NotificationListener | None = None
         self._version: sqlite3.Connection | None = None
         self._known: dict[tuple[ChangeTopic, Hashable], tuple[Hashable, Any]] = {}
+        self._callbacks: list[tuple[ChangeTopic, Callable[[], object]]] = []
 
     def start(self) -> None:
         """Start listening; it ends after as many calls of `close`."""
         with self._lock:
             self._listeners += 1
             if self._thread is None and self._engine.dialect.name == "postgresql":
-                self._thread = _NotificationListener(self._engine)
+                self._thread = _NotificationListener(self._engine, self._call_back)
                 self._thread.start()
 
     def close(self) -> None:
@@ -82,6 +83,22 @@ class ChangeFeed:
                 self._version = None
         if gone is not None:
             gone.stop()
+
+    @contextmanager
+    def call_on_change(self, topic: ChangeTopic, callback: Callable[[], object]) -> Iterator[None]:
+        """Listen, and call back after each change of the topic and when notifications begin or stop to work."""
+        self._callbacks.append((topic, callback))
+        self.start()
+        try:
+            yield
+        finally:
+            self.close()
+            self._callbacks.remove((topic, callback))
+
+    def _call_back(self, topic: ChangeTopic | None) -> None:
+        for of, callback in tuple(self._callbacks):
+            if topic in (None, of):
+                callback()
 
     def get_last_change(self, topic: ChangeTopic) -> Hashable:
         """Return a token that changes with every announced change; None while notifications do not work."""
@@ -136,8 +153,9 @@ def get_change_feed(engine: sa.Engine) -> ChangeFeed:
 class _NotificationListener(threading.Thread):
     """A thread with one connection from the engine's pool that waits for notifications."""
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, call_back: Callable[[ChangeTopic | None], object]) -> None:
         super().__init__(name=f"habitus-news-{secrets.token_hex(4)}", daemon=True)
+        self._call_back = call_back
         self.is_receiving = False
         self.change_counts = dict.fromkeys(ChangeTopic, 0)
         self._engine = engine
@@ -153,6 +171,7 @@ class _NotificationListener(threading.Thread):
                 log.debug("no news from the database, so it is asked each time: %s", error)
             finally:
                 self.is_receiving = False
+                self._call_back(None)
             self._stopped.wait(_RETRY_DELAY_S)
 
     def count_changes(self) -> int:
@@ -189,6 +208,7 @@ class _NotificationListener(threading.Thread):
             # Changes during the gap were missed, so every topic counts as changed.
             self.change_counts = {topic: count + 1 for topic, count in self.change_counts.items()}
             self.is_receiving = True
+            self._call_back(None)
 
     def _send_ping(self) -> None:
         with sql.read_transaction(self._engine) as conn:
@@ -202,5 +222,7 @@ class _NotificationListener(threading.Thread):
                 if until_ping or self._stopped.is_set():
                     return True
             elif notice.payload in self.change_counts:
-                self.change_counts[ChangeTopic(notice.payload)] += 1
+                topic = ChangeTopic(notice.payload)
+                self.change_counts[topic] += 1
+                self._call_back(topic)
         return False

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
-from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -29,10 +28,11 @@ from habitus.files import parse_user_path
 from habitus.jobs.model import ConcurrencyLimits, Job, JobPriority
 from habitus.jobs.queue import JobQueue, is_shared_database
 from habitus.jobs.schedule import ScheduleSlot, parse_schedule
-from habitus.jobs.worker import SHUTDOWN_WAIT_S, FileLockLiveness, HeartbeatLiveness, Liveness, WorkerConfig, run_worker
+from habitus.jobs.worker import SHUTDOWN_WAIT_S, WorkerConfig, run_worker
 from habitus.settings import SETTINGS_FILE, ScheduleSettings, Settings
+from habitus.sql.change_notifications import get_change_feed
 
-# Seconds between two polls of the queue.
+# Seconds between two polls of the queue where no notification wakes the worker.
 _POLL_S = 0.5
 # Slower for a shared database, which many hosts poll.
 _SHARED_POLL_S = 1.0
@@ -133,11 +133,12 @@ def run_home_worker(
         on_poll=poll,
         shutdown_wait_s=patience_s,
         interrupt_waits=loop.close,
+        feed=get_change_feed(home.shared),
     )
     with (
         watch_approvals(home),
         _open_worker_engine(home) as engine,
-        run_worker(engine, done, _choose_liveness(engine), config) as name,
+        run_worker(engine, done, config) as name,
     ):
         yield name
     housekeeper.wait()
@@ -145,7 +146,7 @@ def run_home_worker(
 
 @contextmanager
 def _open_worker_engine(home: Home) -> Iterator[sa.Engine]:
-    """Open a separate connection for the worker, so its heartbeats get through while its jobs keep the others busy."""
+    """Open a separate connection for the worker, so its leases are renewed while its jobs keep the others busy."""
     if not is_shared_database(home.shared):
         yield home.shared
         return
@@ -156,14 +157,6 @@ def _open_worker_engine(home: Home) -> Iterator[sa.Engine]:
         yield engine
     finally:
         engine.dispose()
-
-
-def _choose_liveness(engine: sa.Engine) -> Liveness:
-    return (
-        HeartbeatLiveness()
-        if is_shared_database(engine)
-        else FileLockLiveness(Path(engine.url.database or "").parent / "workers")
-    )
 
 
 def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:

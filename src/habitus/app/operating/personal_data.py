@@ -152,6 +152,7 @@ NOT_PERSONAL: Mapping[str, str] = {
     **dict.fromkeys(("agent_skills", "agent_skill_files"), "skills in use are shared"),
     "improve_tasks": "ids of tasks",
     "live_comparisons": "versions of skills",
+    "job_workers": "hosts and processes",
     **dict.fromkeys(("skill_intents",), "is empty unless a process was killed"),
     **dict.fromkeys(("skill_imports", "indexed_skills"), "where skills came from, and hashes"),
     **dict.fromkeys(("recipe_counts", "learning_spending"), "counts"),

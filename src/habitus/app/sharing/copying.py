@@ -37,6 +37,7 @@ MACHINE_TABLES = frozenset(
         "granted_credentials",
         "indexed_skills",
         "job_parts",
+        "job_workers",
         "jobs",
         "memory_views",
         "search_collections",

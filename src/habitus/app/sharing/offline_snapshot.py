@@ -52,6 +52,7 @@ _EXCLUDED_TABLES = frozenset(
             "answered_requests",
             "jobs",
             "job_parts",
+            "job_workers",
         ),
     }
 )

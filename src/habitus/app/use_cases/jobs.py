@@ -21,6 +21,7 @@ from habitus.app.use_cases.declaration import (
     paginate_items,
     use_case,
 )
+from habitus.jobs.fleet import WorkerDetails
 from habitus.jobs.model import Job, JobPriority, JobState
 
 JobId = Annotated[str, argument("A job's id.")]
@@ -67,6 +68,17 @@ def list_jobs(
     ids = queue.list_job_ids() if done else [one.id for one in queue.list_jobs() if one.state is not JobState.DONE]
     page = paginate_items("jobs", ids, str, limit=limit, after=after)
     return JobPage(jobs=queue.get_jobs(page.items), next=page.next, total=page.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListWorkersResult:
+    workers: Sequence[WorkerDetails]
+
+
+@use_case("jobs workers", route="GET /jobs/workers", access=Access.ADMIN)
+def list_workers(home: Home) -> ListWorkersResult:
+    """List the workers: host, version, last sign of life, and the jobs that each runs."""
+    return ListWorkersResult(workers=open_read_only_queue(home).list_workers())
 
 
 @dataclass(frozen=True, kw_only=True)

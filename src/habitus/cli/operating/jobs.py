@@ -68,6 +68,15 @@ async def _follow_job(context: typer.Context, habitus: Habitus, id: str, as_json
             output.print_line(f"{job.state.value}, {_format_progress(job)}")
 
 
+def list_workers(context: typer.Context, result: cases.ListWorkersResult) -> None:
+    rows = [
+        (each.name, each.host, each.version, inputs.format_timestamp(each.seen_on), ", ".join(each.jobs) or "idle")
+        for each in result.workers
+    ]
+    empty = "No worker is running. Start one: habitus worker, or habitus up."
+    output.print_table_or_message(empty, ("worker", "host", "version", "last seen", "runs"), rows)
+
+
 def list_schedules(context: typer.Context, result: cases.ListSchedulesResult) -> None:
     rows = [
         (each.kind, each.when, inputs.format_timestamp(each.next_on), _format_last_job(each.last))
