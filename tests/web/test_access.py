@@ -51,6 +51,7 @@ DECLARED = {
     "/api/v1/insights": "GET open_reading",
     "/api/v1/jobs": "GET viewer, POST admin",
     "/api/v1/jobs/schedule": "GET viewer",
+    "/api/v1/jobs/workers": "GET admin",
     "/api/v1/jobs/schedule/{kind}": "PUT admin",
     "/api/v1/jobs/{id}": "GET viewer",
     "/api/v1/jobs/{id}/cancel": "POST admin",
