@@ -1,4 +1,4 @@
-"""Leases of jobs in their rows, and a table of the workers; heartbeats end."""
+"""Leases of jobs in their rows, and a table of the workers; the column `beat` is no longer used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ down_revision = "0031"
 
 
 def upgrade() -> None:
-    op.drop_column("jobs", "beat")
     op.add_column("jobs", sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
         "job_workers",
