@@ -28,7 +28,6 @@ from habitus.jobs.model import (
     JobState,
     choose_startable_jobs,
 )
-from habitus.sql.change_notifications import ChangeTopic, notify_change
 
 jobs = sa.Table(
     "jobs",
@@ -118,7 +117,6 @@ class JobQueue:
             now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
             sql.insert_missing_rows(conn, jobs, [row])
-            notify_change(conn, ChangeTopic.JOBS)
         return id
 
     def list_jobs(self, *, limit: int | None = None) -> list[Job]:
@@ -232,7 +230,6 @@ class JobQueue:
         with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as conn:
             is_so = (jobs.c.id == id, jobs.c.state.in_(states))
             conn.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=current_time_ms(self.engine)))
-            notify_change(conn, ChangeTopic.JOBS)
 
     def _load_jobs(self, query: sa.Select[Any]) -> list[Job]:
         with sql.read_transaction(self.engine) as conn:
@@ -348,7 +345,6 @@ class JobClaims:
         """Release all unfinished jobs of this worker immediately, and take it off the list."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
-            notify_change(conn, ChangeTopic.JOBS)
             conn.execute(sa.delete(workers).where(workers.c.name == self._worker))
 
     def claim_jobs(self, kinds: Collection[str], *, max_count: int, limits: ConcurrencyLimits) -> list[ClaimedJob]:
@@ -424,8 +420,6 @@ class JobClaims:
         with sql.write_transaction(self._engine, durable=True) as conn:
             values = {"state": state, "result": result, "reason": reason, "changed_on": current_time_ms(self._engine)}
             conn.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
-            # Another job may have waited for its place.
-            notify_change(conn, ChangeTopic.JOBS)
 
     def record_failure(self, job: ClaimedJob, reason: str) -> FailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
@@ -456,8 +450,8 @@ class JobClaims:
             seen = {"seen_on": current_time_ms(self._engine)}
             conn.execute(sa.update(workers).where(workers.c.name == self._worker).values(seen))
             if ids:
-                kept = sa.update(jobs).where(self._has, jobs.c.id.in_(ids))
-                conn.execute(kept.values(lease_until=self._lease_end))
+                kept = sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(lease_until=self._lease_end)
+                conn.execute(kept.execution_options(habitus_silent=True))
 
     def _save_progress(
         self, job: ClaimedJob, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()
@@ -486,7 +480,6 @@ class JobClaims:
         elif not_before is not None:
             values["not_before"] = not_before
         conn.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
-        notify_change(conn, ChangeTopic.JOBS)
 
 
 _RELEASED_VALUES: dict[str, Any] = {"state": JobState.PENDING, "worker": "", "attempt": jobs.c.attempt + 1}

@@ -118,9 +118,12 @@ def get_last_commit(engine: sa.Engine, table: str) -> Hashable:
 
 
 def record_written_table(conn: sa.Connection, clause: Any, *_: object) -> None:
-    """Record the table that a statement writes to; a PostgreSQL engine calls this before each statement."""
+    """Record the table that a statement writes to; a PostgreSQL engine calls this before each statement.
+
+    One with the option `habitus_silent` changes nothing that anybody follows, such as the time of a lease.
+    """
     touched = conn.get_execution_options().get("habitus_touched")
-    if touched is not None and clause.is_dml:
+    if touched is not None and clause.is_dml and not clause.get_execution_options().get("habitus_silent"):
         touched.add(clause.table.name)
 
 
