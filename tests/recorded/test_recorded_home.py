@@ -62,6 +62,9 @@ def test_no_row_is_lost_or_changed(place: Path, file: str) -> None:
         # Whether steps succeeded was a guess when a turn ended; since 0029 somebody has to say so.
         if row["stage"] == "steps" and row["version"]:
             row |= {"succeeded": 0, "failed": 0}
+    for row in before["jobs"]:
+        # Leases took the place of heartbeats in 0033.
+        row.pop("beat", None)
     for name, rows in before.items():
         for row in rows:
             if "state" in row:

@@ -1,15 +1,16 @@
-"""Leases of jobs in their rows, and a table of the workers; the column `beat` is no longer used."""
+"""Leases of jobs in their rows, and a table of the workers; heartbeats end."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0032"
-down_revision = "0031"
+revision = "0033"
+down_revision = "0032"
 
 
 def upgrade() -> None:
+    op.drop_column("jobs", "beat")
     op.add_column("jobs", sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
         "job_workers",
