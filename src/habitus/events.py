@@ -315,7 +315,9 @@ def build_tool_result_event(
     return build_event(EventKind.TOOL_RESULT, detail | _drop_empty_fields(id=call_id, at=at), round_idx=round_idx)
 
 
-def build_call_result_event(call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True) -> AgentEvent:
+def build_call_result_event(
+    call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True, at: str = ""
+) -> AgentEvent:
     """Return a `tool_result` event for our own call, or for one by another program with an unknown outcome."""
     went = result.outcome
     return build_tool_result_event(
@@ -325,6 +327,7 @@ def build_call_result_event(call: ToolCall, result: ToolResult, *, round_idx: in
         result=result.content,
         round_idx=round_idx,
         call_id=call.id,
+        at=at,
     )
 
 

@@ -21,7 +21,7 @@ from habitus.web.home_pool import HomePool
 from habitus.web.security import SignInKeys, load_sign_in_keys
 from tests.web.furnished import furnish_with_life
 
-expect.set_options(timeout=300_000)  # a busy machine takes its time
+expect.set_options(timeout=int(os.environ.get("BROWSER_TIMEOUT_MS", "300000")))  # a busy machine takes its time
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"

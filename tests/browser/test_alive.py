@@ -71,8 +71,8 @@ def test_what_two_processes_write_appears_on_the_open_page(page: Page, site: Sit
         expect(one.locator("#pending > li")).to_have_count(8)
         expect(one.locator("#waiting")).to_have_text("8")
     for one in tabs["/activity"]:
-        expect(one.locator("#turns")).to_contain_text("Request sue-2")
-        expect(one.locator("#turns")).to_contain_text("Request rob-2")
+        expect(one.locator("#requests")).to_contain_text("Request sue-2")
+        expect(one.locator("#requests")).to_contain_text("Request rob-2")
     for one in tabs["/lessons"]:
         expect(one.locator("#found")).to_contain_text("Lesson of rob-2")
     expect(inbox.get_by_placeholder("Reason")).to_have_value("Too small, because")
@@ -99,5 +99,5 @@ def test_a_page_that_hears_nothing_has_a_button_and_catches_up(page: Page, site:
     page.evaluate("follow = () => {}, document.querySelector('#refresh').hidden = false")  # the stream is lost
     write(site, "rob")
     page.get_by_role("button", name="Refresh").click()
-    expect(page.locator("#turns")).to_contain_text("Request rob-0")
+    expect(page.locator("#requests")).to_contain_text("Request rob-0")
     expect(page.get_by_role("button", name="Refresh")).to_be_hidden()

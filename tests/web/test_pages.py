@@ -181,12 +181,12 @@ def test_the_list_is_searched_filtered_switched_and_changed_in_bulk(browser: Tes
     assert "tidy-inbox is on." in row
     done = browser.post("/skills/bulk", data={"act": "off", "names": ["tidy-inbox", "weekly-report"]})
     assert "Switched off: 2 skills." in done.text
-    assert names("state=disabled") == ["tidy-inbox", "weekly-report"]
+    assert names("state=disabled") == ["weekly-report", "tidy-inbox"]
     assert "Select some skills first." in browser.post("/skills/bulk", data={"act": "off"}).text
     away = browser.post("/skills/bulk", data={"act": "away", "names": ["tidy-inbox", "weekly-report"]})
     assert names("state=disabled") == []
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', away.text)})
-    assert names("state=disabled") == ["tidy-inbox", "weekly-report"]
+    assert names("state=disabled") == ["weekly-report", "tidy-inbox"]
 
 
 @pytest.mark.full

@@ -139,7 +139,7 @@ class OpenTurn(TurnState):
         # A person's thinking time is subtracted from the tool's.
         began, asked_s = time.monotonic(), person.took_s
         self.emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
-        self._record_call_start(call)
+        self._record_call_start(call, at=self._tell_time())
         running = ToolCallContext(
             call=call.id,
             turn=self.id,
@@ -153,7 +153,7 @@ class OpenTurn(TurnState):
         await self.parts.ready()
         with self.attach_traces(), tracing.trace_span("tool", tool=call.name):
             result = await tools.run_call(call, running)
-        self.observe_event(build_call_result_event(call, result, round_idx=self.rounds))
+        self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, at=self._tell_time()))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self.emit(
             ToolFinished(
@@ -173,11 +173,14 @@ class OpenTurn(TurnState):
         self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, is_known=is_known))
         self.last_results = [result.outcome]
 
-    def _record_call_start(self, call: ToolCall, intent: str = "") -> None:
+    def _tell_time(self) -> str:
+        return self.parts.clock().isoformat(timespec="milliseconds")
+
+    def _record_call_start(self, call: ToolCall, intent: str = "", at: str = "") -> None:
         args, redactor = call.arguments, self.parts.view.redactor
         self.observe_event(
             build_tool_call_event(
-                call.name, args, intent=intent, round_idx=self.rounds, call_id=call.id, redactor=redactor
+                call.name, args, intent=intent, round_idx=self.rounds, call_id=call.id, at=at, redactor=redactor
             )
         )
 

@@ -327,6 +327,17 @@ def list_confused_pairs(found: ConfusionMatrix) -> list[tuple[str, str]]:
     ]
 
 
+def render_span(offset: float, length: float, whole: float, *, is_bad: bool = False) -> Markup:
+    """Return a bar that shows when a part of something began and how long it took."""
+    begin = min(99.0, 100 * offset / max(whole, 0.001))
+    wide = max(1.0, min(100 - begin, 100 * length / max(whole, 0.001)))
+    return Markup(
+        '<svg class="bar" aria-hidden="true" viewBox="0 0 100 12" preserveAspectRatio="none">'
+        '<rect class="back" x="0" y="5" width="100" height="2"/>'
+        '<rect class="{}" x="{:.2f}" y="1" width="{:.2f}" height="10"/></svg>'
+    ).format("bad" if is_bad else "words", begin, wide)
+
+
 def render_share_bar(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
     """Return a bar that shows a part of a whole, with a marked section for the wasted part."""
     whole = max(of, part, 1)

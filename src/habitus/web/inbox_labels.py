@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from habitus.app.library.content import FileChange
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
 from habitus.skills.review import Proposal, ProposalAction, ProposalState
 from habitus.text import format_count
-from habitus.web.labels import ACTIONS, capitalise_first, describe_author, describe_pending_reason, remove_fingerprint
+from habitus.web.labels import (
+    ACTIONS,
+    PRODUCERS,
+    capitalise_first,
+    describe_author,
+    describe_pending_reason,
+    remove_fingerprint,
+)
 
 _IMPORT_PREFIX = "import of "
 # The form in which the scan writes a finding: path:line: “quote” reason, and N more places (rule).
@@ -46,6 +53,43 @@ def describe_item_briefly(item: InboxItem) -> str:
         case Proposal() as proposal:
             action = "add" if proposal.is_new else ACTIONS[proposal.change.action]
             return f"{capitalise_first(action)} {proposal.change.name}"
+
+
+# What an item asks for, by the key that the inbox is filtered by.
+KINDS = {
+    "new": "new skills",
+    "import": "imports",
+    "write": "changes to skills",
+    "learn": "lessons",
+    "examine": "tasks",
+    "remove": "skills to archive",
+    "enable": "skills to switch on",
+    "disable": "skills to switch off",
+}
+
+
+def get_kind(item: InboxItem) -> str:
+    """Return the key of what an item asks for."""
+    subject = item.subject
+    if not isinstance(subject, Proposal):
+        return "learn"
+    if get_import_origin(subject):
+        return "import"
+    return "new" if subject.is_new and subject.change.action is ProposalAction.WRITE else subject.change.action.value
+
+
+def get_origin(item: InboxItem) -> str:
+    """Return who an item comes from."""
+    subject = item.subject
+    return describe_author(subject.author) if isinstance(subject, Proposal) else PRODUCERS[subject.produced_by]
+
+
+def list_choices(
+    counts: Mapping[str, int], current: str, labels: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Return the values of a filter with their labels and counts, the most frequent first."""
+    found = sorted({**dict.fromkeys([current] if current else [], 0), **counts}.items(), key=lambda one: -one[1])
+    return [(value, f"{labels[value] if labels else value} ({count})") for value, count in found]
 
 
 def get_headline(item: InboxItem, reader: str = "") -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from habitus.agent.choosing import SkillExplanation
 from habitus.agent.stream import Consent
+from habitus.app.conversations.past_sessions import TurnDetails
 from habitus.events import OutcomeKind
 from habitus.evidence.findings import ItemVerdict, WithholdingPlan
 from habitus.evidence.model import EffectEstimate
@@ -185,6 +186,23 @@ ACTIONS = {
 def get_source_label(source_type: str) -> tuple[str, str]:
     """Return the id and the label of the place where a request came from."""
     return source_type, AGENTS.get(source_type, source_type)
+
+
+def describe_turn_cost(usage: Mapping[str, float]) -> str:
+    """Return the tokens and the cost of a turn; empty if the agent did not report them."""
+    tokens = [(usage.get(f"{name}_tokens"), label) for name, label in (("input", "in"), ("output", "out"))]
+    parts = [f"{int(count):,} tokens {label}" for count, label in tokens if count]
+    if parts and (cached := usage.get("cached_tokens")):
+        parts[0] += f" ({int(cached):,} cached)"
+    if (cost := usage.get("cost")) is not None:
+        parts.append(f"${cost:.4f}" if cost < 1 else f"${cost:.2f}")
+    return ", ".join(parts)
+
+
+def measure_turn(view: TurnDetails) -> float | None:
+    """Return how many seconds a turn took, or None while it runs."""
+    turn = view.turn
+    return None if turn.ended_on is None else max((turn.ended_on - turn.started_on).total_seconds(), 0.0)
 
 
 def describe_turn_outcome(turn: Turn) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from habitus.app.operating import job_kinds
 from habitus.app.review.reminding import count_pending_items
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
-from habitus.text import format_count, replace_surrogates
+from habitus.text import format_count, format_seconds, replace_surrogates
 from habitus.web import charts, inbox_labels, labels, site_map
 from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_request_home
@@ -73,6 +73,7 @@ def render_page(
         "me": habitus.settings.signature,
         "may_change": access >= required_access,
         "is_admin": access >= Access.ADMIN,
+        "is_owner": access is Access.OWNER,
         "said": said,
         "waiting_count": waiting,
         "is_paused": pause is not None,
@@ -146,6 +147,7 @@ def _load_templates() -> Environment:
         "markdown": render_markdown,
         "timestamp": format_timestamp,
         "counted": format_count,
+        "duration": format_seconds,
         "source_word": labels.get_source_label,
         "twice": lambda text: (text, text),
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from habitus.agent.history import unpack_message
 from habitus.agent.stream import summarize_arguments
 from habitus.agent.user_input import list_attached_names
 from habitus.app.home import resolve_user_filter
 from habitus.errors import NotFound, did_you_mean
-from habitus.events import ToolCall
+from habitus.events import ToolCall, ToolCallRecord, get_text_detail
 from habitus.journal.journal import Journal, get_effective_outcome
 from habitus.journal.model import SelectedSkill, SessionSummary, SkillPlacementKind, Turn, TurnOutcome
 from habitus.llm.model import AssistantMessage, PersonMessage, TextContent, ToolResultMessage
@@ -28,12 +31,15 @@ class PastSession:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnStepDetails:
-    """A tool call with its purpose and result; the result is None if the call never returned."""
+    """A tool call with its purpose and result; the result is None if the call never returned, or is not recorded."""
 
     tool: str
     about: str
     result: str | None
     failed: bool
+    # Seconds from the start of the turn, and those that it took; None if unknown.
+    offset_s: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +98,7 @@ def build_turn_details(turn: Turn) -> TurnDetails:
     """Return a turn with its messages unpacked for reading."""
     said = [message for kept in turn.messages if (message := unpack_message(kept)) is not None]
     answers = [message for message in said if isinstance(message, AssistantMessage)]
+    calls = [call for answer in answers for call in answer.calls]
     returned = {message.call: message for message in said if isinstance(message, ToolResultMessage)}
     # The first message is the request; later ones are nudges.
     asked = [message for message in said if isinstance(message, PersonMessage)]
@@ -102,16 +109,51 @@ def build_turn_details(turn: Turn) -> TurnDetails:
         outcome=get_effective_outcome(turn.outcomes),
         used=tuple(entry for entry in turn.selected if entry.place in _USED_PLACES),
         others=tuple(entry for entry in turn.selected if entry.place not in _USED_PLACES),
-        steps=tuple(_build_step_details(call, returned.get(call.id)) for answer in answers for call in answer.calls),
+        steps=_list_steps(turn, [(call, returned.get(call.id)) for call in calls]),
         nudges=tuple(part.text for message in asked[1:] for part in message.parts if isinstance(part, TextContent)),
     )
 
 
-def _build_step_details(call: ToolCall, came: ToolResultMessage | None) -> TurnStepDetails:
-    result = None if came is None else came.content
-    return TurnStepDetails(
-        tool=call.name,
-        about=summarize_arguments(call.arguments),
-        result=result,
-        failed=came is not None and came.failed,
+def _list_steps(turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | None]]) -> tuple[TurnStepDetails, ...]:
+    """Return the calls of a turn, from its messages or, if another program kept those, from its events."""
+    seen = ToolCallRecord.from_events(turn.events)
+    if not calls:
+        return tuple(
+            TurnStepDetails(
+                tool=one.name,
+                about=one.summary,
+                result=one.error or None,
+                failed=one.success is False,
+                **_measure_call(turn, one),
+            )
+            for one in seen
+            if one.call_event is not None
+        )
+    by_id = {get_text_detail(one.call_event, "id"): one for one in seen if one.call_event is not None}
+    return tuple(
+        TurnStepDetails(
+            tool=call.name,
+            about=summarize_arguments(call.arguments),
+            result=None if came is None else came.content,
+            failed=came is not None and came.failed,
+            **_measure_call(turn, by_id.get(call.id)),
+        )
+        for call, came in calls
     )
+
+
+def _measure_call(turn: Turn, call: ToolCallRecord | None) -> dict[str, float | None]:
+    """Return when a call began, counted from the start of its turn, and how long it took, as far as that is known."""
+    began = _parse_time(get_text_detail(call.call_event, "at")) if call is not None else None
+    ended = _parse_time(get_text_detail(call.result_event, "at")) if call is not None else None
+    return {
+        "offset_s": None if began is None else max(0.0, (began - turn.started_on).total_seconds()),
+        "seconds": None if began is None or ended is None else max(0.0, (ended - began).total_seconds()),
+    }
+
+
+def _parse_time(text: str) -> datetime | None:
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return None

@@ -208,10 +208,15 @@ class LessonFilters:
     kind: LessonKind | None = None
     trust: TrustLevel | None = None
     by_use: bool = False
+    # Words that all have to be in the text or the topic.
+    q: str = ""
 
     def matches(self, lesson: Engram) -> bool:
         """Whether a lesson passes the filters."""
-        return (self.kind is None or lesson.kind is self.kind) and (self.trust is None or lesson.trust is self.trust)
+        if self.kind not in (None, lesson.kind) or self.trust not in (None, lesson.trust):
+            return False
+        text = f"{lesson.text} {lesson.topic}".casefold()
+        return all(word in text for word in self.q.casefold().split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -14,8 +15,9 @@ from habitus.app.conversations.past_sessions import build_turn_details, get_past
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning.learning import record_judgement
 from habitus.app.use_cases.sessions import find_turns
-from habitus.journal.model import SourceKind
+from habitus.journal.model import SourceKind, Turn
 from habitus.journal.usage import UseVerdict
+from habitus.memory.model import Engram
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
 from habitus.web.routing import AccessRouter
@@ -76,6 +78,7 @@ def show_activity(
         agents=habitus.journal.list_source_types(user=mine),
         users=habitus.journal.list_users() if habitus.settings.is_admin else [],
         view=build_turn_details(habitus.journal.get_turn(first, user=mine)) if first else None,
+        learned=habitus.memory.list_lessons_taught_by([first]) if first else (),
         is_open=bool(turn),
         is_later=bool(after),
     )
@@ -90,8 +93,20 @@ def _render_conversation(request: Request, habitus: Habitus, id: str, said: Flas
     session = get_past_session(habitus.settings, habitus.journal, id)
     views = [build_turn_details(turn) for turn in session.turns]
     return render_page(
-        request, "session.html", said=said, required_access=Access.REVIEWER, session=session, views=views
+        request,
+        "session.html",
+        said=said,
+        required_access=Access.REVIEWER,
+        session=session,
+        views=views,
+        learned=list_learned(habitus, session.turns),
     )
+
+
+def list_learned(habitus: Habitus, turns: Sequence[Turn]) -> dict[str, list[Engram]]:
+    """Return the lessons that each turn taught."""
+    taught = habitus.memory.list_lessons_taught_by([turn.id for turn in turns]) if turns else ()
+    return {turn.id: [one for one in taught if one.evidence.trace == turn.id] for turn in turns}
 
 
 @router.post("/activity/{id}/{turn}", access=Access.REVIEWER)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
+from urllib.parse import urlencode
 
-from fastapi import Form, Query, Request
+from fastapi import Depends, Form, Query, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.access import Access
@@ -17,12 +19,13 @@ from habitus.app.library import content
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
 from habitus.app.use_cases.writing import get_main_file
-from habitus.errors import NotFound, Refused
+from habitus.errors import NotFound, Refused, UserError
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.skills.review import Proposal, ProposalState
 from habitus.text import format_count
+from habitus.web import inbox_labels
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, build_diff_rows, render_fragment, render_page
 from habitus.web.routing import AccessRouter
@@ -41,6 +44,38 @@ _MAX_FILE_LINES, _MAX_DIFF_ROWS = 1000, 400
 _MAX_PREVIEW_CHARS = 20_000
 
 StartOffset = Annotated[int, Query(ge=0, le=10_000_000)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InboxFilters:
+    """The part of the inbox that is shown: of one kind, from one origin; empty means any."""
+
+    kind: str = ""
+    origin: str = ""
+    limit: int = _PAGE_SIZE
+
+    def matches(self, item: inbox.InboxItem) -> bool:
+        """Whether an item passes the filters."""
+        return (not self.kind or inbox_labels.get_kind(item) == self.kind) and (
+            not self.origin or inbox_labels.get_origin(item) == self.origin
+        )
+
+    def build_query(self, **changed: object) -> str:
+        """Return the filters as the query of an address, with these changes."""
+        given = {"kind": self.kind, "origin": self.origin, "limit": self.limit, **changed}
+        kept = {key: value for key, value in given.items() if value and (key, value) != ("limit", _PAGE_SIZE)}
+        return f"?{urlencode(kept)}" if kept else ""
+
+
+def parse_filters(
+    kind: str = "", origin: str = "", limit: Annotated[int, Query(ge=1, le=2000)] = _PAGE_SIZE
+) -> InboxFilters:
+    """Return the filters in the address."""
+    return InboxFilters(kind=kind if kind in inbox_labels.KINDS else "", origin=origin[:200], limit=limit)
+
+
+_NO_FILTERS = InboxFilters()
+FilterQuery = Annotated[InboxFilters, Depends(parse_filters)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,15 +99,13 @@ class InboxItemPageData:
 
 
 @router.get("/inbox", access=Access.VIEWER)
-def show_inbox(
-    request: Request, habitus: RequestHome, limit: Annotated[int, Query(ge=1, le=500)] = _PAGE_SIZE
-) -> HTMLResponse:
-    return _render_inbox(request, habitus, limit=limit)
+def show_inbox(request: Request, habitus: RequestHome, filters: FilterQuery) -> HTMLResponse:
+    return _render_inbox(request, habitus, filters=filters)
 
 
 @router.get("/inbox/{id}", access=Access.VIEWER)
-def show_inbox_item(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    return _render_inbox(request, habitus, opened=inbox.get_item(habitus, id))
+def show_inbox_item(request: Request, habitus: RequestHome, id: str, filters: FilterQuery) -> HTMLResponse:
+    return _render_inbox(request, habitus, opened=inbox.get_item(habitus, id), filters=filters)
 
 
 def _render_inbox(
@@ -80,24 +113,28 @@ def _render_inbox(
     habitus: Habitus,
     said: FlashMessage | None = None,
     opened: inbox.InboxItem | None = None,
-    limit: int = _PAGE_SIZE,
+    filters: InboxFilters = _NO_FILTERS,
 ) -> HTMLResponse:
     """Return the inbox with the given item open, or on a wide screen the first."""
-    found = inbox.list_pending(habitus, with_contents=False)
+    everything = inbox.list_pending(habitus, with_contents=False)
+    found = [item for item in everything if filters.matches(item)]
     first = opened or (inbox.get_item(habitus, found[0].id) if found else None)
     return render_page(
         request,
         "inbox.html",
         required_access=Access.REVIEWER,
         said=said,
-        items=found[:limit],
+        items=found[: filters.limit],
         total=len(found),
+        kinds=Counter(map(inbox_labels.get_kind, everything)),
+        origins=Counter(map(inbox_labels.get_origin, everything)),
+        filters=filters,
         is_open=opened is not None,
         view=None if first is None else _build_item_details(habitus, first),
         decided=inbox.list_decided(habitus.review, _MAX_DECISIONS),
         elsewhere=habitus.review.is_on_other_host,
         most_files=_MAX_FILES,
-        limit=limit + _PAGE_SIZE,
+        next_limit=filters.limit + _PAGE_SIZE,
     )
 
 
@@ -195,22 +232,73 @@ def show_similar_items(habitus: RequestHome, id: str) -> HTMLResponse:
     return render_fragment("inbox_alike.html", id=id, alike=inbox.find_related(habitus, item), may_approve=may_approve)
 
 
+@router.post("/inbox/bulk", access=Access.REVIEWER)
+def decide_selected_items(
+    request: Request,
+    habitus: RequestHome,
+    filters: FilterQuery,
+    act: Annotated[str, Form()],
+    ids: Annotated[list[str] | None, Form()] = None,
+    reason: Annotated[str, Form()] = "",
+) -> HTMLResponse:
+    """Approve or reject the selected items, or with `all-…` every one that passes the filters; one undo for all."""
+    chosen = ids or []
+    if act.startswith("all-"):
+        pending = inbox.list_pending(habitus, with_contents=False)
+        chosen = [item.id for item in pending if filters.matches(item)]
+    said = _decide_items(habitus, chosen, reason, is_approved="approve" in act)
+    # Of a kind that is decided as a whole, nothing is left to show.
+    left = _NO_FILTERS if act.startswith("all-") else filters
+    return _render_inbox(request, habitus, said, filters=left)
+
+
+def _decide_items(habitus: Habitus, ids: Sequence[str], reason: str, *, is_approved: bool) -> FlashMessage:
+    """Decide each item by itself, so that one which can't be decided does not stop the others."""
+    done: list[review.DecisionResult] = []
+    refused = ""
+    for id in ids:
+        try:
+            if is_approved:
+                done += review.approve_items(habitus, ids=(id,)).approved
+            else:
+                done += review.reject_items(habitus, ids=(id,), reason=reason).rejected
+        except UserError as error:
+            refused = refused or error.message
+    if not done:
+        return FlashMessage(text=refused or "Select some items first.", is_bad=True)
+    text = f"{'Approved' if is_approved else 'Rejected'}: {format_count(len(done), 'item')}."
+    if left := len(ids) - len(done):
+        text += f" {format_count(left, 'item')} could not be decided: {refused}"
+    return FlashMessage(text=text, undo=_merge_undo([one.undo for one in done]))
+
+
+def _merge_undo(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return one command that undoes decisions of the same sort, or nothing for a mixture."""
+    names = {command[:2] if command[:1] == ("review",) else command[:1] for command in commands}
+    if len(names) != 1:
+        return ()
+    (name,) = names
+    return (*name, *itertools.chain.from_iterable(command[len(name) :] for command in commands))
+
+
 @router.post("/inbox/{id}/approve", access=Access.REVIEWER)
-def approve_item(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    following = _find_next_item(habitus, id)
+def approve_item(request: Request, habitus: RequestHome, id: str, filters: FilterQuery) -> HTMLResponse:
+    following = _find_next_item(habitus, id, filters)
     (done,) = review.approve_items(habitus, ids=(id,)).approved
     text = f"Approved; {done.pending_host} applies it." if done.pending_host else "Approved."
-    return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following)
+    return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following, filters)
 
 
 @router.post("/inbox/{id}/reject", access=Access.REVIEWER)
-def reject_item(request: Request, habitus: RequestHome, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
-    following = _find_next_item(habitus, id)
+def reject_item(
+    request: Request, habitus: RequestHome, id: str, filters: FilterQuery, reason: Annotated[str, Form()] = ""
+) -> HTMLResponse:
+    following = _find_next_item(habitus, id, filters)
     (done,) = review.reject_items(habitus, ids=(id,), reason=reason).rejected
     subject = done.item.subject
     is_told = isinstance(subject, Proposal) and subject.author.is_automatic
     text = "Rejected; the agent gets your reason." if is_told else "Rejected."
-    return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following)
+    return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following, filters)
 
 
 @router.post("/inbox/{id}/choose", access=Access.REVIEWER)
@@ -223,15 +311,18 @@ def choose_item(request: Request, habitus: RequestHome, id: str, others: Annotat
     return _render_inbox(request, habitus, said)
 
 
-def _find_next_item(habitus: Habitus, id: str) -> str:
+def _find_next_item(habitus: Habitus, id: str, filters: InboxFilters) -> str:
     """Return the id of the next item in the list, or nothing for the last."""
-    ids = [item.id for item in inbox.list_pending(habitus, with_contents=False)]
+    ids = [item.id for item in inbox.list_pending(habitus, with_contents=False) if filters.matches(item)]
     return next((after for one, after in itertools.pairwise(ids) if one == id), "")
 
 
-def _render_next_item(request: Request, habitus: Habitus, said: FlashMessage, following: str) -> HTMLResponse:
+def _render_next_item(
+    request: Request, habitus: Habitus, said: FlashMessage, following: str, filters: InboxFilters
+) -> HTMLResponse:
     """Return the inbox with the next item open."""
-    return _render_inbox(request, habitus, said, inbox.get_item(habitus, following) if following else None)
+    opened = inbox.get_item(habitus, following) if following else None
+    return _render_inbox(request, habitus, said, opened, filters)
 
 
 @router.post("/inbox/{id}/reopen", access=Access.REVIEWER)

@@ -20,17 +20,20 @@ from habitus.web.routing import AccessRouter
 router = AccessRouter()
 
 _NO_FILTERS = LessonFilters()
+# Lessons of a kind that are listed.
+_MAX_SHOWN = 200
 
 
 @router.get("/lessons", access=Access.OPEN_READING)
 def show_lessons(
-    request: Request, habitus: RequestHome, kind: str = "", trust: str = "", order: str = ""
+    request: Request, habitus: RequestHome, kind: str = "", trust: str = "", order: str = "", q: str = ""
 ) -> HTMLResponse:
     """Show the lessons that match the filters; unknown filters are ignored."""
     filters = LessonFilters(
         kind=parse_kind(kind) if kind in list(LessonKind) else None,
         trust=TrustLevel(trust) if trust in list(TrustLevel) else None,
         by_use=order == "use",
+        q=q[:200],
     )
     return _render_lessons(request, habitus, filters=filters)
 
@@ -39,7 +42,7 @@ def _render_lessons(
     request: Request, habitus: Habitus, said: FlashMessage | None = None, filters: LessonFilters = _NO_FILTERS
 ) -> HTMLResponse:
     found = browse_lessons(habitus.memory, filters)
-    return render_page(request, "lessons.html", said=said, found=found, filters=filters)
+    return render_page(request, "lessons.html", said=said, found=found, filters=filters, most=_MAX_SHOWN)
 
 
 @router.get("/lessons/{id}", access=Access.OPEN_READING)

@@ -87,10 +87,12 @@ def render_list_page(
     number: int = 1,
     said: FlashMessage | None = None,
 ) -> HTMLResponse:
-    """Return a page of the list; an unknown order is ignored."""
+    """Return a page of the list, by use unless another order or a search is given."""
     name = sort.removeprefix("-")
     order = SkillOrder(name) if name in list(SkillOrder) else None
     sort = sort if order else ""
+    if order is None and not filters.q:
+        order = SkillOrder.USES
     found = browse_skills(
         habitus,
         replace(filters, limit=_PAGE_SIZE),
@@ -106,6 +108,7 @@ def render_list_page(
         found=found,
         filters=given,
         sort=sort,
+        shown_sort=sort or ("" if filters.q else SkillOrder.USES.value),
         number=number,
         pages=max(1, -(-found.found // _PAGE_SIZE)),
         address=partial(_build_list_url, {**given, "sort": sort}),

@@ -7,11 +7,14 @@ const isTyping = (element) =>
 function step(by) {
   const rows = [...document.querySelectorAll(".rows > li, .skills tbody tr")];
   if (!rows.length) return;
-  const at = rows.findIndex((row) => row.hasAttribute("data-at"));
+  const at = rows.findIndex((row) => row.matches("[data-at], :has([aria-current])"));
   rows[at]?.removeAttribute("data-at");
   const next = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
   next.setAttribute("data-at", "");
-  next.querySelector("a")?.focus();
+  const link = next.querySelector("a");
+  link?.focus();
+  // Beside a list, the row that one comes to opens.
+  if (next.closest("[data-pair]") && matchMedia("(min-width: 60rem)").matches) link?.click();
   next.scrollIntoView({ block: "nearest" });
 }
 
@@ -42,6 +45,8 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+const press = (key) => document.querySelector(`[data-key=${key}]`)?.click();
+
 const keys = {
   "/": () => seek(),
   j: () => step(1),
@@ -51,6 +56,10 @@ const keys = {
     if (row) location.assign(`${row.pathname}?tab=edit`);
     else document.querySelector("[data-edit]")?.click();
   },
+  x: () => document.querySelector(".rows > :is([data-at], :has([aria-current])) .pick")?.click(),
+  a: () => press("a"),
+  d: () => press("d"),
+  u: () => press("u"),
   n: () => location.assign("/new"),
   "?": () => document.querySelector("#keys")?.showModal(),
 };
