@@ -4,8 +4,9 @@
 
 Each request is a text that its author wrote into a skill, taken out of that skill: a phrase quoted in the
 description, a prompt quoted in the body, a bullet under "when to use", a sentence of the body; Chinese phrases are a
-family of their own. DIR gets `corpus.jsonl` without these texts, and `phrases.jsonl`, `prompts.jsonl` and so on with
-the requests.
+family of their own. `tasks` are long requests with several right answers: joined texts of two or three related skills
+of one author. Skills are related if a body names the other one and their names share a part, or if both name each
+other. DIR gets `corpus.jsonl` without these texts, and `phrases.jsonl`, `prompts.jsonl` and so on with the requests.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from _report import read_jsonl
 
 MOST = {"phrases": 350, "prompts": 350, "bullets": 350, "sentences": 300, "chinese": 120}
+MOST_TASKS, _LARGEST_TASK, _SENTENCES_OF_ONE = 250, 3, 3
 _QUOTED = re.compile(r"""["“「]([^"”“」\n]{4,160})["”」]|(?<!\w)'([^'\n]{8,120})'(?!\w)""")
 _WHEN = re.compile(r"(?im)^#{1,4}\s*(?:when to (?:use|activate|apply)[^\n]*|use this skill when|trigger guidance)\s*$")
 _PROMPTS = re.compile(r"(?im)^#{1,4}\s*[^\n]*(?:example|prompt|usage)[^\n]*$")
@@ -31,6 +33,7 @@ _NO_REQUEST = re.compile(r"[{}<>=$\\_]|https?:|^sk-")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _WORD = re.compile(r"[A-Za-z]+|[\u4e00-\u9fff]{2}")
 _PLAIN = re.compile(r"[A-Z][a-z]+ [^`|]*")
+_LONG_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 
 
 def main() -> None:
@@ -50,15 +53,64 @@ def main() -> None:
         if not offered:
             continue
         name, text = min(offered, key=lambda one: len(families[one[0]]) / MOST[one[0]])
-        taken_out = {part: skill[part].replace(text, " ") for part in ("description", "body")}
-        skills[id] = {**skill, **taken_out}
+        skills[id] = _without(skill, text)
         request = {"id": f"{name}-{len(families[name])}", "text": re.sub("[*`]", "", text), "relevant_ids": [id]}
         families[name].append(request)
+    asked = {id for requests in families.values() for request in requests for id in request["relevant_ids"]}
+    families["tasks"] = _join_tasks(skills, copies, asked, choose)
     args.to.mkdir(parents=True, exist_ok=True)
     _write(args.to / "corpus.jsonl", [*skills.values()])
     for name, requests in families.items():
         _write(args.to / f"{name}.jsonl", requests)
         print(f"{name}: {len(requests)}")
+
+
+def _join_tasks(
+    skills: dict[str, dict[str, Any]], copies: Counter[tuple[str, str]], asked: set[str], choose: random.Random
+) -> list[dict[str, Any]]:
+    """Requests for several related skills at once, whose texts are taken out of `skills`."""
+    spelled = Counter(skill["name"] for skill in skills.values())
+    by_name = {
+        skill["name"]: id
+        for id, skill in skills.items()
+        if spelled[skill["name"]] == 1 and copies[skill["name"], skill["description"][:80]] == 1 and id not in asked
+    }
+    tasks: list[dict[str, Any]] = []
+    for name in choose.sample(sorted(by_name), len(by_name)):
+        if name not in by_name or len(tasks) == MOST_TASKS:
+            continue
+        named = [other for other in sorted(by_name) if other != name and _are_related(skills, by_name, name, other)]
+        group = [name, *choose.sample(named, len(named))][:_LARGEST_TASK]
+        texts = {one: _task_texts(skills[by_name[one]], choose) for one in group}
+        group = [one for one in group if texts[one]]
+        if len(group) < 2 or name not in group:
+            continue
+        ids = [by_name.pop(one) for one in group]
+        for one, id in zip(group, ids, strict=True):
+            for text in texts[one]:
+                skills[id] = _without(skills[id], text)
+        said = [re.sub("[*`]", "", text) for one in group for text in texts[one]]
+        joined = " ".join(text if text[-1] in ".!?" else f"{text.rstrip(' :;,')}." for text in said)
+        tasks.append({"id": f"tasks-{len(tasks)}", "text": joined, "relevant_ids": ids})
+    return tasks
+
+
+def _are_related(skills: dict[str, dict[str, Any]], by_name: dict[str, str], a: str, b: str) -> bool:
+    body_of_a = skills[by_name[a]]["body"]
+    if b not in body_of_a or b not in _LONG_NAME.findall(body_of_a):
+        return False
+    return bool(set(a.split("-")) & set(b.split("-"))) or a in _LONG_NAME.findall(skills[by_name[b]]["body"])
+
+
+def _task_texts(skill: dict[str, Any], choose: random.Random) -> list[str]:
+    """A prompt of the skill if it has one, and some sentences; none if it has neither."""
+    prompts = [text for name, text in _texts(skill, choose) if name == "prompts"]
+    sentences = _sentences(skill["body"])
+    return [*prompts, *choose.sample(sentences, min(_SENTENCES_OF_ONE, len(sentences)))]
+
+
+def _without(skill: dict[str, Any], text: str) -> dict[str, Any]:
+    return {**skill, **{part: skill[part].replace(text, " ") for part in ("description", "body")}}
 
 
 def _texts(skill: dict[str, Any], choose: random.Random) -> Iterator[tuple[str, str]]:
@@ -73,10 +125,14 @@ def _texts(skill: dict[str, Any], choose: random.Random) -> Iterator[tuple[str, 
     bullets = [text for text in _BULLET.findall(_section(skill["body"], _WHEN)) if 4 <= _words(text) <= 30]
     if len(bullets) >= 3 and not _CHINESE.search(bullets[0]):
         yield "bullets", choose.choice(bullets)
-    pieces = [piece.strip(" #*-`\n") for piece in re.split(r"(?<=[.!?])\s+|\n+", skill["body"])]
-    sentences = [text for text in pieces if 8 <= len(text.split()) <= 25 and _PLAIN.fullmatch(text)]
+    sentences = _sentences(skill["body"])
     if len(sentences) > 2:
         yield "sentences", choose.choice(sentences)
+
+
+def _sentences(body: str) -> list[str]:
+    pieces = [piece.strip(" #*-`\n") for piece in re.split(r"(?<=[.!?])\s+|\n+", body)]
+    return [text for text in pieces if 8 <= len(text.split()) <= 25 and _PLAIN.fullmatch(text)]
 
 
 def _family(name: str, text: str) -> str:

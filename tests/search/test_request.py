@@ -48,21 +48,38 @@ _IN_A_BODY = (
 
 @pytest.mark.req("SE-10")
 @pytest.mark.parametrize(
-    ("asked", "counts"),
-    [(_STATEMENT, True), ("canary traffic", False), (f"Can you help me? {_STATEMENT}.", False)],
+    ("asked", "points"),
+    [
+        (_STATEMENT, 4.0),
+        ("canary traffic", 2.0),
+        (f"Can you help me? {_STATEMENT}.", 2.0),
+        (f"Please help me with all of this. {_STATEMENT}. {' '.join(f'word{n}' for n in range(30))}", 4.0),
+    ],
 )
-def test_a_statement_counts_as_the_text_that_it_is_and_a_wish_or_a_topic_does_not(
-    engine: sa.Engine, asked: str, counts: bool
+def test_the_text_counts_half_for_a_wish_or_a_topic_and_whole_for_a_statement_or_a_long_task(
+    engine: sa.Engine, asked: str, points: float
 ) -> None:
     index = SearchIndex.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
     index.put_documents(_IN_A_BODY)
-    first = index.search(asked).hits[0]
-    assert (first.id, "as_text" in first.parts) == ("deploy", counts)
+    best = max(index.search(asked).hits, key=lambda hit: hit.parts.get("as_text", 0.0))
+    assert (best.id, best.parts["as_text"]) == ("deploy", points)
+
+
+@pytest.mark.req("SE-10")
+def test_a_text_that_other_fields_outweigh_is_still_a_candidate(engine: sa.Engine) -> None:
+    named = [
+        SearchDocument(id=f"named-{n:03}", name="canary traffic rollout", description="A tenth of canary traffic.")
+        for n in range(120)
+    ]
+    body = f"Unrelated words come first. {_STATEMENT}."
+    index = SearchIndex.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
+    index.put_documents([*named, SearchDocument(id="likest", name="release", description="Rolls out.", body=body)])
+    assert "likest" in [hit.id for hit in index.search("canary traffic rollout before it continues", k=200).hits]
 
 
 @pytest.mark.req("SE-10")
 @pytest.mark.parametrize("k", [3, 10])
-def test_the_text_most_like_a_statement_is_among_the_first_five_whatever_else_is_said(
+def test_the_text_most_like_a_request_is_among_the_first_five_whatever_else_is_said(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
     monkeypatch.setattr(ranking, "STATED_WEIGHTS", (0.0, 0.0, 0.0, -40.0))

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from habitus.files import TEMPORARY_PREFIX, replace_file
 from habitus.search import calibration
 from habitus.search.model import ENTRY_FORMAT
-from habitus.search.postings import Postings, Slots, Strengths, merge_weighed_terms, weigh_terms
+from habitus.search.postings import Postings, Slots, Strengths, TextSteps, merge_weighed_terms, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import FIELDS, Codes, IndexEntry
 
 WordIds = NDArray[np.int32]
 
-_FORMAT = 2
+_FORMAT = 3
 _HEADER_BYTES, _ALIGNMENT_BYTES, _READ_BYTES = 64, 64, 1 << 20
 _BATCH_SIZE = 500
 # Seconds after which an unfinished file was abandoned.
@@ -59,6 +59,7 @@ class PackedIndex:
     term_starts: Slots
     term_slots: NDArray[np.int32]
     strengths: Strengths
+    text_steps: TextSteps
     # Data of the first words, as far as they have been compared.
     word_codes: Codes
     # Half precision, because these vectors make up most of a file.
@@ -88,7 +89,7 @@ class PackedIndex:
 
     @property
     def postings(self) -> Postings:
-        return Postings(self.terms, self.term_starts, self.term_slots, self.strengths)
+        return Postings(self.terms, self.term_starts, self.term_slots, self.strengths, self.text_steps)
 
 
 def pack_entries(
@@ -100,8 +101,8 @@ def pack_entries(
     ids, digests, meanings = ([text for one in parts for text in one[0][kind]] for kind in range(3))
     made = [np.concatenate(same) for same in zip(*(one[1] for one in parts), strict=True)] if parts else _make_empty()
     says_when, name_words, lengths, codes, word_counts, word_ids = made
-    terms, slots, strengths = merge_weighed_terms([one[2] for one in parts], [len(one[0][0]) for one in parts])
-    starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))[: len(terms)]
+    found = merge_weighed_terms([one[2] for one in parts], [len(one[0][0]) for one in parts])
+    starts = np.flatnonzero(np.concatenate([[True], found.terms[1:] != found.terms[:-1]]))[: len(found.terms)]
     return PackedIndex(
         ids=ids,
         digests=digests,
@@ -115,10 +116,11 @@ def pack_entries(
         word_starts=_compute_starts(word_counts),
         word_ids=word_ids,
         vectors=np.ascontiguousarray(vectors, dtype=np.float32),
-        terms=terms[starts],
-        term_starts=np.append(starts, len(terms)).astype(np.int64),
-        term_slots=slots,
-        strengths=strengths,
+        terms=found.terms[starts],
+        term_starts=np.append(starts, len(found.terms)).astype(np.int64),
+        term_slots=found.slots,
+        strengths=found.strengths,
+        text_steps=found.text_steps,
         word_codes=np.zeros(0, np.uint32),
         word_vectors=np.zeros((0, 0), np.float16),
         word_places=np.zeros(0, np.int64),
@@ -248,7 +250,8 @@ def _get_arrays(packed: PackedIndex) -> dict[str, NDArray[Any]]:
 def _compute_rules_digest(embedder: Embedder) -> str:
     """Return a digest of the settings that determine how documents become entries."""
     fields_of = [calibration.FIELD_WEIGHTS, calibration.FIELD_NORMS, calibration.FIELD_LENGTHS, calibration.SATURATION]
-    rules = [ENTRY_FORMAT, embedder.name, embedder.width, sys.byteorder, fields_of]
+    of_text = [calibration.TEXT_SATURATION, calibration.TEXT_NORM, calibration.TEXT_LENGTH]
+    rules = [ENTRY_FORMAT, embedder.name, embedder.width, sys.byteorder, fields_of, of_text]
     return hashlib.blake2b(json.dumps(rules).encode(), digest_size=16).hexdigest()
 
 

@@ -240,10 +240,10 @@ class PostgresIndex:
 
 def _weigh_entry_terms(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
     """Return the distinct terms of each entry, with the step of their strength."""
-    terms, rows, strengths = weigh_terms(entries, first=0)
-    steps = np.minimum((strengths * _STEPS).astype(np.int64), _STEPS - 1)
+    weighed = weigh_terms(entries, first=0)
+    steps = np.minimum((weighed.strengths * _STEPS).astype(np.int64), _STEPS - 1)
     found: list[list[tuple[int, int]]] = [[] for _ in entries]
-    for term, row, step in zip(terms.tolist(), rows.tolist(), steps.tolist(), strict=True):
+    for term, row, step in zip(weighed.terms.tolist(), weighed.slots.tolist(), steps.tolist(), strict=True):
         found[row].append((term, step))
     return found
 

@@ -195,7 +195,7 @@ def _sort_hits(hits: list[IndexHit]) -> tuple[IndexHit, ...]:
 
 _NONE: Codes = np.zeros(0, dtype=np.uint32)
 log = logging.getLogger(__name__)
-_MAX_SIMILAR_ITEMS, _FIRST_FEW = 40, 5
+_MAX_SIMILAR_ITEMS, _FIRST_FEW, _FIRST_BY_TEXT = 40, 5, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,16 +209,18 @@ class SearchEvidence:
     usage: ranking.UsageSignals
 
 
-def _promote_most_similar_text(order: list[int], found: SearchEvidence) -> None:
-    """Move the document whose text is most like a statement to the first few, whatever its rank."""
+def _promote_most_similar_texts(order: list[int], found: SearchEvidence) -> list[int]:
+    """Return the order with the documents whose texts are most like the request among the first few."""
     likeness = found.signals.as_text.tolist()
     if not any(likeness):
-        return
+        return order
     # Ties go to the first.
-    likest = min(order, key=lambda row: -round(likeness[row], 4))
-    if order.index(likest) >= _FIRST_FEW:
-        order.remove(likest)
-        order.insert(_FIRST_FEW - 1, likest)
+    likest = sorted(order, key=lambda row: -round(likeness[row], 4))[:_FIRST_BY_TEXT]
+    late = [row for row in likest if row not in order[:_FIRST_FEW]]
+    last = [row for row in order[:_FIRST_FEW] if row not in likest][_FIRST_FEW - _FIRST_BY_TEXT :]
+    moved = {*late, *last}
+    front = [row for row in order[:_FIRST_FEW] if row not in moved]
+    return [*front, *late, *(row for row in order if row not in late and row not in front)] if late else order
 
 
 class DocumentSearcher:
@@ -268,7 +270,7 @@ class DocumentSearcher:
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            _promote_most_similar_text(order, found)
+            order = _promote_most_similar_texts(order, found)
             fit = ranking.compute_confidence(found.signals, found.usage, self._tier).tolist()
             top = order[: max(k, 0)]
             parts = explain_scores(found.corpus, found.asked, found.signals, ranked, top)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.corpus import SearchCorpus
-from habitus.search.postings import Slots, Strengths
+from habitus.search.postings import Slots, Strengths, TextSteps
 from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import ParsedSearchRequest, hash_content_word, hash_term
@@ -22,7 +22,7 @@ SIGNAL_NAMES = (
     "lexical",  # BM25F over all fields, relative to the best document
     # Share of the request's terms that occur anywhere in the document.
     "coverage",
-    # The same for the best window of the body, relative to the best document.
+    # The same for the best window of the body.
     "passage",
     # Share of neighbouring words of the request that are also neighbours here.
     "phrase",
@@ -46,7 +46,8 @@ STATED_NAMES = (
     "excluded",
     # The rarest word about the surrounding project (languages, frameworks) in the summary.
     "project",
-    # Plain BM25 of a statement, relative to the best document, scaled by the share of documents with bodies.
+    # Plain BM25 over the whole text, relative to the best document, scaled by the share of documents with bodies;
+    # half of it unless the request is a text itself.
     "as_text",
 )
 
@@ -54,16 +55,12 @@ STATED_NAMES = (
 # near-duplicates changes nothing.
 FIT_NAMES = ("strength", "coverage", "meaning", "part", "words", "said", "name")
 
-_MOST_TERMS = 40
-_BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
+_MOST_TERMS = 80
+_BY_TERMS, _BY_TEXT, _BY_MEANING, _BY_PART, _NEAR = 80, 10, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
-# The usual BM25 constants.
-_TEXT_SATURATION, _TEXT_NORM, _TEXT_LENGTH = 1.5, 0.75, 340.0
-# Terms; shorter texts are topics.
-_SHORTEST_STATEMENT = 4
-# A carefully written description helps requests, but not quotations.
-_LESS_PRIOR = 0.5
+# Terms; a shorter statement is a topic, and a request of many terms is a text even if it asks for something.
+_SHORTEST_STATEMENT, _SHORTEST_TASK = 4, 30
 _EXCLUDED = FIELDS.index("excluded")
 _NO_CODES: Codes = np.zeros(0, dtype=np.uint32)
 # The largest share of a request's worth that one term may have: a rare topic is not the task.
@@ -101,25 +98,30 @@ def gather_signals(
     `vectors` are those of the request and then of its parts; `project` are terms that describe the project.
     """
     asked = WeighedRequest.from_request(corpus, request, among)
-    scores = _score_lexically(corpus, asked)
+    scores, as_text = _score_lexically(corpus, asked)
     meaning = _compute_cosines(corpus, vectors[0], among)
     allowed = corpus.alive if among is None else _build_mask(len(corpus.alive), among)
-    slots, part = _choose_candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
+    here = np.flatnonzero(allowed)
+    likest = _select_best(here, as_text.take(here), _BY_TEXT)
+    slots, part = _choose_candidates(
+        corpus, vectors[1:], here, scores, meaning, np.concatenate([likest, more[allowed[more]]])
+    )
     if not len(slots):
         none = np.zeros((0, len(SIGNAL_NAMES)), np.float32)
         return CandidateSignals(
             slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)]
         )
-    is_statement = _is_statement(request)
-    passage, phrase, excluded, as_text = _score_by_position(corpus, asked, slots, is_text=is_statement)
+    is_text = _is_text(request)
+    passage, phrase, excluded = _score_by_position(corpus, asked, slots)
     by_rarity, plain = _compare_words(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
-    prior = 1 - _LESS_PRIOR * corpus.share_with_body if is_statement else 1.0
+    # A carefully written description helps wishes, but not texts.
+    prior = 1 - corpus.share_with_body if is_text else 1.0
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
     strengths = _collect_strengths(asked, slots, len(corpus.ids))
     has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
     columns = (
-        scores[slots] / max(float(scores.max(initial=0.0, where=allowed)), 1e-9),
+        _divide_by_best(scores, slots, allowed),
         _compute_coverage(has_term, asked.worth),
         passage,
         phrase,
@@ -130,7 +132,8 @@ def gather_signals(
         detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    stated = (borders, excluded, _score_project_terms(corpus, project, slots), as_text)
+    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_with_body * (1 if is_text else 0.5))
+    stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
     strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)
     return CandidateSignals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
@@ -159,7 +162,7 @@ class WeighedRequest:
     weights: Floats
     worth: Floats
     total: float
-    postings: list[tuple[Slots, Strengths]]
+    postings: list[tuple[Slots, Strengths, TextSteps]]
     phrases: list[tuple[int, int]]
 
     @classmethod
@@ -184,11 +187,19 @@ class WeighedRequest:
         )
 
 
-def _score_lexically(corpus: SearchCorpus, asked: WeighedRequest) -> Floats:
-    scores = np.zeros(len(corpus.ids), dtype=np.float32)
-    for worth, (slots, strengths) in zip(asked.worth, asked.postings, strict=True):
+def _score_lexically(corpus: SearchCorpus, asked: WeighedRequest) -> tuple[Floats, Floats]:
+    """Return the BM25F score of each slot, and its plain BM25 score over the whole text."""
+    scores, as_text = np.zeros((2, len(corpus.ids)), dtype=np.float32)
+    rarity = corpus.compute_rarity(asked.codes) / np.float32(255)
+    for worth, rare, (slots, strengths, text_steps) in zip(asked.worth, rarity, asked.postings, strict=True):
         scores[slots] += worth * strengths
-    return scores
+        as_text[slots] += rare * text_steps
+    return scores, as_text
+
+
+def _divide_by_best(scores: Floats, slots: Slots, allowed: NDArray[np.bool_]) -> Floats:
+    shares: Floats = scores[slots] / np.float32(max(float(scores.max(initial=0.0, where=allowed)), 1e-9))
+    return shares
 
 
 def _build_mask(length: int, slots: Slots) -> NDArray[np.bool_]:
@@ -249,7 +260,7 @@ def _collect_strengths(asked: WeighedRequest, slots: Slots, count: int) -> Float
     column = np.full(count, -1, dtype=np.int64)
     column[slots] = np.arange(len(slots))
     found = np.full((len(asked.postings), len(slots)), -1, dtype=np.float32)
-    for row, (where, strengths) in zip(found, asked.postings, strict=True):
+    for row, (where, strengths, _) in zip(found, asked.postings, strict=True):
         at = column.take(where)
         is_candidate = np.flatnonzero(at >= 0)
         row[at.take(is_candidate)] = strengths.take(is_candidate)
@@ -268,10 +279,8 @@ def _sum_by_term(by_term: Floats, worths: Floats) -> Floats:
     return total
 
 
-def _score_by_position(
-    corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, *, is_text: bool
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the passage, phrase, exclusion and `as_text` signals, which depend on the order of terms."""
+def _score_by_position(corpus: SearchCorpus, asked: WeighedRequest, slots: Slots) -> tuple[Floats, Floats, Floats]:
+    """Return the passage, phrase and exclusion signals, which depend on the order of terms."""
     read = [corpus.get_codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
     codes = np.concatenate(read)
@@ -291,7 +300,6 @@ def _score_by_position(
         _score_best_passage(asked, row, inside - before_body[row], term, len(slots)),
         _score_phrases(asked, row, at, term, len(slots)),
         _compute_excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
-        _score_as_text(corpus, asked, row, term, sizes) if is_text else np.zeros(len(slots), dtype=np.float32),
     )
 
 
@@ -318,8 +326,8 @@ def _score_best_passage(asked: WeighedRequest, row: Slots, place: Slots, term: S
     starts = np.flatnonzero(np.concatenate([[True], passages[1:] != passages[:-1]]))
     worth = np.add.reduceat(asked.worth[unique & 0xFF], starts)
     np.maximum.at(best, passages[starts] >> 16, worth)
-    relative: Floats = best / best.max()
-    return relative
+    shares: Floats = best / np.float32(asked.total)
+    return shares
 
 
 def _sort_unique(keys: Slots) -> Slots:
@@ -338,19 +346,9 @@ def _compute_excluded_share(asked: WeighedRequest, row: Slots, term: Slots, coun
     return shares
 
 
-def _is_statement(request: ParsedSearchRequest) -> bool:
-    """Return whether the request is a statement: more than a topic, without asking for anything."""
-    return not request.is_asked and len(request.terms) >= _SHORTEST_STATEMENT
-
-
-def _score_as_text(corpus: SearchCorpus, asked: WeighedRequest, row: Slots, term: Slots, sizes: Slots) -> Floats:
-    """Return plain BM25 scores over all fields: a statement resembles the text it was taken from."""
-    side = len(asked.codes)
-    times = np.bincount(row * side + term, minlength=len(sizes) * side).reshape(len(sizes), side)
-    dampening = _TEXT_SATURATION * (1 - _TEXT_NORM + _TEXT_NORM * sizes / _TEXT_LENGTH)
-    scores = (times / (times + dampening[:, None])) @ corpus.compute_rarity(asked.codes)
-    relative: Floats = (scores / max(float(scores.max(initial=0.0)), 1e-9) * corpus.share_with_body).astype(np.float32)
-    return relative
+def _is_text(request: ParsedSearchRequest) -> bool:
+    """Return whether the request is a text by itself: a statement that asks for nothing, or a long task."""
+    return len(request.terms) >= (_SHORTEST_TASK if request.is_asked else _SHORTEST_STATEMENT)
 
 
 def _score_phrases(asked: WeighedRequest, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
