@@ -57,7 +57,7 @@ def main() -> None:
 def selecting(listing: list[ListedSkill]) -> Metrics:
     context = GateContext()
     selection = select_skills(listing, REQUEST, context)
-    budget = menu.compute_menu_budget(200_000)
+    budget = menu.compute_menu_budget(200_000, 1_000)
     return {
         "select_ms": median(lambda: select_skills(listing, REQUEST, context), 7),
         "menu_ms": median(lambda: menu.compose_menu(selection.menu, budget), 7),

@@ -279,7 +279,9 @@ def choosing(habitus: Habitus) -> float:
     for _ in range(5):
         began = time.perf_counter()
         chosen = selection.select_skills(snapshot.listing, request, gates)
-        menu.compose_menu(chosen.menu, menu.compute_menu_budget(habitus.settings.context_tokens))
+        menu.compose_menu(
+            chosen.menu, menu.compute_menu_budget(habitus.settings.context_tokens, habitus.settings.menu_tokens)
+        )
         times.append((time.perf_counter() - began) * 1000)
     return statistics.median(times)
 

@@ -243,7 +243,11 @@ class Settings(_SettingsSection):
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     web: WebSettings = Field(default_factory=WebSettings)
-    context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
+    context_tokens: int = Field(default=200_000, gt=0, description="The model's context.")
+    menu_tokens: int = Field(
+        default=1_000, ge=0, le=4_000, description="Tokens of the skill menu, within 2 % of the context."
+    )
+    menu_pinned: Names = Field(default=(), description="Skills that the menu of a large library always lists.")
     model: str = Field(default="", description="The model, as provider:model.")
     cheap_model: str = Field(default="", description="Model for drafts and lessons; default is the main model.")
     base_url: str = Field(default="", description="Address of an OpenAI-compatible server, for openai:… models.")

@@ -125,7 +125,7 @@ def test_lint_tells_the_share_of_the_prompt(direct: Direct) -> None:
     told = [one["message"] for one in direct.json("skills", "lint")["set"] if one["kind"] == "budget"]
     assert told[0] == "'roses' is in every prompt and takes 1700 tokens, 4.2% of that budget."
     assert told[1].startswith("The menu wants ")
-    assert " of 4000 tokens, " in told[1]
+    assert " of 1000 tokens, " in told[1]
     assert "note: 'roses' is in every prompt" in direct.ok("skills", "lint")
 
 

@@ -109,13 +109,13 @@ def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
 
 
 @pytest.mark.req("SE-08", "SE-07")
-def test_why_tells_that_there_was_no_room(habitus: Habitus) -> None:
+def test_why_tells_what_search_finds_instead_of_the_menu(habitus: Habitus) -> None:
     selection = select_skills(habitus, SelectionInput(text=""))
     drawn = menu.compose_menu(selection.menu, 60)
     assert drawn.cut
     found = explain_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
     assert found.place == "cut"
-    assert "the menu is full" in found.sentences[0]
+    assert found.sentences[0] == f"{drawn.cut[0]} is not listed: found by search."
 
 
 @pytest.mark.req("SE-03")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.choosing import menu
-from habitus.skills.model import SkillSummary
+from habitus.skills.choosing.selection import SkillSelection
+from habitus.skills.model import SkillSource, SkillSummary, Stage, UsageCounters
 
 
 def skills(count: int, cue: str = "the user asks for it") -> list[SkillSummary]:
@@ -34,7 +39,7 @@ def test_the_description_serves_where_there_is_no_cue() -> None:
 @pytest.mark.req("SE-07")
 def test_cues_shorten_before_any_line_falls() -> None:
     many = skills(50, cue="word " * 60)
-    found = menu.compose_menu(many, menu.compute_menu_budget(128_000))
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000, 4_000))
     assert len(found.shown) == 50
     assert found.cut == ()
     assert found.max_line_length < 300
@@ -45,12 +50,41 @@ def test_cues_shorten_before_any_line_falls() -> None:
 def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> None:
     many = skills(2000)
     useful = {f"skill-{n:04d}": 1.0 for n in range(1500, 1510)}
-    found = menu.compose_menu(many, menu.compute_menu_budget(128_000), worth=useful)
-    assert set(useful) <= set(found.shown)
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000, 1_000), lambda: useful)
+    assert set(useful) == set(found.shown)
     assert list(found.shown) == sorted(found.shown)
     assert len(found.shown) + len(found.cut) == 2000
     assert f"({len(found.cut)} more skills are not listed here; search_skills finds them.)" in found.text
     assert found.tokens <= found.budget
+
+
+NOW = datetime(2026, 11, 18, tzinfo=UTC)
+
+
+def composed(many: list[SkillSummary], used: dict[str, datetime] | None = None, **options: Any) -> menu.SkillMenu:
+    counters = {("user", name): {Stage.STEPS: UsageCounters(used=2, last_used=on)} for name, on in (used or {}).items()}
+    chosen = SkillSelection(menu=tuple(replace(one, layer="user") for one in many))
+    given = menu.MenuOptions(budget=1_000, clock=lambda: NOW, **options)
+    return menu.build_menu_for_selection(chosen, counters, given)
+
+
+@pytest.mark.req("SE-07")
+def test_a_large_library_lists_what_is_pinned_bundled_used_lately_or_likely_in_this_project() -> None:
+    many = skills(2000)
+    many[7] = replace(many[7], source=SkillSource.BUNDLED)
+    many[9] = replace(many[9], tags=("Rust",))
+    used = {"skill-0100": NOW - timedelta(days=3), "skill-0200": NOW - timedelta(days=300)}
+    found = composed(many, used, pinned={"skill-1999"}, project=lambda: ("rust", "golang"))
+    assert found.shown == ("skill-0007", "skill-0009", "skill-0100", "skill-1999")
+    assert found.tokens < 150
+    assert "(1996 more skills are not listed here; search_skills finds them.)" in found.text
+
+
+@pytest.mark.req("SE-07")
+def test_words_that_many_skills_share_with_the_project_list_none_of_them() -> None:
+    many = [replace(one, tags=("python",)) for one in skills(2000)]
+    assert composed(many, project=lambda: ("python",)).shown == ()
+    assert len(composed(many[:30], project=lambda: ("python",)).shown) == 30
 
 
 @pytest.mark.req("SE-07")

@@ -6,6 +6,7 @@ recorded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -22,7 +23,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.menu import LibraryNews, SkillMenu, format_menu_line
+from habitus.skills.choosing.menu import NOT_LISTED, LibraryNews, SkillMenu, format_menu_line
 from habitus.skills.choosing.selection import (
     STICKY_TURNS,
     EagerSkill,
@@ -58,9 +59,17 @@ _RULED = 5
 
 
 def find_relevant_skills(
-    search: Callable[..., SearchResults], on_menu: Collection[str], *, k: int = prompt.FITTING
+    search: Callable[..., SearchResults],
+    on_menu: Collection[str],
+    *,
+    unlisted: Collection[str] = (),
+    k: int | None = None,
 ) -> list[IndexHit]:
-    """Return the skills on the menu that search finds relevant, best first; empty if none is close enough."""
+    """Return the skills on the menu that search finds relevant, best first; empty if none is close enough.
+
+    Those in `unlisted` have no line of their own: then more are named, and less sure ones too.
+    """
+    k = count_fitting_lines(unlisted) if k is None else k
     if not on_menu:
         return []
     # Fetching a few more hits is cheaper than restricting the search to the menu.
@@ -69,10 +78,15 @@ def find_relevant_skills(
     if len(hits) < k and len(results.hits) == k + _RULED:
         results = search(k=k, among=on_menu)
         hits = list(results.hits)
-    if not hits or hits[0].score < results.min_confidence:
-        return []
-    least = hits[0].score * prompt.NEARLY_AS_FITTING
-    return [hit for hit in hits if hit.score >= least]
+    best = hits[0].score if hits else 0.0
+    near = best * prompt.NEARLY_AS_FITTING if best >= results.min_confidence else math.inf
+    possible = results.min_confidence * prompt.UNLISTED_CONFIDENCE
+    return [hit for hit in hits if hit.score >= near or (hit.id in unlisted and hit.score >= possible)]
+
+
+def count_fitting_lines(unlisted: Collection[str]) -> int:
+    """Return how many skills may be named beside a request."""
+    return prompt.FITTING_UNLISTED if unlisted else prompt.FITTING
 
 
 def find_unseen(
@@ -135,7 +149,7 @@ class SkillExplanation:
             SkillPlacementKind.MENU: (
                 f"{self.name} is {self._describe_placement()}; the model loads it when it needs it."
             ),
-            SkillPlacementKind.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
+            SkillPlacementKind.CUT: f"{self.name} is {self.reason}.",
             SkillPlacementKind.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
             SkillPlacementKind.WITHHELD: f"{self.name} is {self.reason}.",
         }[self.place]
@@ -198,7 +212,7 @@ def _find_placement(item: ListedSkill, selection: SkillSelection, menu: SkillMen
     if item.name not in selection.list_eligible_names():
         return SkillPlacementKind.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
     if item.name in menu.cut:
-        return SkillPlacementKind.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
+        return SkillPlacementKind.CUT, NOT_LISTED
     return SkillPlacementKind.MENU, "eligible, and no rule puts it into the prompt"
 
 

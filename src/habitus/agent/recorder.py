@@ -36,6 +36,7 @@ from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
 from habitus.memory.model import SCRATCHPAD_TOPIC
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import SkillFinder
+from habitus.skills.choosing.menu import NOT_LISTED
 from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.model import Skill, SkillSummary, Stage
@@ -404,7 +405,7 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
         for choice in turn.selection.eager
     ]
     menu = [
-        _record_placed(summary, SkillPlacementKind.CUT, "no room on the menu")
+        _record_placed(summary, SkillPlacementKind.CUT, NOT_LISTED)
         if summary.name in cut
         else _record_placed(summary, SkillPlacementKind.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]

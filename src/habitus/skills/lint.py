@@ -202,7 +202,7 @@ def _report_menu_costs(shown: Sequence[ListedSkill], room: PromptBudget) -> Iter
     budget = max(room.menu, 1)
     costs = {one.name: estimate_tokens(menu.format_menu_line(one.summary)) for one in shown if one.summary is not None}
     total = sum(costs.values())
-    over = "; when-to-use lines are shortened or left out" if total > budget else ""
+    over = "; lines are shortened, or found by search instead" if total > budget else ""
     yield LibraryFinding(
         kind="budget",
         names=(),

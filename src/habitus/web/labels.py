@@ -90,7 +90,7 @@ PLACES = {
     SkillPlacementKind.EAGER: "was read in full",
     SkillPlacementKind.STICKY: "was kept from the previous turn",
     SkillPlacementKind.MENU: "was offered by name",
-    SkillPlacementKind.CUT: "matched, but didn't fit the budget",
+    SkillPlacementKind.CUT: "was left to the search",
     SkillPlacementKind.LEFT_OUT: "was left out",
     SkillPlacementKind.LOADED: "was opened by the agent",
     SkillPlacementKind.WITHHELD: "was withheld at random, to measure whether it helps",
@@ -389,7 +389,7 @@ def _summarise_selection(why: SkillExplanation) -> str:
         case SkillPlacementKind.LEFT_OUT | SkillPlacementKind.WITHHELD:
             return "No: it is left out."
         case SkillPlacementKind.CUT:
-            return "Unlikely: it matches, but the menu has no room for it."
+            return "Possibly: it is not on the menu, but search finds it."
         case SkillPlacementKind.MENU | SkillPlacementKind.LOADED if why.rank == 1 and why.fits:
             return "Very likely: it is the best match, and the agent is told so."
         case SkillPlacementKind.MENU | SkillPlacementKind.LOADED if why.rank is not None and why.rank <= 3 and why.fits:

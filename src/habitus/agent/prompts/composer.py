@@ -14,7 +14,14 @@ from datetime import datetime
 from functools import partial
 
 from habitus.agent.background import BackgroundTasks
-from habitus.agent.choosing import SessionMemory, choose_skills, find_relevant_skills, find_unseen, make_skill_item
+from habitus.agent.choosing import (
+    SessionMemory,
+    choose_skills,
+    count_fitting_lines,
+    find_relevant_skills,
+    find_unseen,
+    make_skill_item,
+)
 from habitus.agent.library_view import LibraryView, SupportingFileAccess
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import ComposedPrompt, IdentityPrompt, Prompt, PromptSection
@@ -209,14 +216,15 @@ class PromptComposer:
         """Return the skills on the menu that search finds relevant."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
+        unlisted = frozenset(self._session_prompt.menu.cut)
+        count = count_fitting_lines(unlisted)
         # One more candidate, so that random assignment can decide between the last two.
-        k = prompt.FITTING + offers.lots.is_active
-        found = find_relevant_skills(
-            partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot), on_menu, k=k
-        )
+        k = count + offers.lots.is_active
+        search = partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot)
+        found = find_relevant_skills(search, on_menu, unlisted=unlisted, k=k)
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
-        drawn = draw_last(offers.lots, ranked, prompt.FITTING, item=make_skill_item, score=lambda one: worth[one.name])
+        drawn = draw_last(offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name])
         if drawn.left_out is not None:
             offers.assign_line(drawn.left_out, at_edge=False)
         return [one for one in drawn.taken if offers.assign_line(one, at_edge=(one is drawn.last) or None)]
@@ -292,7 +300,7 @@ class PromptComposer:
         parts = self._parts
         bare = SelectionInput(text="", source_type=parts.source_type, user=parts.view.user, now=parts.clock())
         parts.view.selection = selection = choose_skills(parts.view.snapshot, bare, parts.gates, parts.journal)
-        drawn = partial(menu.build_menu_for_selection, selection, counters, parts.context_tokens)
+        drawn = partial(menu.build_menu_for_selection, selection, counters, parts.menu_options)
         parts.view.menu = parts.view.offers.build_session_menu(selection, drawn)
         rules = tuple(note for note in standing.rules if parts.view.offers.assign_note(note, is_steady=True))
         return _SessionPrompt(
@@ -330,6 +338,7 @@ class ConversationServices:
     transcribe: Transcriber
     clock: Callable[[], datetime]
     context_tokens: int
+    menu_options: menu.MenuOptions
     # Where attachments are placed for code.
     given: GivenFolder
     person: TimedConsentPrompt = field(default_factory=lambda: TimedConsentPrompt(defer_consent))

@@ -190,6 +190,10 @@ HISTORY_SHARE = 0.8
 FITTING = 3
 # Minimum score relative to the best hit.
 NEARLY_AS_FITTING = 0.75
+# The same while skills of a large library have no line on the menu; their score only has to reach this share of what
+# a match needs, because the model sees them nowhere else.
+FITTING_UNLISTED = 5
+UNLISTED_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,6 +31,7 @@ from habitus.app.learning.compared_versions import open_comparison_store
 from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
+from habitus.app.library.explaining import build_menu_options
 from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.app.sharing import offline_snapshot
@@ -200,6 +201,7 @@ def open_conversation(
         transcribe=get_local_transcriber(),
         clock=home.clock,
         context_tokens=home.settings.context_tokens,
+        menu_options=build_menu_options(home),
         person=person,
         learned=learner.take_new_lessons,
         given=given,

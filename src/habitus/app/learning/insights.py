@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from habitus.app.home import Home
 from habitus.app.learning.evidence import list_chosen_items, make_observations
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.library.explaining import select_skills
+from habitus.app.library.explaining import build_menu_options, select_skills
 from habitus.evidence.estimation import estimate_items
 from habitus.evidence.findings import ItemFinding, add_observations
 from habitus.evidence.model import EffectEstimate, ItemKind
@@ -168,7 +168,7 @@ def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
 
 def _make_menu(home: Home) -> menu.SkillMenu:
     selected = select_skills(home, SelectionInput(text="", user=home.get_user(), now=home.clock()))
-    return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), home.settings.context_tokens)
+    return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
 
 
 def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:

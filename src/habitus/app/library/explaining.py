@@ -86,9 +86,20 @@ def preview_selection(home: Home, request: SelectionInput) -> SelectionPreview:
     counters = home.skills.read_all_counters()
     # A session's menu is made before its first request, so the words of this one must not shape it.
     drawn = menu.build_menu_for_selection(
-        select_skills(home, request.without_details()), counters, home.settings.context_tokens
+        select_skills(home, request.without_details()), counters, build_menu_options(home)
     )
     return SelectionPreview(selection=select_skills(home, request), menu=drawn)
+
+
+def build_menu_options(home: Home) -> menu.MenuOptions:
+    """Return what the settings and the project say about the menu."""
+    settings = home.settings
+    return menu.MenuOptions(
+        budget=menu.compute_menu_budget(settings.context_tokens, settings.menu_tokens),
+        clock=home.clock,
+        pinned=frozenset(settings.menu_pinned),
+        project=home.finder.list_project_words,
+    )
 
 
 # How many matches are shown.
@@ -102,7 +113,8 @@ def preview_request(home: Home, text: str) -> RequestPreview:
     known = {summary.name: summary for summary in seen.selection.menu}
     known |= {choice.name: choice.summary for choice in seen.selection.eager}
     on_menu = frozenset(summary.name for summary in seen.selection.menu)
-    named = frozenset(hit.id for hit in find_relevant_skills(partial(home.finder.search, text), on_menu))
+    fitting = find_relevant_skills(partial(home.finder.search, text), on_menu, unlisted=frozenset(seen.menu.cut))
+    named = frozenset(hit.id for hit in fitting)
     best = tuple((known[hit.id], hit) for hit in found.hits)
     return RequestPreview(preview=seen, best=best, min_relevance=found.min_confidence, suggested=named)
 

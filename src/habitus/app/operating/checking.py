@@ -286,7 +286,11 @@ def _measure_prompt_budgets(home: Home) -> PromptBudget:
         home.settings.context_tokens,
     )
     taken = {choice.name: estimate_tokens(home.skills.load(choice.name).body) for choice in selection.eager}
-    return PromptBudget(menu=menu.compute_menu_budget(context), eager=int(context * EAGER_SHARE), eager_costs=taken)
+    return PromptBudget(
+        menu=menu.compute_menu_budget(context, home.settings.menu_tokens),
+        eager=int(context * EAGER_SHARE),
+        eager_costs=taken,
+    )
 
 
 def _lint_target(home: Home, target: str) -> list[SkillLintResult]:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, proxy
 
 from habitus.agent.choosing import find_relevant_skills
 from habitus.app.home import Home
-from habitus.app.library.explaining import build_session_gates
+from habitus.app.library.explaining import build_menu_options, build_session_gates
 from habitus.journal.model import Turn
 from habitus.search.model import SearchResults
 from habitus.skills import trees
@@ -189,9 +189,7 @@ class _LibraryState:
     def list_menu_lines(self, home: Home) -> set[str]:
         """Return the skills with a line of their own on a session's menu."""
         chosen, _ = self._selected("repl")
-        return {
-            *menu.build_menu_for_selection(chosen, home.skills.read_all_counters(), home.settings.context_tokens).shown
-        }
+        return {*menu.build_menu_for_selection(chosen, home.skills.read_all_counters(), build_menu_options(home)).shown}
 
     def __contains__(self, name: str) -> bool:
         return name in self._at.by_name

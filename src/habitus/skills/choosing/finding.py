@@ -50,7 +50,7 @@ class SkillFinder:
         # A skill's files belong to the user and stay as they are; the index must not hold their secrets.
         self._redact = redact
         self._engine = engine
-        self._open_index, self._project = open_index, project
+        self._open_index, self.list_project_words = open_index, project
         self._shared = shared
         self._lock = threading.RLock()
         self._opened: SearchIndex | None = None
@@ -62,7 +62,7 @@ class SkillFinder:
 
     def _create_index(self) -> SearchIndex:
         index = self._open_index()
-        index.project = self._project()
+        index.project = self.list_project_words()
         return index
 
     def search(

@@ -5,21 +5,33 @@ since a user's last visit.
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from habitus.skills import lifecycle
 from habitus.skills.choosing.selection import UNUSABLE_STATES, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import SkillSummary, Stage, UsageCounters
+from habitus.skills.model import SkillSource, SkillSummary, Stage, UsageCounters
 from habitus.text import count_bytes, estimate_tokens, to_one_line
 
+# The reason that `why` and the journal give for a skill without a line.
+NOT_LISTED = "not listed: found by search"
+
 HEADING = "## Available skills (load on demand)"
-# Share of the model's context.
+# The largest share of the model's context.
 CONTEXT_SHARE = 0.02
+# Uses a month that pay for a token of a line that every conversation begins with.
+_USES_PER_TOKEN = 0.004
+# Uses a month that all skills without a history share, and those that share the project's words.
+_UNTRIED_USES, _PROJECT_USES = 30.0, 10.0
+_HALF_LIFE = timedelta(days=30)
+# Of equally useful skills the preferred one comes first.
+_PREFERENCE = 1e-6
 # Maximum lengths of a when-to-use line, tried in this order.
 _LINE_LIMITS = (10_000, 240, 160, 120, 80, 60, 40)
 _SHORTEST_LINE = 8  # characters of the shortest possible line
@@ -52,44 +64,84 @@ class SkillMenu:
         return replace(self, text=text, tokens=estimate_tokens(text), shown=shown)
 
 
-def compute_menu_budget(context_tokens: int) -> int:
-    """Return the token budget of the menu for a model's context size."""
-    return int(context_tokens * CONTEXT_SHARE)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MenuOptions:
+    """The token budget of a menu, and what tells which lines of a large library are worth their tokens."""
+
+    budget: int
+    clock: Callable[[], datetime]
+    pinned: Collection[str] = ()
+    # Returns words that describe the surrounding project.
+    project: Callable[[], Collection[str]] = tuple
+
+
+def compute_menu_budget(context_tokens: int, menu_tokens: int) -> int:
+    """Return the token budget of the menu: the setting, within a share of the model's context."""
+    return min(menu_tokens, int(context_tokens * CONTEXT_SHARE))
 
 
 def build_menu_for_selection(
     selection: SkillSelection,
     counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounters]],
-    context_tokens: int,
+    options: MenuOptions,
     prefer: str = "",
 ) -> SkillMenu:
-    """Build the menu of a selection, preferring the most used skills if there is no room for all.
+    """Build the menu of a selection: every skill, or the lines that are worth their tokens if there is no room for all.
 
-    Among equally used skills, `prefer` comes first.
+    Among equally useful skills, `prefer` comes first.
     """
-    used: dict[str, float] = {
-        name: sum(counted.used + counted.recommended for counted in stages.values())
-        for (_, name), stages in counters.items()
-    }
-    if prefer:
-        # Half a use breaks ties without overtaking a skill that was used once more.
-        used[prefer] = used.get(prefer, 0) + 0.5
-    return compose_menu(selection.menu, compute_menu_budget(context_tokens), worth=used)
+
+    def estimate_uses() -> dict[str, float]:
+        uses = _estimate_monthly_uses(selection.menu, counters, options)
+        if prefer in uses:
+            uses[prefer] += _PREFERENCE
+        return uses
+
+    return compose_menu(selection.menu, options.budget, estimate_uses)
 
 
-def compose_menu(skills: Sequence[SkillSummary], budget: int, *, worth: Mapping[str, float] | None = None) -> SkillMenu:
-    """Compose a menu within `budget` tokens: all lines in full, or shorter lines, or only the most useful ones.
+def _estimate_monthly_uses(
+    skills: Sequence[SkillSummary],
+    counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounters]],
+    options: MenuOptions,
+) -> dict[str, float]:
+    """Return the expected uses of each skill in a month; infinite for what is always listed."""
+    now, said = options.clock(), {word.casefold() for word in options.project()}
+    likely = {skill.name for skill in skills if said and not said.isdisjoint(_list_topic_words(skill))}
+    uses: dict[str, float] = {}
+    for skill in skills:
+        if skill.name in options.pinned or skill.source is SkillSource.BUNDLED:
+            uses[skill.name] = math.inf
+            continue
+        counted = counters.get((skill.layer, skill.name), {}).values()
+        times = sum(one.used + one.recommended for one in counted)
+        last = max((one.last_used for one in counted if one.last_used is not None), default=None)
+        age = _HALF_LIFE if last is None else max(now - last, timedelta())
+        of_project = _PROJECT_USES / len(likely) if skill.name in likely else 0.0
+        uses[skill.name] = times * 0.5 ** (age / _HALF_LIFE) + of_project + _UNTRIED_USES / len(skills)
+    return uses
 
-    `worth` ranks the skills; without it earlier names win. Lines are always in order of name, so the section
-    stays the same, and cacheable, while the library does.
+
+def _list_topic_words(skill: SkillSummary) -> set[str]:
+    return {word.casefold() for text in (skill.name, *skill.tags) for word in re.split(r"[^\w.+#]|_", text) if word}
+
+
+def compose_menu(
+    skills: Sequence[SkillSummary], budget: int, estimate_uses: Callable[[], Mapping[str, float]] | None = None
+) -> SkillMenu:
+    """Compose a menu within `budget` tokens: all lines in full, or shorter lines, or only those that pay.
+
+    `estimate_uses` returns the expected uses of each skill; without it earlier names win. Lines are always in order of
+    name, so the section stays the same, and cacheable, while the library does.
     """
     skills = sorted(skills, key=_get_name)
     if not skills:
         return SkillMenu(text="", tokens=0, budget=budget, shown=())
     # Estimated at four bytes per token, minus the heading and its blank line.
     room = budget * 4 - len(HEADING) - 2
+    uses = dict[str, float] if estimate_uses is None else estimate_uses
     if len(skills) * _SHORTEST_LINE > room:
-        return _compose_most_useful(skills, budget, worth or {})
+        return _compose_most_useful(skills, budget, uses())
     # Compare estimated lengths first: rendering a thousand lines up to seven times would be slow.
     sizes = [(len(s.name) + 8, s.when_to_use_line, sum(map(count_bytes, s.tags)) + 2 * len(s.tags) + 1) for s in skills]
     for cap in _LINE_LIMITS:
@@ -100,7 +152,7 @@ def compose_menu(skills: Sequence[SkillSummary], budget: int, *, worth: Mapping[
         )
         if cost <= room:
             return _build_menu([format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap)
-    return _compose_most_useful(skills, budget, worth or {})
+    return _compose_most_useful(skills, budget, uses())
 
 
 _get_name = operator.attrgetter("name")
@@ -124,7 +176,12 @@ def _compose_most_useful(summaries: Sequence[SkillSummary], budget: int, utility
     kept: dict[str, str] = {}
     edge: tuple[str, str] | None = None
     for summary in ranked:
+        uses = utility.get(summary.name, 0.0) if utility else math.inf
+        if uses < _USES_PER_TOKEN * _SHORTEST_LINE / 4:
+            break
         drawn = format_menu_line(summary, cap)
+        if uses < _USES_PER_TOKEN * estimate_tokens(drawn):
+            continue
         room -= count_bytes(drawn) + 1
         if room < 0:
             last = next(reversed(kept), summary.name)
