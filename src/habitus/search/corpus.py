@@ -8,6 +8,7 @@ with the data of every word that was ever compared.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,8 @@ class Vocabulary:
         self._vectors = (packed.word_vectors.reshape(known, width), np.zeros((0, width), np.float32))
         self._places = (packed.word_places, np.zeros(0, np.int64))
         self._is_met = np.zeros(0, bool)
+        # Copies share the data of known words, so they share its lock; it is held only while new words are embedded.
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.spelled)
@@ -87,13 +90,19 @@ class Vocabulary:
         return different, number[ids]
 
     def _embed_new_words(self, ids: WordIds, postings: Postings) -> None:
+        later = ids[ids >= len(self._codes[0])] - len(self._codes[0])
+        if len(later) and not (later.max() < len(self._is_met) and self._is_met[later].all()):
+            with self._lock:
+                self._embed_words_once(ids, postings)
+
+    def _embed_words_once(self, ids: WordIds, postings: Postings) -> None:
         first = len(self._codes[0])
         more = len(self) - first - len(self._is_met)
         if more:
-            self._is_met = _extend_array(self._is_met, more)
             self._codes = (self._codes[0], _extend_array(self._codes[1], more))
             self._vectors = (self._vectors[0], _extend_array(self._vectors[1], more))
             self._places = (self._places[0], _extend_array(self._places[1], more))
+            self._is_met = _extend_array(self._is_met, more)
         later = ids[ids >= first] - first
         new = later[~self._is_met[later]]
         if len(new):
@@ -143,7 +152,7 @@ class RemoteDocuments(Protocol):
 
 
 class SearchCorpus:
-    """The searchable documents of one index, by slot."""
+    """The searchable documents of one index, by slot. Change a copy of one that may be searched, and swap the two."""
 
     def __init__(self, embedder: Embedder, packed: PackedIndex | None = None) -> None:
         self._embedder = embedder

@@ -8,6 +8,7 @@ content, which is mapped instead of rebuilding it from rows.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from habitus import sql
 from habitus.errors import Invalid
 from habitus.search import learned_requests, ranking, store
 from habitus.search.corpus import SearchCorpus
-from habitus.search.learned_requests import LoadedEntries
 from habitus.search.model import IndexReport, SearchDocument
 from habitus.search.packed_index import get_index_path, release_memory
 from habitus.search.searcher import DocumentSearcher
@@ -54,6 +54,8 @@ class SearchIndex(DocumentSearcher):
         # Documents that differ from those in the file.
         self._unkept = 0
         self._generation = 0
+        # Held by writers while they change a copy of the corpus.
+        self._lock = threading.RLock()
         self._damaged: dict[str, None] = {}
         self._damaged_requests: list[learned_requests.LearnedRequest] = []
 
@@ -85,9 +87,9 @@ class SearchIndex(DocumentSearcher):
         With `refresh=False` the next search reads the changes, which is faster for a series of calls.
         """
         newest = {document.id: document for document in documents}
-        with self._hold_lock(refresh=refresh, repair=False):
-            digests = {id: compute_digest(document) for id, document in newest.items()}
-            changed = [newest[id] for id, now in digests.items() if self._corpus.get_digest(id) != now]
+        digests = {id: compute_digest(document) for id, document in newest.items()}
+        with self._open_snapshot(refresh=refresh, repair=False) as corpus:
+            changed = [newest[id] for id, now in digests.items() if corpus.get_digest(id) != now]
         for start in range(0, len(changed), _BATCH_SIZE):
             self._write_documents(changed[start : start + _BATCH_SIZE], digests)
         if refresh:
@@ -110,7 +112,7 @@ class SearchIndex(DocumentSearcher):
     def remove_documents(self, ids: Iterable[str], *, forget: bool = True) -> None:
         """Remove documents, with the requests learned for them unless `forget` is False."""
         gone = list(dict.fromkeys(ids))
-        with self._hold_lock():
+        with self._open_snapshot():
             forgotten = [key for id in gone for key in self._learned.list_item_keys(id)] if forget else []
         with sql.write_transaction(self._engine) as conn:
             store.raise_generation(conn, self._space.collection)
@@ -141,7 +143,7 @@ class SearchIndex(DocumentSearcher):
 
     def forget_requests(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
         """Forget the requests learned for these ids, or those for which `which(id, text)` is true; return how many."""
-        with self._hold_lock():
+        with self._open_snapshot():
             gone = [
                 (past.item, past.digest)
                 for past in self._learned.list_requests()
@@ -156,18 +158,18 @@ class SearchIndex(DocumentSearcher):
 
     def list_learned_texts(self) -> frozenset[str]:
         """Return the texts of all learned requests."""
-        with self._hold_lock():
+        with self._open_snapshot():
             return frozenset(past.text for past in self._learned.list_requests())
 
     def list_learned_ids(self) -> frozenset[str]:
         """Return the ids that have learned requests."""
-        with self._hold_lock(repair=False):
+        with self._open_snapshot(repair=False):
             return self._learned.list_items()
 
     def list_ids(self) -> frozenset[str]:
         """Return the ids of all documents."""
-        with self._hold_lock():
-            return frozenset(self._corpus.slots)
+        with self._open_snapshot() as corpus:
+            return frozenset(corpus.slots)
 
     @property
     def known_ids(self) -> Collection[str]:
@@ -180,8 +182,8 @@ class SearchIndex(DocumentSearcher):
 
     def describe(self) -> IndexReport:
         """Return the size and the embedding model of the index, with notes about problems."""
-        with self._hold_lock():
-            documents = len(self._corpus) + (0 if self.server is None else self.server.documents)
+        with self._open_snapshot() as corpus:
+            documents = len(corpus) + (0 if self.server is None else self.server.documents)
             return IndexReport(
                 collection=self._space.collection,
                 documents=documents,
@@ -192,12 +194,12 @@ class SearchIndex(DocumentSearcher):
             )
 
     @contextmanager
-    def _hold_lock(self, *, refresh: bool = True, repair: bool = True) -> Iterator[None]:
-        """Refresh from the database, then hold the lock on the memory for this thread."""
+    def _open_snapshot(self, *, refresh: bool = True, repair: bool = True) -> Iterator[SearchCorpus]:
+        """Refresh from the database, then yield the current corpus."""
         if refresh:
             self._refresh(repair=repair)
-        with super()._hold_lock():
-            yield
+        with super()._open_snapshot() as corpus:
+            yield corpus
 
     def _refresh(self, *, repair: bool = True) -> None:
         """Load the changes since the last refresh, and repair damaged rows."""
@@ -207,48 +209,56 @@ class SearchIndex(DocumentSearcher):
 
     def _load_changes(self) -> None:
         space, seen = self._space, self._generation
-        with sql.read_transaction(self._engine) as conn, self._lock:
+        with sql.read_transaction(self._engine) as conn:
             now = store.get_generation(conn, space.collection)
-            # Another thread may have refreshed meanwhile, to a later generation.
-            if now == self._generation or now < self._generation != seen:
-                return
-            requests = store.load_requests(conn, space, after=self._generation)
-            new = self._load_from_file(conn) or store.load_changed_entries(conn, space, after=self._generation)
-            self._among = None
-            self._corpus.replace_entries(new.entries, new.vectors)
-            self._learned.add_requests(requests.sound)
-            # Deletions leave no row behind; a differing count reveals them.
-            if len(self._corpus) + len(new.damaged) != store.count_documents(conn, space.collection):
-                gone = sorted(self._corpus.slots.keys() - store.list_document_ids(conn, space.collection))
-                self._corpus.replace_entries([], new.vectors[:0], gone)
-            if len(self._learned) + len(requests.damaged) != store.count_requests(conn, space.collection):
-                self._learned.drop_requests(self._learned.list_keys() - store.list_request_keys(conn, space.collection))
-            self._generation = now
-            self._unkept += len(new.entries)
-            self._damaged = dict.fromkeys([*(id for id in self._damaged if id not in self._corpus.slots), *new.damaged])
-            self._damaged_requests += requests.damaged
-        # Frees much memory after a full load, before the file is written.
-        del new, requests
+            # Nearly every search returns here, without waiting for a writer.
+            if now != self._generation:
+                with self._lock:
+                    self._load_generation(conn, now, seen)
         self._save_file()
 
-    def _load_from_file(self, conn: sa.Connection) -> LoadedEntries | None:
-        """Use the index file, and return the entries it lacks; None if there is no usable file or it is not the first
-        load.
-        """
+    def _load_generation(self, conn: sa.Connection, now: int, seen: int) -> None:
+        """Swap the corpus for a copy with the changes up to this generation; `seen` was the last one before."""
+        # Another thread may have refreshed meanwhile, to a later generation.
+        if now == self._generation or now < self._generation != seen:
+            return
+        space = self._space
+        requests = store.load_requests(conn, space, after=self._generation)
         kept = None if self._file is None or self._generation else SearchCorpus.load_file(self._file, self._embedder)
         if kept is None:
-            return None
-        self._corpus = kept
-        return store.load_by_id(conn, self._space, kept.drop_outdated(store.load_digests(conn, self._space.collection)))
+            corpus, new = self._corpus.copy(), store.load_changed_entries(conn, space, after=self._generation)
+        else:
+            outdated = kept.drop_outdated(store.load_digests(conn, space.collection))
+            corpus, new = kept, store.load_by_id(conn, space, outdated)
+        corpus.replace_entries(new.entries, new.vectors)
+        self._learned.add_requests(requests.sound)
+        # Deletions leave no row behind; a differing count reveals them.
+        if len(corpus) + len(new.damaged) != store.count_documents(conn, space.collection):
+            gone = sorted(corpus.slots.keys() - store.list_document_ids(conn, space.collection))
+            corpus.replace_entries([], new.vectors[:0], gone)
+        if len(self._learned) + len(requests.damaged) != store.count_requests(conn, space.collection):
+            self._learned.drop_requests(self._learned.list_keys() - store.list_request_keys(conn, space.collection))
+        self._corpus, self._generation = corpus, now
+        self._unkept += len(new.entries)
+        self._damaged = dict.fromkeys([*(id for id in self._damaged if id not in corpus.slots), *new.damaged])
+        self._damaged_requests += requests.damaged
 
     def _save_file(self) -> None:
         """Rewrite the index file if much of it is outdated, and map it, which takes less memory."""
+        if self._file is None or not self._is_file_outdated:
+            return
         with self._lock:
-            if self._file is not None and self._unkept * _FILE_REWRITE_RATIO > len(self._corpus):
-                self._corpus.save_file(self._file)
-                self._corpus = SearchCorpus.load_file(self._file, self._embedder) or self._corpus
-                self._among, self._unkept = None, 0
+            # Another thread may have written it meanwhile.
+            if self._is_file_outdated:
+                corpus = self._corpus.copy()
+                corpus.save_file(self._file)
+                self._corpus, self._unkept = SearchCorpus.load_file(self._file, self._embedder) or corpus, 0
+                del corpus
                 release_memory()
+
+    @property
+    def _is_file_outdated(self) -> bool:
+        return self._unkept * _FILE_REWRITE_RATIO > len(self._corpus)
 
     def _repair_damaged(self) -> None:
         """Recompute damaged rows, and those of another model, from their texts."""

@@ -8,6 +8,7 @@ index are reported, never trusted.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -92,18 +93,23 @@ class LearnedRequestSet:
         self._count = 0
         self._summary: _Statistics | None = None
         self._day = -1
+        # The statistics are kept up in place, so comparing with them waits for a change of them, and for nothing else.
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return self._count
 
     def list_requests(self) -> list[LearnedRequest]:
-        return [request for of_item in self._requests.values() for request in of_item.values()]
+        with self._lock:
+            return [request for of_item in self._requests.values() for request in of_item.values()]
 
     def list_items(self) -> frozenset[str]:
-        return frozenset(self._requests)
+        with self._lock:
+            return frozenset(self._requests)
 
     def list_keys(self) -> set[tuple[str, str]]:
-        return {(item, digest) for item, of_item in self._requests.items() for digest in of_item}
+        with self._lock:
+            return {(item, digest) for item, of_item in self._requests.items() for digest in of_item}
 
     def list_item_keys(self, item: str) -> list[tuple[str, str]]:
         return [(item, digest) for digest in self._requests.get(item, ())]
@@ -128,6 +134,10 @@ class LearnedRequestSet:
 
     def add_requests(self, requests: Iterable[LearnedRequest]) -> None:
         """Add requests, replacing those with the same keys."""
+        with self._lock:
+            self._add_requests(requests)
+
+    def _add_requests(self, requests: Iterable[LearnedRequest]) -> None:
         for request in requests:
             of_item, digest = self._requests.setdefault(request.item, {}), request.digest
             if self._summary is not None:
@@ -139,6 +149,10 @@ class LearnedRequestSet:
 
     def drop_requests(self, keys: Iterable[tuple[str, str]]) -> None:
         """Remove the requests with these keys."""
+        with self._lock:
+            self._drop_requests(keys)
+
+    def _drop_requests(self, keys: Iterable[tuple[str, str]]) -> None:
         for item, digest in keys:
             if self._requests.get(item, {}).pop(digest, None) is not None:
                 self._count -= 1
@@ -154,12 +168,13 @@ class LearnedRequestSet:
         if not self._count:
             return None
         day = int(now // _DAY)
-        if self._summary is None or day != self._day:
-            self._summary = _Statistics(
-                sorted(self.list_requests(), key=lambda r: (r.item, r.digest)), now, self._width
-            )
-            self._day = day
-        return self._summary.compute_similarity(text, vector)
+        with self._lock:
+            if self._summary is None or day != self._day:
+                self._summary = _Statistics(
+                    sorted(self.list_requests(), key=lambda r: (r.item, r.digest)), now, self._width
+                )
+                self._day = day
+            return self._summary.compute_similarity(text, vector)
 
 
 class _Statistics:
@@ -261,7 +276,7 @@ class _Statistics:
         else:
             np.maximum.at(nearest, owners, self._compute_word_overlap(asked))
         return RequestSimilarity(
-            items=self._items,
+            items=dict(self._items),
             values=np.stack([meaning / 10, self._score_by_words(asked) / 10, _scale_above_chance(nearest)], axis=1),
             nearest=nearest,
             usual=usual,

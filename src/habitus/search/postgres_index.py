@@ -68,8 +68,8 @@ class PostgresIndex:
         """Reload the counts; return the library generation up to which the index is complete."""
         self._counted = {}
         with sql.read_transaction(self._engine) as conn:
-            self._load_term_counts(conn, [_ALL, _WITH_BODY])
-            self.documents, self.with_body = sum(self._counted[_ALL]), sum(self._counted[_WITH_BODY])
+            counted = _load_term_counts(conn, [_ALL, _WITH_BODY])
+            self.documents, self.with_body = sum(counted[_ALL]), sum(counted[_WITH_BODY])
             return store.get_generation(conn, f"{self._space.collection} {self._space.model}")
 
     def count_documents(self, codes: Codes) -> DocumentCounts:
@@ -79,16 +79,14 @@ class PostgresIndex:
 
     def _count_by_step(self, codes: Codes) -> DocumentCounts:
         wanted = codes.tolist()
-        if len(self._counted) > _MAX_CACHED_COUNTS:
-            self._counted = {}
-        if missing := [code for code in wanted if code not in self._counted]:
+        # Another thread may begin a new cache meanwhile.
+        counted = self._counted
+        if len(counted) > _MAX_CACHED_COUNTS:
+            counted = self._counted = {}
+        if missing := [code for code in wanted if code not in counted]:
             with sql.read_transaction(self._engine) as conn:
-                self._load_term_counts(conn, missing)
-        return np.array([self._counted[code] for code in wanted], dtype=np.int64).reshape(len(wanted), _STEPS)
-
-    def _load_term_counts(self, conn: sa.Connection, terms: Sequence[int]) -> None:
-        found = {row.term: row.documents for row in conn.execute(_COUNTS, {"terms": _format_array(terms)})}
-        self._counted |= {term: found.get(term, _NO_COUNTS) for term in terms}
+                counted |= _load_term_counts(conn, missing)
+        return np.array([counted[code] for code in wanted], dtype=np.int64).reshape(len(wanted), _STEPS)
 
     def find_candidates(
         self,
@@ -236,6 +234,11 @@ class PostgresIndex:
     @property
     def _vector_column(self) -> str:
         return f"{self._pgvector}.vector_send(v.vector)" if self._pgvector else "v.vector"
+
+
+def _load_term_counts(conn: sa.Connection, terms: Sequence[int]) -> dict[int, Sequence[int]]:
+    found = {row.term: row.documents for row in conn.execute(_COUNTS, {"terms": _format_array(terms)})}
+    return {term: found.get(term, _NO_COUNTS) for term in terms}
 
 
 def _weigh_entry_terms(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:

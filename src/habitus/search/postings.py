@@ -55,14 +55,15 @@ class Postings:
         """Take every term once, in order, and where its slots and strengths begin."""
         self._terms, self._starts, self._slots = terms, starts, slots
         self._strengths, self._text_steps = strengths, text_steps
-        self._added: dict[int, list[tuple[int, float, int]]] = {}
+        # Tuples, so that copies share them.
+        self._added: dict[int, tuple[tuple[int, float, int], ...]] = {}
         self._removed: dict[int, int] = {}
         self.added_count = 0
 
     def copy(self) -> Postings:
         """Return a copy that can grow independently; the built arrays are shared."""
         other = copy.copy(self)
-        other._added = {term: [*slots] for term, slots in self._added.items()}
+        other._added = dict(self._added)
         other._removed = dict(self._removed)
         return other
 
@@ -70,7 +71,7 @@ class Postings:
         found = weigh_terms([entry], first=slot)
         rows = zip(found.terms.tolist(), found.strengths.tolist(), found.text_steps.tolist(), strict=True)
         for term, strength, step in rows:
-            self._added.setdefault(term, []).append((slot, strength, step))
+            self._added[term] = (*self._added.get(term, ()), (slot, strength, step))
         self.added_count += 1
 
     def remove_terms(self, codes: Codes) -> None:

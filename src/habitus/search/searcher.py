@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -224,7 +223,10 @@ def _promote_most_similar_texts(order: list[int], found: SearchEvidence) -> list
 
 
 class DocumentSearcher:
-    """Searches a corpus, and ranks with the requests learned from use. Every method is thread-safe."""
+    """Searches a corpus, and ranks with the requests learned from use. Every method is thread-safe.
+
+    A search reads the corpus that is current when it begins; writers swap it for a changed copy and hold up no search.
+    """
 
     def __init__(
         self,
@@ -242,14 +244,12 @@ class DocumentSearcher:
         self.server: PostgresIndex | None = None
         # Documents of the server that count as removed.
         self._gone: frozenset[str] = frozenset()
-        # The last frozen set of ids and its slots: callers pass the same one again and again.
-        self._among: tuple[Collection[str], Slots] | None = None
+        # The last frozen set of ids and its slots in a corpus: callers pass the same one again and again.
+        self._among: tuple[SearchCorpus, Collection[str], Slots] | None = None
         # Words that describe the surrounding project, a weak prior.
         self.project: Collection[str] = ()
         # Problems that `describe` reports.
         self.notes: list[str] = []
-        # Never held while waiting for the database, because a writer may want to search.
-        self._lock = threading.RLock()
 
     @property
     def embedder(self) -> Embedder:
@@ -262,8 +262,8 @@ class DocumentSearcher:
 
         With `refresh=False` changes by others are not loaded first, which is faster for thousands of calls in a row.
         """
-        with self._hold_lock(refresh=refresh):
-            found = self.gather_evidence(query, among=among)
+        with self._open_snapshot(refresh=refresh) as corpus:
+            found = self._gather_evidence(corpus, query, among)
             if found is None:
                 return SearchResults()
             ranked = ranking.rank_candidates(found.signals, found.usage, self._tier, found.corpus.share_with_body)
@@ -283,33 +283,37 @@ class DocumentSearcher:
         self, query: str, *, among: Collection[str] | None = None, refresh: bool = False
     ) -> SearchEvidence | None:
         """Return the signals of every candidate before weighing, for calibration; None if nothing can match."""
-        with self._hold_lock(refresh=refresh):
-            asked = words.parse_request(query)
-            if not asked.has_words:
-                return None
-            vectors = self._embed_texts(asked.list_texts(self._embedder.request_words))
-            liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
-            liked = [] if liking is None else liking.list_most_similar(_MAX_SIMILAR_ITEMS)
-            corpus = self._corpus
-            if self.server is not None:
-                terms = signals.WeighedRequest.from_request(corpus.with_remote(self.server), asked, None)
-                named = self.server.find_candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
-                corpus = self._add_remote_candidates(self.server, named)
-            if not corpus.slots:
-                return None
-            more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
-            codes = np.array([hash_term(term) for term in words.extract_terms(" ".join(self.project))], dtype=np.uint32)
-            allowed = self._find_slots(corpus, among)
-            found = signals.gather_signals(corpus, self._embedder, asked, vectors, allowed, more, codes)
-            if not len(found.slots):
-                return None
-            ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
-            usage = ranking.UsageSignals.from_similarity(liking, ids).penalize_unused_twins(corpus.vectors[found.slots])
-            return SearchEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
+        with self._open_snapshot(refresh=refresh) as corpus:
+            return self._gather_evidence(corpus, query, among)
 
-    def _add_remote_candidates(self, server: PostgresIndex, named: LoadedEntries) -> SearchCorpus:
+    def _gather_evidence(
+        self, corpus: SearchCorpus, query: str, among: Collection[str] | None
+    ) -> SearchEvidence | None:
+        asked = words.parse_request(query)
+        if not asked.has_words:
+            return None
+        vectors = self._embed_texts(asked.list_texts(self._embedder.request_words))
+        liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
+        liked = [] if liking is None else liking.list_most_similar(_MAX_SIMILAR_ITEMS)
+        if self.server is not None:
+            terms = signals.WeighedRequest.from_request(corpus.with_remote(self.server), asked, None)
+            named = self.server.find_candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
+            corpus = self._add_remote_candidates(corpus, self.server, named)
+        if not corpus.slots:
+            return None
+        more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
+        codes = np.array([hash_term(term) for term in words.extract_terms(" ".join(self.project))], dtype=np.uint32)
+        allowed = self._find_slots(corpus, among)
+        found = signals.gather_signals(corpus, self._embedder, asked, vectors, allowed, more, codes)
+        if not len(found.slots):
+            return None
+        ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
+        usage = ranking.UsageSignals.from_similarity(liking, ids).penalize_unused_twins(corpus.vectors[found.slots])
+        return SearchEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
+
+    def _add_remote_candidates(self, corpus: SearchCorpus, server: PostgresIndex, named: LoadedEntries) -> SearchCorpus:
         """Return the documents in memory plus those that a server named, with rarity over the whole library."""
-        corpus = self._corpus.with_remote(server).copy()
+        corpus = corpus.with_remote(server).copy()
         ours = corpus.slots.keys() | self._gone
         new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
         corpus.replace_entries([named.entries[at] for at in new], named.vectors[new])
@@ -321,13 +325,14 @@ class DocumentSearcher:
         # A temporary corpus of few candidates is not worth caching.
         if corpus is not self._corpus:
             return np.array(sorted(slot for id, slot in corpus.slots.items() if id in among), dtype=np.int64)
-        if self._among is None or self._among[0] is not among:
-            known = corpus.slots
-            slots = np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
-            if not isinstance(among, frozenset):
-                return slots
-            self._among = (among, slots)
-        return self._among[1]
+        kept = self._among
+        if kept is not None and kept[0] is corpus and kept[1] is among:
+            return kept[2]
+        known = corpus.slots
+        slots = np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
+        if isinstance(among, frozenset):
+            self._among = (corpus, among, slots)
+        return slots
 
     def find_similar(
         self, to: SearchDocument | str, *, k: int = 5, min_cosine: float = 0.0, refresh: bool = True
@@ -337,21 +342,23 @@ class DocumentSearcher:
         Documents below `min_cosine` are left out without a closer look, which saves time.
         """
         document = SearchDocument(id="", name="", description=to) if isinstance(to, str) else to
-        with self._hold_lock(refresh=refresh):
-            corpus, entry = self._corpus, encode_document(document)
+        with self._open_snapshot(refresh=refresh) as corpus:
+            entry = encode_document(document)
             vector = self._embed_texts([build_embedding_text(document)])[0]
             if self.server is not None:
                 codes = np.unique(entry.summary)
                 worth = corpus.with_remote(self.server).compute_rarity(codes)
-                corpus = self._add_remote_candidates(self.server, self.server.find_candidates(codes, worth, vector))
+                named = self.server.find_candidates(codes, worth, vector)
+                corpus = self._add_remote_candidates(corpus, self.server, named)
             return find_nearest(corpus, entry, vector, k, min_cosine) if corpus.slots else ()
 
     def find_neighbours(self, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
         """Return for every document the few most similar ones, by at least `min_score`."""
-        with self._hold_lock():
+        with self._open_snapshot() as corpus:
             server = self.server
-            corpus = self._corpus if server is None else self._add_remote_candidates(server, server.load_all())
-            return find_neighbours(corpus, min_score)
+            return find_neighbours(
+                corpus if server is None else self._add_remote_candidates(corpus, server, server.load_all()), min_score
+            )
 
     def with_documents(self, documents: Sequence[SearchDocument], removed_ids: Sequence[str] = ()) -> DocumentSearcher:
         """Return a searcher with these documents added and those in `removed_ids` removed; nothing is stored."""
@@ -366,18 +373,17 @@ class DocumentSearcher:
     ) -> DocumentSearcher:
         vectors = self._embed_texts([build_embedding_text(document) for document in documents])
         entries = [encode_document(document) for document in documents]
-        with self._lock:
-            other = DocumentSearcher(self._embedder, self._corpus.copy(), self._learned, self._clock)
-        other.server, other.project, other.notes, other._lock = server, self.project, self.notes, self._lock
-        other._gone = frozenset(gone)
-        other._corpus.replace_entries(entries, vectors, gone)
+        corpus = self._corpus.copy()
+        corpus.replace_entries(entries, vectors, gone)
+        other = DocumentSearcher(self._embedder, corpus, self._learned, self._clock)
+        other.server, other.project, other.notes, other._gone = server, self.project, self.notes, frozenset(gone)
         return other
 
     @contextmanager
-    def _hold_lock(self, *, refresh: bool = True, repair: bool = True) -> Iterator[None]:
-        """Hold the lock on the memory for this thread; an index in a database refreshes first."""
-        with nullcontext() if self.server is None else self.server.open_transaction(), self._lock:
-            yield
+    def _open_snapshot(self, *, refresh: bool = True, repair: bool = True) -> Iterator[SearchCorpus]:
+        """Yield the current corpus, which nobody changes any more; an index in a database refreshes first."""
+        with nullcontext() if self.server is None else self.server.open_transaction():
+            yield self._corpus
 
     def _embed_texts(self, texts: Sequence[str]) -> Vectors:
         """Embed texts; invalid vectors become zeros, so only the words of such a text count."""

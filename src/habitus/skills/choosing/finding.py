@@ -79,8 +79,7 @@ class SkillFinder:
         If a search server is unavailable, search the last known summaries instead.
         """
         try:
-            with self._lock:
-                return self._get_index(at).search(query, k=k, among=among, refresh=look)
+            return self._get_index(at).search(query, k=k, among=among, refresh=look)
         except DatabaseUnavailable:
             if self._shared is None:
                 raise
@@ -99,62 +98,58 @@ class SkillFinder:
 
     def update_index(self, progress: Progress) -> None:
         """Index new skills, or all of them after an upgrade, reporting progress."""
-        with self._lock:
-            self._get_index(progress=progress)
+        self._get_index(progress=progress)
 
     def find_neighbours(
         self, min_similarity: float = 0.0, *, at: LibrarySnapshot | None = None
     ) -> Mapping[str, tuple[IndexHit, ...]]:
         """Return, for every skill, the few most similar ones with at least this similarity."""
-        with self._lock:
-            return self._get_index(at).find_neighbours(min_similarity)
+        return self._get_index(at).find_neighbours(min_similarity)
 
     def find_similar(self, summary: SkillSummary, body: str, *, k: int = 3) -> tuple[IndexHit, ...]:
         """Return the skills most similar to one that is not in the library yet."""
-        with self._lock:
-            # One more, because the skill may find itself.
-            found = self._get_index().find_similar(make_document(summary, body), k=k + 1)
+        # One more, because the skill may find itself.
+        found = self._get_index().find_similar(make_document(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
     def build_hypothetical_searcher(self, skills: Sequence[Skill], removed: Sequence[str] = ()) -> DocumentSearcher:
         """Return a searcher over the library with these skills added and those removed; nothing is stored."""
-        with self._lock:
-            return self._get_index().with_documents([make_document(skill, skill.body) for skill in skills], removed)
+        return self._get_index().with_documents([make_document(skill, skill.body) for skill in skills], removed)
 
     def learn_request(self, name: str, request: str, *, weight: float = 1.0, at: LibrarySnapshot | None = None) -> None:
         """Remember that this skill served this request well. The caller has redacted the request."""
-        with self._lock:
-            self._get_index(at).learn_request(name, request, weight=weight)
+        self._get_index(at).learn_request(name, request, weight=weight)
 
     def list_learned_requests(self) -> frozenset[str]:
         """Return the texts of the learned requests."""
-        with self._lock:
-            return self._get_index().list_learned_texts()
+        return self._get_index().list_learned_texts()
 
     def forget_learned(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
-        with self._lock:
-            self._get_index().forget_requests(lambda _, text: text in texts)
+        self._get_index().forget_requests(lambda _, text: text in texts)
 
     def describe_index(self) -> str:
         """Describe the index in one line."""
-        with self._lock:
-            report = self._get_index().describe()
+        report = self._get_index().describe()
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
     def _get_index(self, at: LibrarySnapshot | None = None, *, progress: Progress = lambda done: None) -> SearchIndex:
-        if self._opened is None:
-            self._opened = self._create_index()
         seen = at or self._library.snapshot()
         # One index serves all conversations, whichever version they got.
         seen = seen.current or seen
-        if seen.revision != self._revision:
-            elsewhere = self._update_server_index(self._opened, progress)
-            self._update_local_index(self._opened, seen, elsewhere, progress)
-            # While another host fills the shared index, the next call must check again.
-            self._revision = seen.revision if self._shared is None or self._shared.is_complete else None
-        return self._opened
+        if self._opened is not None and seen.revision == self._revision:
+            # Nearly every search: none waits for another one, or for a writer.
+            return self._opened
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._create_index()
+            if seen.revision != self._revision:
+                elsewhere = self._update_server_index(self._opened, progress)
+                self._update_local_index(self._opened, seen, elsewhere, progress)
+                # While another host fills the shared index, the next call must check again.
+                self._revision = seen.revision if self._shared is None or self._shared.is_complete else None
+            return self._opened
 
     def _update_server_index(self, index: SearchIndex, progress: Progress) -> str:
         """Bring the server's index up to date; return the layer it holds, or an empty name without a server."""
