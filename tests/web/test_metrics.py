@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
@@ -14,6 +19,41 @@ from habitus.web.security import SignInKeys
 from tests.web.conftest import HOST
 
 parser = pytest.importorskip("prometheus_client.parser")  # of the extra `telemetry`
+
+
+OPERATIONS = Path(__file__).parents[2] / "examples" / "operations"
+
+
+@pytest.mark.req("OP-07")
+def test_every_metric_of_the_dashboard_and_the_alerts_is_served(
+    app: ASGIApp, keys: SignInKeys, habitus: Habitus
+) -> None:
+    metrics = PrometheusMetrics(lambda: habitus)
+    client = TestClient(MetricsMiddleware(app, metrics, keys.metrics_token), base_url=f"http://{HOST}")
+    with tracing.observe_counts(metrics.increment_counter):
+        tracing.add_count("tokens", 7, direction="input")
+        with habitus.turn("Brew tea.") as turn:
+            turn.done("It is brewed.")
+    client.get("/api/v1/skills")
+    text = client.get("/metrics", headers={"Authorization": f"Bearer {keys.metrics_token}"}).text
+    served = {
+        sample.name: set(sample.labels)
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    panels = json.loads((OPERATIONS / "grafana-dashboard.json").read_text())["panels"]
+    groups = yaml.safe_load((OPERATIONS / "prometheus-rules.yaml").read_text())["groups"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked += [rule["expr"] for group in groups for rule in group["rules"]]
+    assert len(asked) > 12
+    for expression in asked:
+        names = re.findall(r"\b(?:habitus|process)_[a-z_]+", expression)
+        assert names
+        assert {name for name in names if name not in served} == set(), expression
+        # Labels in braces, and those that an aggregation keeps.
+        labels = {*re.findall(r"(\w+)=~?\"", expression), *re.findall(r"by \((\w+)\)", expression)}
+        known = set().union(*(served[name] for name in names))
+        assert labels <= known, expression
 
 
 @pytest.mark.req("OP-06", "OP-02")

@@ -6,6 +6,7 @@ import re
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -283,6 +284,24 @@ def test_nobody_is_made_somebody_else_by_another_site(
     led = browser.get(f"/enter?key={theirs}", headers={"Sec-Fetch-Site": "cross-site"})
     assert (led.status_code, "set-cookie" in led.headers) == (403, False)
     assert browser.post(SWITCH).status_code == 200
+
+
+@pytest.mark.req("CL-04", "OP-07")
+def test_the_first_link_makes_one_admin_once_while_there_is_no_user(habitus: Habitus, stranger: TestClient) -> None:
+    people, now = open_user_accounts(habitus), datetime.now(UTC)
+    expired = people.create_first_link(now - timedelta(minutes=16))
+    link = people.create_first_link(now)
+    assert people.create_first_link(now) == ""  # of two replicas that start, one says it
+    assert [stranger.get(f"/enter?key={key}").status_code for key in (expired, f"{link}x", link, link)] == [
+        *(403, 403, 303, 403)
+    ]
+    assert stranger.get("/team").status_code == 200
+    assert [(one.name, one.role) for one in people.list()] == [("admin", UserRole.ADMIN)]
+    assert people.create_first_link(now + timedelta(hours=1)) == ""
+    people.remove("admin")
+    unused = people.create_first_link(now)
+    people.add("ben", UserRole.VIEWER)
+    assert stranger.get(f"/enter?key={unused}").status_code == 403
 
 
 @pytest.mark.req("CL-04")

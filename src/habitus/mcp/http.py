@@ -41,15 +41,21 @@ async def serve_mcp_http(scope: McpServerOptions, port: int, announce: Callable[
             await behind.close()
 
 
-def make_guarded_app(lazy_home: LazyHome, hosts: Sequence[str], scope: McpServerOptions, token: str) -> ASGIApp:
-    """Return the SDK's application, which checks Host and Origin, behind the token check; `token` is the owner's."""
+def make_guarded_app(
+    lazy_home: LazyHome, hosts: Sequence[str], scope: McpServerOptions, token: str, *, is_stateless: bool = False
+) -> ASGIApp:
+    """Return the SDK's application, which checks Host and Origin, behind the token check; `token` is the owner's.
+
+    If `is_stateless`, each request may reach another process, and a person's calls to one process are a conversation.
+    """
     origins = [f"{kind}://{host}" for kind in ("http", "https") for host in hosts]
     security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=origins)
     app = make_mcp_server(lazy_home).streamable_http_app(
         # A session outlives an idle turn, so a client that pauses keeps its conversation.
         streamable_http_path=MCP_PATH,
         transport_security=security,
-        session_idle_timeout=scope.turn_idle_s * 2,
+        session_idle_timeout=None if is_stateless else scope.turn_idle_s * 2,
+        stateless_http=is_stateless,
     )
     return TokenMiddleware(app, token, lazy_home)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +31,8 @@ KEY_FILE = "web.key"
 COOKIE_PREFIX = "habitus-"
 # Seconds that a sign-in lasts.
 SESSION_SECONDS = 30 * 24 * 3600
+# Seconds that an unused sign-in link of the owner lasts.
+LINK_SECONDS = 24 * 3600
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -65,12 +68,21 @@ def _identify_person(person: UserAccount | None) -> RequestIdentity | None:
 class SignInKeys:
     """Signs people in: the owner with a key stored in this home, other users with the key that all hosts share."""
 
-    def __init__(self, key: bytes, people: UserAccountStore, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        people: UserAccountStore,
+        clock: Callable[[], float] = time.time,
+        *,
+        used_links: Path | None = None,
+    ) -> None:
+        """`used_links` is a folder that all processes of this home share."""
         self._own = key
         self._shared = b""
         self._people = people
         self._clock = clock
-        self._links: set[str] = set()
+        self._used_links = used_links
+        self._used_here: dict[str, object] = {}
         # Named after the key, because one browser may be signed in to several homes.
         self.cookie = f"{COOKIE_PREFIX}{_sign_text(key, 'name')[:8]}"
         self.owner_token = _sign_text(key, "bearer")
@@ -81,24 +93,44 @@ class SignInKeys:
         self._people, self._shared = people, b""
 
     def create_sign_in_key(self) -> str:
-        """Return a key for a sign-in link that works once."""
-        link = secrets.token_urlsafe(24)
-        self._links.add(link)
-        return link
+        """Return a key for a sign-in link of the owner, which works once, in any process of this home."""
+        told = f"{int(self._clock()) + LINK_SECONDS}.{secrets.token_hex(12)}"
+        return f"{told}.{_sign_text(self._own, f'link {told}')}"
 
     def redeem_sign_in_key(self, link: str) -> str | None:
         """Return the session cookie for an unused sign-in key, else None."""
         key = name = ""
         signing = self._own
-        try:
-            # Removed before anything else: of two simultaneous requests only one gets in.
-            self._links.remove(link)
-        except KeyError:
-            if (person := self._people.redeem_link(link)) is None:
+        if not self._use_own_link(link):
+            now = datetime.fromtimestamp(self._clock(), UTC)
+            person = self._people.redeem_link(link) or self._people.redeem_first_link(link, now)
+            if person is None:
                 return None
             key, name, signing = person.key, person.name, self._get_people_key()
         told = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(8)}.{key}.{name}"
         return f"{told}.{_sign_text(signing, told)}"
+
+    def _use_own_link(self, link: str) -> bool:
+        """Return whether this is an unused link of the owner, which is then used."""
+        told, _, signature = link.rpartition(".")
+        until = told.partition(".")[0]
+        if not until.isdecimal() or len(until) > 15 or int(until) <= self._clock():
+            return False
+        if not _has_valid_signature(self._own, f"link {told}", signature):
+            return False
+        try:
+            if self._used_links is not None:
+                self._used_links.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Of two simultaneous requests, whichever process has them, only one makes the file.
+                (self._used_links / told).touch(exist_ok=False)
+                return True
+        except FileExistsError:
+            return False
+        # The home is read-only.
+        except OSError:
+            pass
+        mine = object()
+        return self._used_here.setdefault(told, mine) is mine
 
     def identify_by_cookie(self, cookie: str) -> RequestIdentity | None:
         """Return the identity behind a session cookie, or None if it is invalid, expired or the user was removed."""
@@ -180,7 +212,7 @@ def load_sign_in_keys(home: Home) -> SignInKeys:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):
         if len(key := file.read_bytes()) >= 32:
-            return SignInKeys(key, people)
+            return SignInKeys(key, people, used_links=home.settings.home / "cache" / "used-links")
     return SignInKeys(secrets.token_bytes(32), people)
 
 

@@ -22,12 +22,15 @@ from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Home
 from habitus.app.library.uploading import UploadedFile, write_temporary_files
 from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.journal.model import Turn
 from habitus.memory.model import Engram
 
 # Open conversations per home; each may hold a sandbox process.
 MAX_OPEN = 20
 # How long a question waits for a person who may have left.
 _ANSWER_TIMEOUT_S = 600.0
+# How often the journal is asked about a turn of another process.
+_LOOK_S = 1.0
 # How long the end of a turn waits for its lessons.
 _LEARNING_TIMEOUT_S = 5.0
 
@@ -100,17 +103,42 @@ class ChatSessions:
         return self._loop.run_and_wait(self._send_message(text, id, files))
 
     def get_active_turn(self, id: str) -> ActiveTurn | None:
-        """Return the turn being answered; None if nothing runs."""
-        talk = self._open.get(id)
-        return None if talk is None or not talk.is_running else talk.active_turn
+        """Return the turn being answered, also by another process; None if nothing runs."""
+        if (talk := self._open.get(id)) is not None:
+            return talk.active_turn if talk.is_running else None
+        turn = self._find_last_turn(id)
+        return ActiveTurn(request=turn.request) if turn is not None and self._is_running_elsewhere(turn) else None
 
     def require_chat(self, id: str) -> None:
-        """Raise `NotFound` if no chat is open under this id."""
-        self._get_chat(id)
+        """Raise `NotFound` if there is no conversation with this id."""
+        if self._open.get(id) is None and self._find_last_turn(id) is None:
+            self._get_chat(id)
 
     async def wait_for_events(self, id: str, after: int) -> tuple[ChatEvent, ...]:
-        """Wait until there are events after this index, and return them. The last one of a turn is `TurnEnd`."""
-        return await self._loop.run_async(self._get_chat(id).wait_for_events(after))
+        """Wait until there are events after this index, and return them. The last one of a turn is `TurnEnd`.
+
+        Of a turn that another process answers, only the end is told, as the journal has it.
+        """
+        if (talk := self._open.get(id)) is not None:
+            return await self._loop.run_async(talk.wait_for_events(after))
+        while (turn := await run_in_thread(lambda: self._find_last_turn(id))) is not None:
+            if turn.ended_on is not None:
+                return (TurnEnd(turn=turn.id),)
+            if not self._is_running_elsewhere(turn):
+                return (TurnEnd(turn=turn.id, reason="The process that answered has ended."),)
+            await asyncio.sleep(_LOOK_S)
+        self._get_chat(id)
+        return ()
+
+    def _find_last_turn(self, id: str) -> Turn | None:
+        """Return the last turn of a conversation of this person on a database of many processes; None without one."""
+        is_shared = self._home.shared.dialect.name == "postgresql" and not self._home.is_offline
+        turns = self._home.journal.list_session_turns(id, user=self._home.settings.user) if id and is_shared else []
+        return turns[-1] if turns else None
+
+    def _is_running_elsewhere(self, turn: Turn) -> bool:
+        """Return whether another process may still answer this turn."""
+        return turn.ended_on is None and (self._home.clock() - turn.started_on).total_seconds() < _ANSWER_TIMEOUT_S
 
     def stop_turn(self, id: str) -> None:
         """Stop the running turn; the conversation stays open."""

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # The file that older versions kept accounts in.
 LEGACY_FILE = "people.json"
 _SIGNING_KEY_NAME = "people"
+_FIRST_LINK_NAME = "first link"
+FIRST_LINK_TTL = timedelta(minutes=15)
+FIRST_USER = "admin"
 # Often enough for a list of users, and rare enough for the database.
 _SEEN_INTERVAL = timedelta(minutes=5)
 # Seconds without a new attempt after the database was unreachable.
@@ -191,6 +194,35 @@ class UserAccountStore:
             is_first = connection.execute(use).rowcount > 0
         return self.get(name) if is_first else None
 
+    def create_first_link(self, now: datetime) -> str:
+        """Return the one-time link by which the first user signs in, an admin named 'admin'.
+
+        It lasts 15 minutes. Empty if there is a user, or if another process made one that is still valid.
+        """
+        link = secrets.token_urlsafe(24)
+        until = int((now + FIRST_LINK_TTL).timestamp())
+        row = {"name": _FIRST_LINK_NAME, "key": f"{until} {_hash_token(link)}"}
+        with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
+            if connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
+                return ""
+            if _read_first_link(connection)[0] > now.timestamp():
+                return ""
+            sql.upsert_rows(connection, signing_keys, [row], lambda new: {"key": new["key"]})
+        return link
+
+    def redeem_first_link(self, link: str, now: datetime) -> UserAccount | None:
+        """Add the first user for an unused link; None if it is unknown, expired, or there is a user meanwhile."""
+        with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
+            until, hashed = _read_first_link(connection)
+            is_right = secrets.compare_digest(hashed, _hash_token(link)) and until > now.timestamp()
+            if not is_right or connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
+                return None
+            connection.execute(signing_keys.delete().where(signing_keys.c.name == _FIRST_LINK_NAME))
+            person = self.add(FIRST_USER, UserRole.ADMIN).person
+            # Its link was never shown to anybody.
+            connection.execute(sign_ins.update().where(sign_ins.c.name == FIRST_USER).values(link=""))
+        return person
+
     def find_by_token(self, token: str) -> UserAccount | None:
         """Return the account with this token; None if it is unknown."""
         wanted = _hash_token(token)
@@ -246,6 +278,13 @@ class UserAccountStore:
                 sa.select(signing_keys.c.key).where(signing_keys.c.name == _SIGNING_KEY_NAME)
             ).scalar()
         return _AccountSnapshot(people={row["name"]: dict(row) for row in rows}, key=key or "")
+
+
+def _read_first_link(connection: sa.Connection) -> tuple[int, str]:
+    """Return until when the link of the first user is valid, and its hash."""
+    query = sa.select(signing_keys.c.key).where(signing_keys.c.name == _FIRST_LINK_NAME)
+    until, _, hashed = (connection.execute(query).scalar() or "0 ").partition(" ")
+    return int(until), hashed
 
 
 def _make_account(name: str, kept: Mapping[str, Any]) -> UserAccount:

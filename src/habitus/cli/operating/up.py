@@ -29,7 +29,8 @@ from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.operating.config import describe_unmigrated_users
 from habitus.cli.operating.secrets import unlock_vault
-from habitus.errors import NotFound, Refused
+from habitus.cli.operating.server_processes import ServerProcess, run_server_processes
+from habitus.errors import NotFound
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import McpServerOptions as McpScope
 from habitus.mcp.server import LazyHome
@@ -40,6 +41,7 @@ from habitus.web.metrics import METRICS_PATH, MetricsMiddleware, PrometheusMetri
 from habitus.web.security import load_sign_in_keys
 from habitus.web.streams import StreamEndingMiddleware
 
+_ONLY_PROCESS = ServerProcess()
 # Requests in progress get this long to finish on shutdown.
 _SHUTDOWN_TIMEOUT_S = 3
 # Then the process ends whatever still runs; every write is safe against a kill.
@@ -60,20 +62,27 @@ def start_web_server(
         Path | None, typer.Option("--publish", help="Serve a folder of 'skills publish' to everyone.", exists=True)
     ] = None,
     with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Also run jobs and schedules.")] = True,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes that share the port.")] = 1,
+    inherited: Annotated[str, typer.Option("--inherited", hidden=True)] = "",
 ) -> None:
     """Start the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
+    if workers > 1:
+        run_server_processes(context, host, port, workers, with_jobs=with_jobs)
+        return
+    process = ServerProcess.parse(inherited)
     with open_habitus(context, is_server=True) as habitus:
         unlock_vault(habitus)
         place = ServerAddress(
             host=host, port=port, extra_names=tuple(name or ()), open_reading=open_reading, published_site=publish
         )
-        _require_users_if_public(habitus, place)
+        _mention_unmigrated_users(habitus)
         with (
             closing(HomePool(habitus)) as desks,
             run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
         ):
-            asyncio.run(serve_http_apps(desks, home, place, output.print_line))
+            announce = output.print_line if process.is_first else _say_nothing
+            asyncio.run(serve_http_apps(desks, home, place, announce, process=process))
     # The process ends here; collecting garbage first takes longer than stopping.
     gc.freeze()
 
@@ -96,16 +105,19 @@ class ServerAddress:
         return not _is_loopback(self.host)
 
 
-def _require_users_if_public(habitus: Habitus, address: ServerAddress) -> None:
-    """Raise `Refused` if other machines can reach the address and no user can sign in."""
+def _mention_unmigrated_users(habitus: Habitus) -> None:
     people = open_user_accounts(habitus)
     if left := people.list_only_in_file():
         output.print_line(describe_unmigrated_users(people.file.path, left))
-    if address.is_public and not people.list():
-        raise Refused(
-            f"{address.host} is reachable by others, but no user can sign in yet.",
-            hint="Run 'habitus users add NAME --role admin' first, or omit --host.",
-        )
+
+
+def _create_first_link(home: Habitus) -> str:
+    """Return a one-time link for the first user; nothing if somebody can sign in, or another replica has made one."""
+    return "" if home.is_offline else open_user_accounts(home).create_first_link(home.clock())
+
+
+def _say_nothing(text: str) -> None:
+    """Announce nothing, because another process has said it."""
 
 
 def _is_loopback(host: str) -> bool:
@@ -118,20 +130,27 @@ def _is_loopback(host: str) -> bool:
 
 
 async def serve_http_apps(
-    homes: HomePool, home: Path | None, address: ServerAddress, announce: Callable[[str], None]
+    homes: HomePool,
+    home: Path | None,
+    address: ServerAddress,
+    announce: Callable[[str], None],
+    *,
+    process: ServerProcess = _ONLY_PROCESS,
 ) -> None:
     """Serve until interrupted; `announce` receives the address and the sign-in link."""
     keys, scope = load_sign_in_keys(homes.owner_home), McpScope(home=home)
     metrics = PrometheusMetrics(lambda: homes.owner_home) if homes.owner_home.settings.web.metrics else None
     behind = LazyHome(scope, lambda: homes.owner_home.is_offline)
-    with mcp_http.open_listening_socket(address.host, address.port) as door:
+    # Another process of this server, or another host, may get the next request.
+    is_one_of_many = process.inherited_socket is not None or homes.owner_home.shared is not homes.owner_home.local
+    with process.open_socket(address) as door:
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.
         names = [
             *address.extra_names,
             *(f"{name}:{port}" for name in dict.fromkeys((address.host, "127.0.0.1", "localhost"))),
         ]
-        agents = mcp_http.make_guarded_app(behind, names, scope, keys.owner_token)
+        agents = mcp_http.make_guarded_app(behind, names, scope, keys.owner_token, is_stateless=is_one_of_many)
         site = None if address.published_site is None else _mount_published_site(address.published_site)
         both = MountedApps(
             web_app=make_web_app(homes, keys, names, open_reading=address.open_reading),
@@ -140,6 +159,11 @@ async def serve_http_apps(
         )
         announce(f"Habitus is at http://{names[0]}")
         announce(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.create_sign_in_key()}")
+        if address.is_public and process.is_first and (first_link := _create_first_link(homes.owner_home)):
+            announce(
+                f"Nobody can sign in yet. This link makes the first admin, works once, and ends in 15 minutes: "
+                f"http://{names[0]}/enter?key={first_link}"
+            )
         if site is not None:
             who = "everyone who can reach this address" if address.is_public else "everyone on this machine"
             announce(f"Skills are published at http://{names[0]}/{INDEX_PATH}, for {who}")
