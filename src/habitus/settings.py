@@ -256,6 +256,12 @@ class Settings(_SettingsSection):
     memory: MemoryMode = Field(default=MemoryMode.AUTOPILOT, description="autopilot, copilot (asks) or off.")
     acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
     learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")
+    success_cents: float = Field(
+        default=0.0,
+        ge=0,
+        description="Cents that one more success is worth: scheduled improvement leaves out what costs more than it is "
+        "expected to gain; 0 spends the daily tokens.",
+    )
     reliable: float = Field(
         default=0.7, ge=0, le=1, description="Reliability above which a tool or recipe is preferred to steps."
     )

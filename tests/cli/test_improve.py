@@ -155,3 +155,12 @@ def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) ->
     assert "100 → 100 of 100 on 1 task" in said
     with opened(direct) as habitus:
         assert all(one.is_followed for one in open_improve_store(habitus).list_rollouts())
+
+
+@pytest.mark.req("IM-08")
+def test_the_plan_of_the_night_ranks_the_skills_and_says_why(direct: Direct) -> None:
+    assert "No skill has enough tasks" in direct.ok("skills", "improve", "--plan")
+    _furnished(direct, 24)
+    shown = " ".join(direct.ok("skills", "improve", "--plan").split())
+    assert "name-a-town" in shown
+    assert "used 0.0 times a day, 50 of 100 tries fail, 0 of 0 candidates were better" in shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -49,7 +49,7 @@ class Candidate:
     base: int
     text: str  # its whole main file
     why: str  # what it is meant to fix
-    source: str  # model, person, proposal 7, rule
+    source: str  # model, person, proposal 7, rule: undo
     claim: GateClaim = GateClaim.BETTER
     number: int = 0  # among those that share a task of its gate; 0 until its gate begins
     tasks: tuple[str, ...] = ()  # of its gate
@@ -58,6 +58,7 @@ class Candidate:
     reason: str = ""
     proposal: int | None = None
     solver: str = ""  # a program of the person's; else our own agent
+    files: Mapping[str, str] = field(default_factory=dict)  # that it adds, beside its text
     user: str = ""
     made_on: datetime | None = None
 
@@ -159,7 +160,15 @@ def apply_draft(skill: Skill, draft: DraftedChange) -> Skill:
     return replace(skill, body=body, when_to_use=cue or skill.when_to_use)
 
 
-def find_objection(old: Skill, new: Skill, hidden: Iterable[Task], *, known: str = "", is_given: bool = False) -> str:
+def find_objection(
+    old: Skill,
+    new: Skill,
+    hidden: Iterable[Task],
+    *,
+    known: str = "",
+    is_given: bool = False,
+    files: Mapping[str, str] | None = None,
+) -> str:
     """Why a candidate is not tried at all; nothing where it may be. A person's may be as long as they like. `known` is
     what whoever drafts may read: such words are no quotation."""
     if (old.body, old.when_to_use, old.description) == (new.body, new.when_to_use, new.description):
@@ -167,7 +176,7 @@ def find_objection(old: Skill, new: Skill, hidden: Iterable[Task], *, known: str
     changed = list_changed_lines(old, new)
     if not is_given and len(changed) > MOST_LINES:
         return f"it changes {len(changed)} lines, and {MOST_LINES} are the most"
-    added = "\n".join(line[2:] for line in changed if line.startswith("+ "))
+    added = "\n".join([*(line[2:] for line in changed if line.startswith("+ ")), *(files or {}).values()])
     for task in hidden:
         if quoted := find_copied_words(added, task, known):
             return f"it quotes a task of the gate or the exam: '{quoted}'"

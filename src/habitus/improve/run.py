@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,8 @@ from habitus.improve.gate import GateVerdict, PairTally, pair_rollouts
 from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_run
 from habitus.improve.report import CandidateReport, build_report, format_report, make_gate_rule
 from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
-from habitus.improve.shortening import shorten_skill
+from habitus.improve.ruled import BY_RULE, RuledDraft, draft_example, list_ruled_drafts
+from habitus.improve.shortening import drop_untraced_lines, shorten_skill
 from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
 from habitus.skills import trees
@@ -41,8 +42,8 @@ from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
 
-BY_RULE = "rule"  # the source of a shorter version that no model drafted
 NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
+NO_FILES: Mapping[str, str] = {}
 HOW_TO_RUN = "Get tasks with 'habitus tasks mine' or 'habitus tasks draft {name}', or raise the --budget."
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
 _STATES = {
@@ -156,9 +157,9 @@ class ImproveRun:
         return one.run != self.runner.run and all(made.outcome for made in self.store.list_rollouts(run=one.run))
 
     async def _draft_candidate(self) -> Candidate | None:
-        """Draft by rule where that takes something away, else by a model from practice."""
-        if self.request.shorter and (shorter := await asyncio.to_thread(self._draft_shorter)) is not None:
-            return shorter
+        """Draft by rule, else by a model from practice."""
+        if (ruled := await asyncio.to_thread(self._draft_by_rule)) is not None:
+            return ruled
         if self.drafter is None:
             self.runner.stop_run(
                 "there is no model to draft a candidate; give one with --candidate FILE, or name a --model"
@@ -168,6 +169,8 @@ class ImproveRun:
             await self._run_round(TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None)
         if self.runner.stopped:
             return None
+        if (ruled := await asyncio.to_thread(self._draft_by_rule)) is not None:
+            return ruled
         material = await asyncio.to_thread(self._describe_practice)
         try:
             draft = await draft_candidate(
@@ -179,15 +182,37 @@ class ImproveRun:
             return None
         return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self.drafter.name)
 
-    def _draft_shorter(self) -> Candidate | None:
-        """Draft a shorter version by rule, once for each version of the skill."""
-        tried = [one.base for one in self.store.list_candidates(self.name) if one.source == BY_RULE]
-        shorter = shorten_skill(self.subject.skill) if self.subject.version not in tried else None
-        if shorter is None:
-            return None
-        saved = estimate_tokens(self.subject.skill.body) - estimate_tokens(shorter.body)
-        why = f"Some {saved} tokens say things twice, or what no step needs."
-        return self._add_candidate(shorter, why=why, source=BY_RULE)
+    def _draft_by_rule(self) -> Candidate | None:
+        """Draft by the first rule that has not been tried on this version; None once all have been."""
+        candidates = self.store.list_candidates(self.name)
+        tried = {(one.source, one.why) for one in candidates if one.base == self.subject.version}
+        proven = [one.text for one in candidates if one.state is CandidateState.ACCEPTED]
+        practice = self.subject.tasks[TaskSplit.PRACTICE]
+        if self.request.shorter:
+            drafts = self._list_shorter_drafts()
+        else:
+            example = draft_example(self.subject, practice, self._list_practice())
+            drafts = [*list_ruled_drafts(self.subject, proven), *([example] if example is not None else [])]
+        for one in drafts:
+            if (one.source, one.why) not in tried:
+                return self._add_candidate(one.skill, one.text, why=one.why, source=one.source, files=one.files)
+        return None
+
+    def _list_shorter_drafts(self) -> list[RuledDraft]:
+        old, runs = self.subject.skill, [one.did for one in self._list_practice() if one.is_ok]
+        shorter = {
+            BY_RULE: (shorten_skill(old), "say things twice, or what no step needs"),
+            f"{BY_RULE}: untraced": (drop_untraced_lines(old, runs), "left no trace in an accepted run"),
+        }
+        return [
+            RuledDraft(
+                skill=new,
+                source=source,
+                why=f"Some {estimate_tokens(old.body) - estimate_tokens(new.body)} tokens {why}.",
+            )
+            for source, (new, why) in shorter.items()
+            if new is not None
+        ]
 
     def _describe_practice(self) -> str:
         tried = [one.description for one in self._list_settled_candidates()]
@@ -201,10 +226,12 @@ class ImproveRun:
         settled = [one for one in self.store.list_candidates(self.name) if one.state is not CandidateState.OPEN]
         return settled[-_MOST_REMEMBERED:]
 
-    def _add_candidate(self, new: Skill, text: str = "", *, why: str, source: str) -> Candidate:
+    def _add_candidate(
+        self, new: Skill, text: str = "", *, why: str, source: str, files: Mapping[str, str] = NO_FILES
+    ) -> Candidate:
         """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
         text = text or _get_main_text(trees.update_main_file(self.subject.tree, new))
-        objection = self._find_objection(new, text)
+        objection = self._find_objection(new, text, source, files)
         return self.store.add_candidate(
             Candidate(
                 id=secrets.token_hex(6),
@@ -218,19 +245,22 @@ class ImproveRun:
                 tasks=tuple(task.id for task in self.subject.tasks[TaskSplit.GATE]),
                 rounds=self.request.rounds,
                 solver=self.request.solver,
+                files=dict(files),
                 user=self.user,
                 state=CandidateState.REFUSED if objection else CandidateState.OPEN,
                 reason=objection,
             )
         )
 
-    def _find_objection(self, new: Skill, text: str) -> str:
+    def _find_objection(self, new: Skill, text: str, source: str, files: Mapping[str, str]) -> str:
         """Return why a candidate is not tried at all; empty where it is."""
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
         practice = tasks[TaskSplit.PRACTICE]
         known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_answers(task)))])
-        if objection := find_objection(old, new, hidden, known=known, is_given=is_given):
+        # An undone edit may have been long: what it goes back to was in use.
+        is_known = is_given or source == f"{BY_RULE}: undo"
+        if objection := find_objection(old, new, hidden, known=known, is_given=is_known, files=files):
             return objection
         if self.request.shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
             return "it is not shorter"
@@ -321,7 +351,8 @@ class ImproveRun:
             return self.subject.tree
         if candidate.source.startswith("proposal "):
             return _get_pending_proposal(self.review, self.name, int(candidate.source.split()[1])).change.tree
-        return _replace_main_text(self.subject.tree, candidate.text)
+        added = {path: build_file(text.encode()) for path, text in candidate.files.items()}
+        return {**_replace_main_text(self.subject.tree, candidate.text), **added}
 
     async def _run_round(
         self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None

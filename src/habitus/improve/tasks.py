@@ -14,6 +14,7 @@ from habitus.skills.model import Skill
 from habitus.tasks.model import Task, get_family
 from habitus.tasks.rollouts import TaskSplit
 
+MOST_PRACTICE = 12  # tasks that a drafter practises on: fresh instances of accepted work replace the oldest
 SHARES: Mapping[TaskSplit, float] = {TaskSplit.PRACTICE: 0.25, TaskSplit.GATE: 0.5, TaskSplit.EXAM: 0.25}
 _COPY_SHARE = 0.85  # of the words of two tasks with the same checks, so many in common
 _WORD = re.compile(r"\w+")
@@ -30,6 +31,9 @@ class SkillWithTasks:
     version: int
     tasks: Mapping[TaskSplit, tuple[Task, ...]] = field(default_factory=dict)
     worn_tasks: int = 0  # of the gate, that have judged as many candidates as they may
+    main_text: str = ""  # of its main file
+    previous: tuple[Skill, str] | None = None  # with its main file's text, before the last edit
+    remedies: tuple[str, ...] = ()  # that work with it has taught
 
     @property
     def name(self) -> str:
@@ -53,6 +57,16 @@ def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: 
         splits |= dict.fromkeys(family, chosen)
         counts[chosen] += len(family)
     return added
+
+
+def pick_practice(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return the tasks to practise on, given oldest first: the newest of each family before a second of any."""
+    ranks, found = Counter[str](), []
+    for place, task in enumerate(reversed(tasks)):
+        found.append((ranks[get_family(task.id)], place, task))
+        ranks[get_family(task.id)] += 1
+    newest = sorted(found, key=lambda one: one[:2])[:MOST_PRACTICE]
+    return tuple(task for _, _, task in sorted(newest, key=lambda one: -one[1]))
 
 
 def is_near_copy(one: Task, other: Task) -> bool:

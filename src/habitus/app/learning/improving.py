@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 
 from habitus.agent.choosing import make_skill_item
 from habitus.agent.session import generate_id
@@ -19,21 +21,31 @@ from habitus.evidence.model import ItemKind
 from habitus.files import Tree
 from habitus.improve import candidates, trials
 from habitus.improve.candidates import CandidateState
-from habitus.improve.gate import FEWEST_TASKS
+from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS
+from habitus.improve.picking import SkillProspect, estimate_rollouts, is_worth_its_price, rank_prospects
 from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, list_practice_rollouts, plan_run
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
-from habitus.improve.tasks import SkillWithTasks, split_tasks
+from habitus.improve.tasks import SkillWithTasks, pick_practice, split_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.llm.model import SessionModels
-from habitus.skills.model import SkillState
+from habitus.memory.model import LessonScope, LessonState
+from habitus.skills import trees
+from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.model import Skill, SkillState
 from habitus.tasks.model import Task, get_family
 from habitus.tasks.rollouts import TaskSplit
 
 # Rejected candidates that a drafter is told about.
 _MAX_TOLD_CANDIDATES = 3
+# Remedies that are tried as a step of their skill.
+_MAX_REMEDIES = 2
+# Versions that are looked at for the last edit of the text.
+_MAX_VERSIONS = 10
+# How far back uses count for the choice of a skill, and how many rollouts its rate of success is taken from.
+_USAGE_DAYS, _RECENT_ROLLOUTS = 30, 200
 
 
 def open_improve_store(home: Home) -> ImproveStore:
@@ -59,6 +71,7 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
     worn = candidates.find_exhausted_families(store.list_candidates(item.name))
     fresh = [task for task in tasks if get_family(task.id) not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
+    by_split[TaskSplit.PRACTICE] = pick_practice(by_split[TaskSplit.PRACTICE])
     version = item.summary.version
     return SkillWithTasks(
         item=item,
@@ -68,7 +81,43 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
         version=version,
         tasks=by_split,
         worn_tasks=len(tasks) - len(fresh),
+        main_text=_get_main_text(tree),
+        previous=_read_previous(home, item, tree),
+        remedies=_list_remedies(home, item),
     )
+
+
+def _get_main_text(tree: Tree) -> str:
+    return trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
+
+
+def _read_previous(home: Home, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
+    """Return the skill before the last edit of its text, with its main file's text; None if there was none."""
+    store, now = home.skills.get_layer(item.layer).store, _get_main_text(tree)
+    # Tasks that were added made versions, too.
+    for version in store.list_versions(item.name, check_disk=False)[-2 : -_MAX_VERSIONS - 2 : -1]:
+        before = store.read_tree(item.name, version.number, check_disk=False) or {}
+        if (text := _get_main_text(before)) != now:
+            skill = trees.parse_skill_tree(item.name, before).skill
+            return None if skill is None else (skill, text)
+    return None
+
+
+def _list_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
+    """Return what failures in conversations with this skill taught."""
+    key = home.skills.get_layer(item.layer).store.key
+    turns = {one.use.turn for one in home.journal.load_uses(item.name, key)}
+    if not turns:
+        return ()
+    # A private lesson becomes visible to others only if its owner decides so.
+    is_shared = home.settings.database is not None
+    return tuple(
+        lesson.text
+        for lesson in home.memory.list_lessons_taught_by(turns)
+        if lesson.state is LessonState.ACTIVE
+        and lesson.evidence.error_signature
+        and not (is_shared and lesson.scope is LessonScope.USER)
+    )[:_MAX_REMEDIES]
 
 
 def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
@@ -78,10 +127,54 @@ def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
 
 def list_skills_with_tasks(home: Home) -> list[str]:
     """Return the names of the skills that have enough tasks for a meaningful gate."""
-    names = [
-        item.name for item in home.skills.list_skills() if item.summary is not None and item.state is SkillState.OK
-    ]
-    return [name for name in names if len(load_skill_with_tasks(home, name).tasks[TaskSplit.GATE]) >= FEWEST_TASKS]
+    return [one.name for one in _iterate_improvable(home)]
+
+
+def _iterate_improvable(home: Home) -> Iterator[SkillWithTasks]:
+    for item in home.skills.list_skills():
+        if item.summary is not None and item.state is SkillState.OK:
+            subject = load_skill_with_tasks(home, item.name)
+            if len(subject.tasks[TaskSplit.GATE]) >= FEWEST_TASKS:
+                yield subject
+
+
+def rank_skills(home: Home, draw: random.Random | None = None) -> list[SkillProspect]:
+    """Rank the skills by what one more candidate is expected to gain for its rollouts; `draw` samples the unknown.
+
+    Skills whose gate can accept nothing any more are left out.
+    """
+    store, found = open_improve_store(home), []
+    since = home.clock() - timedelta(days=_USAGE_DAYS)
+    for subject in _iterate_improvable(home):
+        plan = plan_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
+        if not plan.can_run:
+            continue
+        made = store.list_rollouts(skill=subject.name)
+        recent = [one for one in made if one.version == subject.version and not one.is_new and one.is_counted]
+        passed = sum(one.is_ok for one in recent[-_RECENT_ROLLOUTS:])
+        settled = [one for one in store.list_candidates(subject.name) if one.number]
+        uses = home.journal.list_skill_uses(since, (subject.name, home.skills.get_layer(subject.item.layer).store.key))
+        each, rollouts = estimate_rollout(store, subject), estimate_rollouts(plan.gate, plan.exam, MOST_ROUNDS)
+        found.append(
+            SkillProspect(
+                skill=subject.name,
+                uses_a_day=len(uses) / _USAGE_DAYS,
+                passed=passed,
+                failed=len(recent[-_RECENT_ROLLOUTS:]) - passed,
+                tried=len(settled),
+                accepted=sum(one.state is CandidateState.ACCEPTED for one in settled),
+                smallest_effect=plan.smallest_effect,
+                rollouts=rollouts,
+                cents=100 * rollouts * each.dollars,
+            )
+        )
+    return rank_prospects(found, draw)
+
+
+def pick_skills(home: Home) -> list[str]:
+    """Return the skills that a scheduled run tries, in order: those expected to gain most for their rollouts."""
+    ranked = rank_skills(home, random.Random())
+    return [one.skill for one in ranked if is_worth_its_price(one, home.settings.success_cents)]
 
 
 def describe_practice(home: Home, name: str) -> str:

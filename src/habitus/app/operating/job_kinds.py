@@ -339,7 +339,12 @@ class ImproveJob(_JobKind):
         return {"skill": Path(paths[0]).name}
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        names = [given["skill"]] if given.get("skill") else improving.list_skills_with_tasks(self._home)
+        if given.get("skill"):
+            names = [given["skill"]]
+        elif given.get("is_scheduled"):
+            names = improving.pick_skills(self._home)
+        else:
+            names = improving.list_skills_with_tasks(self._home)
         rest = {key: value for key, value in given.items() if key != "user"}
         return [{**rest, "skill": name} for name in names]
 

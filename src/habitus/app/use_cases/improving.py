@@ -19,13 +19,14 @@ from habitus.app.learning.comparing import (
     start_comparison,
     stop_comparison,
 )
-from habitus.app.learning.improving import open_improve_store, preview_run
+from habitus.app.learning.improving import open_improve_store, preview_run, rank_skills
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.gate import MOST_ROUNDS
+from habitus.improve.picking import SkillProspect
 from habitus.improve.plan import ImproveRequest, RunPlan
 from habitus.improve.report import CandidateReport, build_report
 from habitus.improve.run import HOW_TO_RUN
@@ -152,6 +153,23 @@ def list_comparisons(
     """List the changes that are, or were, compared in use with the version before them, and what that shows."""
     skill = home.skills.find(name).name if name is not None else ""
     return ListComparisonsResult(share=home.settings.evidence.compare_versions, comparisons=list_reports(home, skill))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanImprovementsResult:
+    # Cents that one more success is worth; 0 spends the daily tokens.
+    success_cents: float
+    ranking: Sequence[SkillProspect]
+
+
+@use_case("", route="GET /improvements/plan", access=Access.OPEN_READING)
+def plan_improvements(home: Home) -> PlanImprovementsResult:
+    """Rank the skills that have enough tasks by what one more candidate is expected to gain, and say why.
+
+    A scheduled run tries them in about this order: what is not known is drawn at random, so that a skill of which
+    little is known gets its turn.
+    """
+    return PlanImprovementsResult(success_cents=home.settings.success_cents, ranking=rank_skills(home))
 
 
 class ClimbTarget(StrEnum):

@@ -42,10 +42,30 @@ from habitus.tasks.rollouts import TaskSplit
 _INTERRUPT_GRACE_S = 1.0
 
 
+def _print_ranking(context: typer.Context, wanted: bool) -> None:
+    """Print which skills a scheduled run would try first, and why, instead of running anything."""
+    if not wanted:
+        return
+    with open_habitus(context) as habitus:
+        found = improving.plan_improvements(habitus)
+    rows = [(number, one.skill, f"{one.gain:.1f}", one.reason) for number, one in enumerate(found.ranking, 1)]
+    empty = "No skill has enough tasks; get some with 'habitus tasks mine' or 'habitus tasks draft NAME'."
+    output.print_table_or_message(empty, ("", "skill", "gain", "why"), rows, wide="why", is_cut=False)
+    if found.success_cents:
+        output.print_line(f"One more success is worth {found.success_cents:g} cents (success_cents).", style="dim")
+    raise typer.Exit
+
+
 @use_case_commands.with_use_case_options(improving.start_improvement)
 def improve_skill(
     context: typer.Context,
     improvement: improving.StartImprovementRequest,
+    plan_all: Annotated[
+        bool,
+        typer.Option(
+            "--plan", is_eager=True, callback=_print_ranking, help="Only show which skill pays most, and why; no NAME."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan and what it could detect.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Queue it for a worker.")] = False,
     yes: YesOption = False,
