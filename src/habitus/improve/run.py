@@ -245,6 +245,7 @@ class ImproveRun:
                 tasks=tuple(task.id for task in self.subject.tasks[TaskSplit.GATE]),
                 rounds=self.request.rounds,
                 solver=self.request.solver,
+                model=self.drafter.name if self.drafter is not None and not self.request.solver else "",
                 files=dict(files),
                 user=self.user,
                 state=CandidateState.REFUSED if objection else CandidateState.OPEN,

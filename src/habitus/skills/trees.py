@@ -25,6 +25,7 @@ TOOL_CODE = "scripts/tool.py"
 CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
 TASKS_FILE = "evals/tasks.toml"
+CARD_FILE = "evals/card.json"  # of its exam
 IGNORED_NAMES = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # never part of a version
 
 

@@ -34,6 +34,7 @@ from habitus.llm.model import SessionModels
 from habitus.memory.model import LessonScope, LessonState
 from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillState
 from habitus.tasks.model import Task, get_family
 from habitus.tasks.rollouts import TaskSplit
@@ -82,7 +83,7 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
         tasks=by_split,
         worn_tasks=len(tasks) - len(fresh),
         main_text=_get_main_text(tree),
-        previous=_read_previous(home, item, tree),
+        previous=_read_previous(home.skills, item, tree),
         remedies=_list_remedies(home, item),
     )
 
@@ -91,9 +92,9 @@ def _get_main_text(tree: Tree) -> str:
     return trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
 
 
-def _read_previous(home: Home, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
+def _read_previous(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
     """Return the skill before the last edit of its text, with its main file's text; None if there was none."""
-    store, now = home.skills.get_layer(item.layer).store, _get_main_text(tree)
+    store, now = skills.get_layer(item.layer).store, _get_main_text(tree)
     # Tasks that were added made versions, too.
     for version in store.list_versions(item.name, check_disk=False)[-2 : -_MAX_VERSIONS - 2 : -1]:
         before = store.read_tree(item.name, version.number, check_disk=False) or {}

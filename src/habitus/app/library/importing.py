@@ -374,8 +374,14 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     author = home.build_author("imported")
     author = replace(author, change_id=options.change_id or author.change_id)
     tasks: dict[str, bytes] = {}
+    claims: dict[str, str] = {}
 
     def note_tasks(entry: ImportEntry) -> ImportEntry:
+        if isinstance(entry, IncomingSkill) and trees.CARD_FILE in entry.tree:
+            # Loads the statistics, which only cards need.
+            from habitus.app.library.exam_cards import check_incoming_card
+
+            entry, claims[entry.name] = check_incoming_card(entry)
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
@@ -393,6 +399,8 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
             if options.keep_both
             else options.choose,
         ):
+            if claim := claims.pop(result.name, ""):
+                result = replace(result, notes=(*result.notes, claim))
             text = tasks.pop(result.name, None)
             if text is not None and result.verdict in (ImportVerdict.UNCHANGED, ImportVerdict.UPDATED):
                 said = add_new_tasks(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from habitus.agent.library_view import list_loadable_skills
 from habitus.app.home import Home
@@ -14,6 +15,7 @@ from habitus.app.library.explaining import build_request, select_skills
 from habitus.app.operating.checking import lint_skills
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
+from habitus.skills import trees
 from habitus.skills.choosing.selection import RequestUser
 from habitus.skills.model import Severity, SkillSummary
 from habitus.skills.sources import discovery
@@ -74,6 +76,14 @@ class SkillPublisher:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedCard:
+    """An exam card as a row of the index and as a file."""
+
+    row: Mapping[str, Any]
+    content: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedSite:
     """A folder to serve at the root of an address, and the skills in it."""
 
@@ -85,9 +95,12 @@ class PublishedSite:
 
 
 def publish_skills(
-    home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False
+    home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False, card: bool = False
 ) -> PublishedSite:
-    """Add skills to the site, or remove them; skills that are there already are updated."""
+    """Add skills to the site, or remove them; skills that are there already are updated.
+
+    With `card`, the chosen ones come with their exam cards.
+    """
     before = _read_published_names(folder)
     chosen = [
         *names,
@@ -102,7 +115,8 @@ def publish_skills(
         wanted = [name for name in before if name not in chosen]
     else:
         wanted = sorted({*before, *chosen})
-    files = discovery.build_site_files([_package_skill(home, name) for name in wanted])
+    cards = _collect_cards(home, folder, wanted, chosen if card else ())
+    files = discovery.build_site_files([_package_skill(home, name, cards.get(name)) for name in wanted])
     _write_site(folder, files)
     added = tuple(name for name in wanted if name not in before)
     return PublishedSite(
@@ -124,8 +138,30 @@ def _read_published_names(folder: Path) -> list[str]:
         raise Invalid(f"{folder / discovery.INDEX_PATH} can't be read.", hint="Remove it, and publish again.") from None
 
 
-def _package_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
-    """Return name, description, archive and SKILL.md of a skill; the archive is None if there are no other files.
+def _collect_cards(
+    home: Home, folder: Path, wanted: Sequence[str], chosen: Sequence[str]
+) -> Mapping[str, PublishedCard]:
+    """Return the cards of the chosen skills, and of those that were published with one and still deserve it."""
+    path = folder / discovery.INDEX_PATH
+    rows = json.loads(path.read_bytes())["skills"] if path.is_file() else []
+    carded = {str(row["name"]) for row in rows if discovery.EXAM_KEY in row}
+    if not carded.intersection(wanted) and not chosen:
+        return {}
+    # Loads the statistics, which only cards need.
+    from habitus.app.library.exam_cards import find_exam_card, make_exam_card
+    from habitus.improve.cards import write_card
+
+    made = {name: make_exam_card(home, name) for name in chosen}
+    kept = {name: find_exam_card(home, name) for name in wanted if name in carded and name not in made}
+    return {
+        name: PublishedCard(row=card.to_row(), content=write_card(card))
+        for name, card in {**made, **kept}.items()
+        if card is not None
+    }
+
+
+def _package_skill(home: Home, name: str, card: PublishedCard | None) -> discovery.PackagedSkill:
+    """Package a skill, with its exam card if it has one; its archive is None if there are no other files.
 
     Raises `Refused` if the skill has lint errors, too large files or secrets.
     """
@@ -145,9 +181,15 @@ def _package_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes
             raise Refused(f"'{name}' is not published: {path} is too large.", hint="Remove it from the skill.")
         _refuse_secrets(home.redact, name, path, file.content)
         files[path] = file.content
-    text = files.get("SKILL.md", b"")
-    archive = discovery.pack_archive(files) if len(files) > 1 else None
-    return item.name, item.summary.description, archive, text
+    if card is not None:
+        files[trees.CARD_FILE] = card.content
+    return discovery.PackagedSkill(
+        name=item.name,
+        description=item.summary.description,
+        archive=discovery.pack_archive(files) if len(files) > 1 else None,
+        text=files.get("SKILL.md", b""),
+        exam=None if card is None else card.row,
+    )
 
 
 def _refuse_secrets(redact: Callable[[str], str], name: str, path: str, content: bytes) -> None:

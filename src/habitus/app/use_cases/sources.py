@@ -100,6 +100,7 @@ class ExportSkillsRequest:
     to: Annotated[Path, option("Where to write it.")]
     overwrite: Annotated[bool, option("Replace an existing export; the old one is kept beside it.")] = False
     with_tasks: Annotated[bool, option("Include the tasks that examine them, redacted.")] = False
+    card: Annotated[bool, option("Include the card of its exam: results, not the tasks.")] = False
 
 
 @use_case("skills export", access=Access.OWNER, example={"name": "csv-summary", "to": Path("out")})
@@ -113,7 +114,16 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
     # Neither and both are wrong.
     if (request.name is None) == (not request.everything):
         raise ConflictingOptions("Give one skill, or --all.")
-    tasks: Callable[[str], Tree] = partial(collect_shared_evals, home) if request.with_tasks else lambda name: {}
+    shared: Callable[[str], Tree] = partial(collect_shared_evals, home) if request.with_tasks else lambda name: {}
+
+    def tasks(name: str) -> Tree:
+        if not request.card:
+            return shared(name)
+        # Loads the statistics, which only cards need.
+        from habitus.app.library.exam_cards import build_card_tree
+
+        return {**shared(name), **build_card_tree(home, name)}
+
     return importing.export_skills(
         home.skills,
         request.name,
@@ -137,9 +147,10 @@ def publish_skills(
     names: Annotated[tuple[str, ...], argument("The skills.", completes="skills")] = (),
     tag: Annotated[str, option("Also all skills with this tag.")] = "",
     remove: Annotated[bool, option("Remove them from the site instead.")] = False,
+    card: Annotated[bool, option("Publish the cards of their exams: results, not the tasks.")] = False,
 ) -> publishing.PublishedSite:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
-    return publishing.publish_skills(home, parse_user_path(folder), names, tag=tag, remove=remove)
+    return publishing.publish_skills(home, parse_user_path(folder), names, tag=tag, remove=remove, card=card)
 
 
 @use_case("skills scan", access=Access.OWNER, example={"path": "download.zip"})

@@ -15,6 +15,7 @@ from habitus.app import Habitus
 from habitus.app.learning.climbing import StageClimb
 from habitus.app.learning.improving import open_drafting_models, open_improve_store, plan_trial, preview_run, run_trial
 from habitus.app.learning.solving import describe_solver_access
+from habitus.app.library.exam_cards import read_claim
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases import improving
@@ -356,6 +357,8 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
     output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
         output.print_line(f"Evidence on version {subject.version}: {known.sentence}")
+    if claim := read_claim(habitus.skills, subject.name):
+        output.print_line(f"To compare: {claim}.")
 
 
 def _describe_variants(runner: RolloutRunner) -> str:

@@ -86,18 +86,32 @@ def compute_digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def build_site_files(skills: Sequence[tuple[str, str, bytes | None, bytes]]) -> dict[str, bytes]:
-    """Build the files of a site from (name, description, archive or None, SKILL.md), by path."""
+EXAM_KEY = "exam"  # of a row of the index: the publisher's claim, which other tools ignore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagedSkill:
+    """A skill to publish: an archive, or its SKILL.md alone; `exam` are the values of its exam card."""
+
+    name: str
+    description: str
+    archive: bytes | None
+    text: bytes
+    exam: Mapping[str, Any] | None = None
+
+
+def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
+    """Build the files of a site, by path."""
     files: dict[str, bytes] = {}
-    rows: list[dict[str, str]] = []
-    for name, description, archive, text in sorted(skills):
-        path = f"{name}.tar.gz" if archive is not None else f"{name}/SKILL.md"
-        content = text if archive is None else archive
+    rows: list[dict[str, Any]] = []
+    for one in sorted(skills, key=lambda skill: skill.name):
+        path = f"{one.name}.tar.gz" if one.archive is not None else f"{one.name}/SKILL.md"
+        content = one.text if one.archive is None else one.archive
         files[f"{WELL_KNOWN_PATH}/{path}"] = content
-        kind = "skill-md" if archive is None else "archive"
-        rows.append(
-            {"name": name, "type": kind, "description": description, "url": path, "digest": compute_digest(content)}
-        )
+        kind = "skill-md" if one.archive is None else "archive"
+        row = {"name": one.name, "type": kind, "description": one.description, "url": path}
+        exam = {} if one.exam is None else {EXAM_KEY: dict(one.exam)}
+        rows.append({**row, "digest": compute_digest(content), **exam})
     index = json.dumps({"$schema": INDEX_SCHEMA, "skills": rows}, indent=2, ensure_ascii=False)
     return {**files, INDEX_PATH: f"{index}\n".encode()}
 

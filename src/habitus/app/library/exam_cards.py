@@ -1,0 +1,79 @@
+"""Exam cards of this home's skills, and those that come with skills of others (see `habitus.improve.cards`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from habitus.app.home import Home
+from habitus.errors import Invalid
+from habitus.files import Tree, build_file
+from habitus.improve.candidates import CandidateState
+from habitus.improve.cards import ExamCard, build_card, hash_skill, parse_card, write_card
+from habitus.improve.report import build_report
+from habitus.improve.store import ImproveStore
+from habitus.skills import trees
+from habitus.skills.formats.base import IncomingSkill
+from habitus.skills.library import Library
+
+
+def make_exam_card(home: Home, name: str) -> ExamCard:
+    """Return the card of a skill's current text. Raises `Invalid` if that is not what an exam accepted."""
+    if (card := find_exam_card(home, name)) is not None:
+        return card
+    hint = f"Improve it first: habitus skills improve {name}. Or go on without a card."
+    raise Invalid(f"No exam has accepted the current text of '{name}', so there is no card.", hint=hint)
+
+
+def build_card_tree(home: Home, name: str) -> Tree:
+    """Return the file of a skill's card."""
+    return {trees.CARD_FILE: build_file(write_card(make_exam_card(home, name)))}
+
+
+def find_exam_card(home: Home, name: str) -> ExamCard | None:
+    """Return the card of a skill's current text; None if no exam has accepted it."""
+    item = home.skills.find(name)
+    tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
+    text = trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
+    store = ImproveStore(home.shared, home.clock, home.redact)
+    accepted = [
+        one
+        for one in store.list_candidates(item.name)
+        if one.state is CandidateState.ACCEPTED and one.text == text and one.proposal is not None
+    ]
+    rollouts = store.list_rollouts(skill=item.name)
+    exam = build_report(accepted[-1], rollouts).exam if accepted else None
+    if exam is None:
+        return None
+    version = item.summary.version if item.summary is not None else 0
+    candidate = accepted[-1]
+    return build_card(
+        item.name,
+        tree,
+        exam,
+        [one for one in rollouts if one.version == version],
+        solver=candidate.solver or "habitus",
+        model=candidate.model,
+        date=f"{candidate.made_on:%Y-%m-%d}" if candidate.made_on is not None else "",
+    )
+
+
+def read_claim(skills: Library, name: str) -> str:
+    """Return what the publisher of a skill claims, in words; empty without a card for its current files."""
+    item = skills.find(name)
+    tree = skills.get_layer(item.layer).store.read_tree(item.name) or {}
+    file = tree.get(trees.CARD_FILE)
+    card = parse_card(file.content) if file is not None and file.content is not None else None
+    return card.sentence if card is not None and card.digest == hash_skill(tree) else ""
+
+
+def check_incoming_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
+    """Return a skill of others and a note about its card; without the card if that is not about these files."""
+    file = entry.tree.get(trees.CARD_FILE)
+    if file is None:
+        return entry, ""
+    card = parse_card(file.content or b"")
+    if card is not None and card.digest == hash_skill(entry.tree):
+        sentence = card.sentence
+        return entry, f"{sentence[0].upper()}{sentence[1:]}. Try it: habitus skills trial {entry.name}"
+    tree = {path: one for path, one in entry.tree.items() if path != trees.CARD_FILE}
+    return replace(entry, tree=tree), "Its exam card is about other files, and was dropped."

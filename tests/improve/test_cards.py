@@ -1,0 +1,78 @@
+"""An exam card travels with a published skill as its publisher's claim, and never with files that it is not about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.library.exam_cards import read_claim
+from habitus.app.library.importing import ImportOptions, import_skills
+from habitus.app.library.publishing import publish_skills
+from habitus.app.use_cases.sources import ExportSkillsRequest, export_skills
+from habitus.errors import Invalid
+from habitus.improve.cards import parse_card
+from habitus.skills.edits import EditOperation, TextEdit
+from habitus.skills.sources import discovery
+from habitus.skills.trees import CARD_FILE
+from tests.improve.test_comparing import approved
+from tests.improve.test_improving import NAME
+
+
+def _export(habitus: Habitus, to: Path) -> Path:
+    export_skills(habitus, ExportSkillsRequest(name=NAME, to=to, card=True))
+    (found,) = to.rglob(CARD_FILE)
+    return found
+
+
+@pytest.mark.req("IM-09")
+async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        card = parse_card(_export(habitus, tmp_path / "out").read_bytes())
+        assert card is not None
+        assert (card.skill, card.families, card.new_against_old.value, card.gate) == (NAME, 6, 1, 1)
+        assert card.with_against_without is None
+        assert card.solver == "habitus"
+        assert card.date
+        assert "Which town" not in json.dumps(card.to_row())
+        site = tmp_path / "site"
+        publish_skills(habitus, site, [NAME], card=True)
+        (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]
+        assert row[discovery.EXAM_KEY]["digest"] == card.digest
+        edit = TextEdit(operation=EditOperation.APPEND, content="4. Smile.")
+        habitus.skills.edit(NAME, edit, habitus.build_author())
+        with pytest.raises(Invalid, match="No exam has accepted the current text"):
+            publish_skills(habitus, site, [NAME], card=True)
+        publish_skills(habitus, site, [NAME])
+        (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]
+        assert discovery.EXAM_KEY not in row, "its text is another now"
+
+
+@pytest.mark.req("IM-09")
+async def test_who_adds_the_skill_sees_a_claim_and_a_card_of_other_files_is_dropped(home: Path, tmp_path: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        file = _export(habitus, tmp_path / "out")
+    skill = file.parents[1]
+    with Habitus.open(read_settings(tmp_path / "other")) as other:
+        (done,) = import_skills(other, skill, (), "user", ImportOptions(is_trusted=True)).results
+        (note,) = done.notes
+        assert note.startswith("Its publisher claims (exam of 20")
+        assert "6 task families, habitus and scripted:model): new against old +100 points (+41 to +100)" in note
+        assert note.endswith(f"Try it: habitus skills trial {NAME}")
+        assert read_claim(other.skills, NAME)
+    (skill / "SKILL.md").write_text((skill / "SKILL.md").read_text() + "\n4. Smile.\n")
+    with Habitus.open(read_settings(tmp_path / "third")) as third:
+        (done,) = import_skills(third, skill, (), "user", ImportOptions(is_trusted=True)).results
+        assert done.notes == ("Its exam card is about other files, and was dropped.",)
+        assert CARD_FILE not in third.skills.read_tree(NAME)
+        assert not read_claim(third.skills, NAME)
+
+
+@pytest.mark.req("IM-09")
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"digest": 1, "families": "many"}', b"[" * 100_000])
+def test_what_is_no_card_is_none(content: bytes) -> None:
+    assert parse_card(content) is None
