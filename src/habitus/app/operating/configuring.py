@@ -80,6 +80,7 @@ class SettingChangeResult:
 _MODELS = ("model", "cheap_model")
 REMOTELY_SETTABLE = (
     *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "evidence.withhold"),
+    "evidence.compare_versions",
     *("review.auto", "review.somebody_else"),
     *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
     *(f"schedule.{kind}" for kind in ScheduleSettings.model_fields if kind != "timezone"),

@@ -128,7 +128,7 @@ _SkillEntryModel = make_response_model(
     "SkillEntry",
     ListedSkill,
     optional=SkillSummary,
-    without=("summary", "tree_hash", "fills_placeholders", "stated"),
+    without=("summary", "tree_hash", "fills_placeholders", "pinned_version", "stated"),
     counters=UsageCounters,
     manifest=(dict[str, Any], None),
 )
