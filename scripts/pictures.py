@@ -1,7 +1,8 @@
 """Make pictures of every page: light, dark and on a phone, with much data and with none, in a headless Chromium.
 
 `pictures.py FOLDER [PART OF AN ADDRESS…]` writes them to FOLDER, those of the pages named or of all; nothing is
-committed of it. `pictures.py --docs` writes those that the documents show.
+committed of it. `pictures.py --docs` writes those that the documents show. `pictures.py --weigh [SKILLS]` prints
+what each page transfers on the first visit, and later with the static files kept.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ LOOKS = {
     "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 375, "height": 812}, "color_scheme": "light"},
 }
+WEIGHED = (
+    *("/", "/inbox", "/activity", "/lessons", "/skills", "/skills?view=map", "/insights", "/settings"),
+    "/skills/close-the-month?tab=edit",
+)
 OF_DOCS = {"home.png": "/", "skills.png": "/skills?sort=uses", "review.png": "/inbox/1", "chat.png": "/chat/s1"}
 
 
@@ -69,6 +74,16 @@ def main(words: Sequence[str]) -> int:
                 page.goto(address + path, wait_until="networkidle")
                 page.screenshot(path=ROOT / "docs" / "images" / name)
         return 0
+    if words[0] == "--weigh":
+        skills = int(words[1]) if len(words) > 1 else 2000
+        print(f"| {skills} skills | first visit, kB (requests) | later |")
+        with browser() as chromium, site(has_much=True, skills=skills) as (address, link):
+            for path in WEIGHED:
+                first, later = weigh(chromium, f"{address}/enter?key={link()}", address + path)
+                print(
+                    f"| {path} | {first[0] / 1000:.0f} ({first[1]}) | {later[0] / 1000:.0f} ({later[1]}) |", flush=True
+                )
+        return 0
     folder = Path(words[0])
     folder.mkdir(parents=True, exist_ok=True)
     wide = []
@@ -81,6 +96,27 @@ def main(words: Sequence[str]) -> int:
                     wide += list(pictured(page, address, paths, folder, f"{'much' if has_much else 'none'}-{look}"))
     print(f"{len(list(folder.glob('*.png')))} pictures are in {folder}.", *wide, sep="\n")
     return 1 if wide else 0
+
+
+def weigh(chromium: Browser, enter: str, address: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Bytes and requests of the first visit and of the next, in a browser of its own."""
+    page = opened(chromium, "about:blank", LOOKS["light"])
+    page.request.get(enter, max_redirects=0)  # the cookie, without a page
+    found = visit(page, address), visit(page, address)
+    page.context.close()
+    return found
+
+
+def visit(page: Page, address: str) -> tuple[int, int]:
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    sizes: list[int] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(int(event["encodedDataLength"])))
+    page.goto(address, wait_until="load")
+    page.wait_for_timeout(1500)  # what is loaded after the page
+    session.detach()
+    asked = [size for size in sizes if size]  # of what is kept, nothing is transferred
+    return sum(asked), len(asked)
 
 
 def pictured(page: Page, address: str, paths: Sequence[str], folder: Path, prefix: str) -> Iterator[str]:
@@ -109,7 +145,7 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def site(*, has_much: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+def site(*, has_much: bool, skills: int = 300) -> Iterator[tuple[str, Callable[[], str]]]:
     """A home of its own that is served on this machine, and what makes a link to sign in with."""
     with tempfile.TemporaryDirectory() as place, socket.socket() as door:
         environ = {"HOME": place, "USER": "ann", "HABITUS_DURABLE": "false"}
@@ -121,7 +157,7 @@ def site(*, has_much: bool) -> Iterator[tuple[str, Callable[[], str]]]:
         with Habitus.open(settings) as habitus:
             if has_much:
                 furnish_with_life(habitus)
-                furnish_with_much(habitus, skills=300, waiting=40, requests=240)
+                furnish_with_much(habitus, skills=skills, waiting=40, requests=240)
                 (settings.home / "skills" / "broken").mkdir()
                 (settings.home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [broken\n---\n1. Fix me.\n")
             door.bind(("127.0.0.1", 0))

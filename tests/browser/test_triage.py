@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -47,3 +50,30 @@ def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site)
     page.get_by_role("button", name="Undo", exact=True).first.click()
     expect(rows).to_have_count(4)
     assert not habitus.skills.is_name_taken("wish-rob-3")
+
+
+@pytest.mark.req("CL-02")
+def test_a_turn_shows_what_happened_and_how_long_it_took(page: Page, site: Site, tmp_path: Path) -> None:
+    script = tmp_path / "model.json"
+    script.write_text(
+        json.dumps([{"call": "recall_skill", "arguments": {"name": "close-the-month"}}, {"say": "It is closed."}])
+    )
+    (site.habitus.settings.home / "habitus.toml").write_text(f'model = "script:{script}"\n')
+    page.goto(f"{site.address}/settings")
+    page.get_by_role("textbox", name="Name of the agent").fill("Bot")
+    page.get_by_role("button", name="Save: Name of the agent").click()  # which reads the file again
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    page.goto(f"{site.address}/chat")
+    page.get_by_label("Your request").fill("Please close April.")
+    page.keyboard.press("Enter")
+    expect(page.locator("section.turn")).to_contain_text("It is closed.")
+    page.goto(f"{site.address}/activity")
+    happened = page.get_by_role("list", name="What happened")
+    expect(happened).to_contain_text("close-the-month version 3 was opened by the agent")
+    call = happened.locator("li", has_text="recall_skill")
+    expect(call).to_contain_text("0.0 s")
+    expect(call.locator("svg")).to_have_count(1)
+    page.get_by_role("button", name="This turn succeeded").click()
+    expect(page.get_by_role("button", name="This turn succeeded")).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("link", name="Why these skills?").click()
+    expect(page.locator("#tried .fit").first).to_contain_text("Close the month")

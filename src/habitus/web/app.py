@@ -14,7 +14,18 @@ from habitus.web.api import events, skills, use_case_routes
 from habitus.web.api.wording import API_ROOT
 from habitus.web.data_changes import ChangeWatcher
 from habitus.web.home_pool import HomePool, OfflineRetryMiddleware
-from habitus.web.pages import activity, chat, home, inbox, jobs, lists, settings, shared_routes, skill_tasks
+from habitus.web.pages import (
+    activity,
+    chat,
+    home,
+    inbox,
+    jobs,
+    lists,
+    model_choice,
+    settings,
+    shared_routes,
+    skill_tasks,
+)
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
@@ -78,6 +89,7 @@ def build_application() -> AccessCheckedApp:
         activity,
         chat,
         jobs,
+        model_choice,
         settings,
         lists,
     ):

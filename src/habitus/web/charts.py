@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 
 from markupsafe import Markup, escape
 
@@ -11,15 +12,18 @@ from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsa
 from habitus.app.library.browsing import MapDot, SkillMap
 from habitus.evidence.findings import ItemFinding
 from habitus.evidence.model import EffectEstimate
-from habitus.improve.report import CandidateReport
+from habitus.improve.report import CandidateReport, VersionComparison
 from habitus.journal.usage import DailyRequestCounts
 from habitus.search import IndexHit
 from habitus.use_counts import UsageCounts
+from habitus.web.labels import describe_effect, describe_skill_uses
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 # Length and height of an interval's line, which runs from 100 fewer to 100 more.
 _LONG, _LINE = 420, 34
 _SPARK = (96, 30)
+_WEEK_STEP, _LEAST_WEEKS = 64, 8
+_OUTCOME_COLOURS = (("unknown", "no_feedback"), ("bad", "failed"), ("good", "succeeded"))
 _MAP, _NAMED = (960, 560), 10
 _DAY, _DAYS_HIGH = 15, 110
 # Least and greatest width of the labels, and the average width of a letter.
@@ -28,12 +32,48 @@ _SIDE, _WIDEST, _LETTER = 60, 190, 7
 
 def render_usage_charts(usage: SkillUsageHistory) -> dict[str, Markup]:
     """Return the charts of uses by week and by version; empty if there are none."""
-    weeks = {f"{week:%b} {week.day}": uses for week, uses in usage.weeks}
     versions = {f"v{number}": uses for number, uses in usage.versions}
-    drawn = {"By week": weeks, "By version": versions}
-    return {
-        title: render_usage_bars(title, of) for title, of in drawn.items() if any(uses.used for uses in of.values())
-    }
+    drawn = {}
+    if any(uses.used for _, uses in usage.weeks):
+        drawn["By week"] = render_weekly_lines(usage.weeks, usage.made)
+    if any(uses.used for uses in versions.values()):
+        drawn["By version"] = render_usage_bars("By version", versions)
+    return drawn
+
+
+def render_weekly_lines(weeks: Sequence[tuple[date, UsageCounts]], made: Mapping[date, Sequence[int]]) -> Markup:
+    """Return a line each for succeeded, failed and no feedback, with a mark where versions were made."""
+    earlier = [weeks[0][0] - timedelta(weeks=number) for number in range(_LEAST_WEEKS - len(weeks), 0, -1)]
+    weeks = [*((week, UsageCounts()) for week in earlier), *weeks]
+    most = max((getattr(uses, name) for _, uses in weeks for _, name in _OUTCOME_COLOURS), default=0) or 1
+    wide = _WEEK_STEP * len(weeks)
+    drawn, said = [], []
+    for number, (week, uses) in enumerate(weeks):
+        x = number * _WEEK_STEP + _WEEK_STEP / 2
+        if versions := made.get(week):
+            label = f"v{versions[-1]}" if len(versions) == 1 else f"v{versions[0]}–{versions[-1]}"
+            drawn.append(
+                f'<line class="version" x1="{x}" y1="{_HEAD - 4}" x2="{x}" y2="{_HEIGHT}"/>'
+                f'<text x="{x}" y="12" text-anchor="middle">{label}</text>'
+            )
+        drawn.append(f'<text x="{x}" y="{_HEIGHT + 16}" text-anchor="middle">{week:%b} {week.day}</text>')
+        said.append(
+            f"{week:%b} {week.day}: {uses.succeeded} succeeded, {uses.failed} failed, {uses.no_feedback} unknown"
+        )
+    for kind, name in _OUTCOME_COLOURS:
+        points = [
+            (number * _WEEK_STEP + _WEEK_STEP / 2, _HEIGHT - (_HEIGHT - _HEAD) * getattr(uses, name) / most)
+            for number, (_, uses) in enumerate(weeks)
+        ]
+        drawn.append(f'<polyline class="{kind}" points="{" ".join(f"{x},{y:.1f}" for x, y in points)}"/>')
+        for (x, y), (_, uses) in zip(points, weeks, strict=True):
+            if count := getattr(uses, name):
+                mark = f'<circle class="{kind}" cx="{x}" cy="{y:.1f}" r="4"><title>{count}</title></circle>'
+                drawn.append(_link_mark(mark, uses.links.get(name, "")))
+    size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(wide, _HEIGHT + _FOOT)
+    return Markup('<svg class="chart" role="img" {} aria-label="By week. {}">{}</svg>').format(
+        size, "; ".join(said), Markup("".join(drawn))
+    )
 
 
 def render_version_effects(found: Sequence[ItemFinding]) -> Markup | None:
@@ -45,12 +85,19 @@ def render_version_effects(found: Sequence[ItemFinding]) -> Markup | None:
 
 def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
     """Return a chart of each candidate's effect on the gate's tasks, compared with its base version, or None."""
+    return _render_comparisons({f"no. {one.candidate.number}": one.gate for one in found})
+
+
+def render_exam_effects(found: Sequence[CandidateReport]) -> Markup | None:
+    """Return a chart of what each candidate's exam measured, or None if no exam was taken."""
+    return _render_comparisons({f"exam of no. {one.candidate.number}": one.exam for one in found})
+
+
+def _render_comparisons(found: Mapping[str, VersionComparison | None]) -> Markup | None:
     drawn = {
-        f"no. {one.candidate.number}": EffectEstimate(
-            value=one.gate.difference, low=one.gate.interval.low, high=one.gate.interval.high
-        )
-        for one in found
-        if one.gate is not None
+        label: EffectEstimate(value=one.difference, low=one.interval.low, high=one.interval.high)
+        for label, one in found.items()
+        if one is not None
     }
     return render_intervals("Per 100 rollouts", drawn) if drawn else None
 
@@ -130,7 +177,7 @@ def _render_daily_bar(number: int, day: DailyRequestCounts, most: int) -> str:
 
 
 def render_skill_map(found: SkillMap) -> Markup:
-    """Return a map with a dot per skill, placed by meaning; the most used ones are labelled."""
+    """Return a map with a dot per skill, placed by meaning; the most used ones and the areas are labelled."""
     most = max((dot.row.counters.used for dot in found.dots), default=0) or 1
     rings = [
         Markup('<g class="ring"><circle cx="{0}" cy="{1}" r="{2}"/><text x="{0}" y="{1}">{3} {4}</text></g>').format(
@@ -140,9 +187,13 @@ def render_skill_map(found: SkillMap) -> Markup:
     ]
     # Labels of all skills would cover each other, so only the most used have one.
     dots = [_render_skill_dot(dot, most, is_named=number < _NAMED) for number, dot in enumerate(found.dots)]
+    areas = [
+        Markup('<text class="area" x="{}" y="{}">{}</text>').format(*_get_map_position(one.x, one.y), one.label)
+        for one in found.areas
+    ]
     size = f'viewBox="0 0 {_MAP[0]} {_MAP[1]}"'
     # SVG paints in order: reversed, the most used skills end up on top.
-    drawn = Markup("").join([*rings, *reversed(dots)])
+    drawn = Markup("").join([*rings, *reversed(dots), *areas])
     return Markup('<svg class="chart wide" {} role="group" aria-label="Map of skills">{}</svg>').format(
         Markup(size), drawn
     )
@@ -152,13 +203,16 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     used, effect = dot.row.counters.used, dot.row.effect
     kind = "unknown" if effect is None else "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
     x, y = _get_map_position(dot.x, dot.y)
+    title = (dot.row.item.summary.title if dot.row.item.summary else "") or dot.row.item.name
     anchor = "end" if x > _MAP[0] * 0.8 else "start"
     return Markup(
-        '<a href="/skills/{}"{}><circle class="{}" cx="{}" cy="{}" r="{}"/>'
+        '<a href="/skills/{}"{} data-card="{}" aria-label="{}"><circle class="{}" cx="{}" cy="{}" r="{}"/>'
         '<text x="{}" y="{}" text-anchor="{}">{}</text></a>'
     ).format(
         dot.row.item.name,
         Markup(' class="named"') if is_named and used else "",
+        _describe_dot(dot),
+        title,
         kind,
         x,
         y,
@@ -167,8 +221,20 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
         x + (-9 if anchor == "end" else 9),
         y - 8,
         anchor,
-        (dot.row.item.summary.title if dot.row.item.summary else "") or dot.row.item.name,
+        title,
     )
+
+
+# Characters of when-to-use that the card of a dot shows.
+_CARD_CHARS = 90
+
+
+def _describe_dot(dot: MapDot) -> str:
+    """Return the card of a skill on the map: when to use it, its uses and its effect."""
+    about = dot.row.item.summary.when_to_use_line if dot.row.item.summary else ""
+    effect = "" if dot.row.effect is None else f", {describe_effect(dot.row.effect)}"
+    shown = about if len(about) <= _CARD_CHARS else f"{about[: _CARD_CHARS - 1]}…"
+    return f"{shown}\n{describe_skill_uses(dot.row.counters)}{effect}"
 
 
 def _get_map_position(x: float, y: float) -> tuple[float, float]:

@@ -163,7 +163,7 @@ CHECK_PAGES = {
     "learning": "/settings",
     "learning tokens": "/settings#learning_tokens",
     "memory": "/lessons",
-    "model": "/settings#model",
+    "model": "/model",
     "settings": "/settings",
     "vault": "/secrets",
 }

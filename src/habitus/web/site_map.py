@@ -58,6 +58,7 @@ PALETTE_ENTRIES = {
     "/team": "Team: invite a person",
     "/automation": "Automation: schedules and jobs",
     "/settings": "Settings",
+    "/model": "Choose a model",
     "/secrets": "Secrets",
     "/doctor": "Doctor: problems and fixes",
     "#pause": "Pause or resume learning",

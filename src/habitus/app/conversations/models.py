@@ -1,23 +1,29 @@
-"""The models of a session: those in the settings, or those of a provider whose key is set."""
+"""The models of a session: those in the settings, or those of a provider whose key is set or kept in the vault."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from habitus.app.host_access import HostAccess, make_host_access
-from habitus.errors import NoModelSet, Refused
+from habitus.errors import Invalid, NoModelSet, Refused, UserError
 from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
 from habitus.llm.agents.program import AgentProgram
-from habitus.llm.model import Model, SessionModels
+from habitus.llm.model import CompletionRequest, CompletionResult, Model, PersonMessage, SessionModels, TextContent
 from habitus.llm.providers import known_providers, open_provider_model
 from habitus.llm.scripted import SCRIPT_PREFIX, open_script_model
+from habitus.sandbox.credentials.vault import Vault, open_vault
 from habitus.settings import Settings
+from habitus.text import to_one_line
 
 
 def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels:
     """Return the main and cheap model, opened on first use. Using one without a name raises `NoModelSet`."""
     main, cheap = resolve_model_names(settings, environ)
+    with_keys = add_kept_keys(settings, environ)
 
     def open_named(name: str) -> Model:
         if not name:
@@ -27,7 +33,7 @@ def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels
         if find_program(name) is not None:
             return open_agent_model(name, environ, settings.model_silence)
         patience = known_providers.RetryPolicy(silence=settings.model_silence, total=settings.model_total)
-        return open_provider_model(name, environ, base_url=settings.base_url, patience=patience)
+        return open_provider_model(name, with_keys, base_url=settings.base_url, patience=patience)
 
     return SessionModels(main, cheap, open_model=open_named)
 
@@ -71,13 +77,80 @@ def resolve_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple
     """Return the names of the main and the cheap model; empty if nothing determines them."""
     if settings.model:
         return settings.model, settings.cheap_model
-    default = known_providers.find_default_models(environ)
+    default = known_providers.find_default_models(add_kept_keys(settings, environ))
     return default.main, settings.cheap_model or default.cheap
 
 
 def describe_default_choice(settings: Settings, environ: Mapping[str, str]) -> str:
     """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
-    return "" if settings.model else f" (chosen by {known_providers.find_default_models(environ).key})"
+    if settings.model:
+        return ""
+    return f" (chosen by {known_providers.find_default_models(add_kept_keys(settings, environ)).key})"
+
+
+def add_kept_keys(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment with the providers' keys that the owner keeps in the vault; a key that is set wins."""
+    vault = open_vault(settings.home, environ)
+    kept = [name for name in vault.names() if name in known_providers.KEY_VARIABLES and not environ.get(name)]
+    found = dict(environ)
+    for name in kept:
+        # A vault that asks for a password, or whose key is elsewhere, is as good as none here.
+        with suppress(UserError):
+            if not vault.is_locked():
+                found[name] = vault.get(name)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelOption:
+    """A model that can be used here, and where it comes from; a program answers no chat."""
+
+    name: str
+    origin: str
+    is_program: bool = False
+
+
+def list_model_options(settings: Settings, environ: Mapping[str, str]) -> list[ModelOption]:
+    """Return the models that need nothing more: of providers whose key is known, of local servers, and programs."""
+    with_keys = add_kept_keys(settings, environ)
+    options = []
+    for variable, name in known_providers.list_keyed_models(with_keys):
+        where = "is set" if environ.get(variable) else "is kept in the vault"
+        options.append(ModelOption(name=name, origin=f"{variable} {where}"))
+    options += [
+        ModelOption(name=name, origin="a server on this machine") for name in known_providers.list_local_models(environ)
+    ]
+    options += [
+        ModelOption(name=program.name, origin=f"{program.title}, installed here", is_program=True)
+        for program in list_installed_programs(environ)
+    ]
+    if settings.model and settings.model not in [option.name for option in options]:
+        options.insert(0, ModelOption(name=settings.model, origin="named in the settings"))
+    return options
+
+
+def keep_model_key(vault: Vault, provider: str, key: str) -> str:
+    """Keep a provider's key in the vault, and return the name of its default model."""
+    spec = known_providers.PROVIDERS.get(provider)
+    if spec is None or not spec.main:
+        raise Invalid(f"No provider '{provider[:80]}' is known here.", hint="Choose one of the list.")
+    vault.set(spec.keys[0], key.strip())
+    return f"{provider}:{spec.main}"
+
+
+_TEST_REQUEST = "Answer with one word: ready."
+
+
+def ask_model_once(settings: Settings, name: str) -> str:
+    """Return a model's answer to a short request, which costs a few tokens; raises if it can't answer."""
+    model = open_named_models(settings, name).main
+    request = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=_TEST_REQUEST),)),))
+
+    async def ask() -> str:
+        answers = [piece.message.text async for piece in model.stream(request) if isinstance(piece, CompletionResult)]
+        return to_one_line(answers[-1]) if answers else ""
+
+    return asyncio.run(ask())
 
 
 def open_named_models(settings: Settings, name: str) -> SessionModels:

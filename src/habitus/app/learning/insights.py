@@ -5,7 +5,7 @@ The usage of one skill is counted by version and week.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
@@ -166,6 +166,13 @@ def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
     return tuple(sorted(old, key=lambda one: (str(one.since or ""), one.name)))
 
 
+def has_old_skills(home: Home) -> bool:
+    """Return whether a skill is old enough to say that it was never used."""
+    since = home.clock() - _UNUSED_AFTER
+    summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
+    return any(one.created_on is None or one.created_on <= since for one in summaries)
+
+
 def _make_menu(home: Home) -> menu.SkillMenu:
     selected = select_skills(home, SelectionInput(text="", user=home.get_user(), now=home.clock()))
     return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
@@ -229,11 +236,17 @@ class SkillUsageHistory:
     weeks: tuple[tuple[date, UsageCounts], ...]
     # By version, newest first.
     items: tuple[ItemFinding, ...]
+    # The versions that were made in a week.
+    made: Mapping[date, tuple[int, ...]]
 
 
 def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
     used = home.journal.load_uses(item.name, home.skills.get_layer(item.layer).store.key)
+    made: dict[date, tuple[int, ...]] = {}
+    for version in home.skills.list_versions(format_address(item.name, item.layer)):
+        week = _get_monday(version.made_on)
+        made[week] = (*made.get(week, ()), version.number)
     return SkillUsageHistory(
         versions=tuple(
             (version.number, _count_version_uses(home.skills, item, version.number))
@@ -241,6 +254,7 @@ def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
         ),
         weeks=_count_weekly_uses(used, home.clock(), locate_uses(item.layer, item.name)),
         items=home.evidence.find_skill(item),
+        made=made,
     )
 
 

@@ -6,6 +6,8 @@ The map depends only on the skills and is stored, so a skill stays where people 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +29,7 @@ from habitus.files import write_atomically
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, LessonKind, TrustLevel
 from habitus.search.texts.embedding import get_default_embedder
+from habitus.search.texts.words import STOP_WORDS
 from habitus.skills.layers.layer import format_address
 from habitus.skills.layers.listing import ListedSkill, SkillDetails
 from habitus.skills.model import SkillSummary, UsageCounters
@@ -247,6 +250,8 @@ MAP_FILE = "skill-map.json"
 MAX_DOTS = 500
 # The grid whose cells become clusters.
 _COLUMNS, _ROWS = 8, 5
+# The grid whose cells are named, as far as so many skills lie in them; and the words of a name.
+_AREA_COLUMNS, _AREA_ROWS, _MIN_FOR_AREAS, _MIN_IN_AREA, _LABEL_WORDS = 4, 3, 12, 3, 2
 # Iterations of pushing dots apart, and the distance they aim for.
 _ROUNDS, _APART = 60, 0.03
 # If at least this share of skills has coordinates, the rest is placed between them; else the map is laid out anew.
@@ -267,7 +272,7 @@ class MapDot:
 
 @dataclass(frozen=True, kw_only=True)
 class MapCluster:
-    """Skills without a dot of their own, labelled with their most common tag or word."""
+    """Skills that lie together, labelled with the words that set them apart from the others."""
 
     label: str
     number: int
@@ -277,8 +282,11 @@ class MapCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillMap:
+    """The most used skills as dots, the others in clusters; `areas` name the parts of the map, whoever is in them."""
+
     dots: Sequence[MapDot]
     clusters: Sequence[MapCluster]
+    areas: Sequence[MapCluster]
 
 
 def build_skill_map(home: Home) -> SkillMap:
@@ -288,30 +296,63 @@ def build_skill_map(home: Home) -> SkillMap:
     places = _load_coordinates(home, [row.item.summary for row in rows if row.item.summary is not None])
     at = {row.item.name: tuple(places[number].tolist()) for number, row in enumerate(rows)}
     dots = [MapDot(row=row, x=at[row.item.name][0], y=at[row.item.name][1]) for row in rows[:MAX_DOTS]]
-    return SkillMap(dots=dots, clusters=_build_clusters(rows[MAX_DOTS:], at))
+    areas = (
+        _build_clusters(rows, at, columns=_AREA_COLUMNS, rows_high=_AREA_ROWS) if len(rows) >= _MIN_FOR_AREAS else []
+    )
+    return SkillMap(
+        dots=dots,
+        clusters=_build_clusters(rows[MAX_DOTS:], at, columns=_COLUMNS, rows_high=_ROWS),
+        areas=[one for one in areas if one.label and one.number >= _MIN_IN_AREA],
+    )
 
 
-def _build_clusters(rows: Sequence[SkillListRow], at: Mapping[str, tuple[float, ...]]) -> list[MapCluster]:
+def _build_clusters(
+    rows: Sequence[SkillListRow], at: Mapping[str, tuple[float, ...]], *, columns: int, rows_high: int
+) -> list[MapCluster]:
+    """Return the skills by cell of a grid over the map."""
     cells: dict[tuple[int, int], list[SkillListRow]] = {}
     for row in rows:
         x, y = at[row.item.name]
-        cells.setdefault((min(int(x * _COLUMNS), _COLUMNS - 1), min(int(y * _ROWS), _ROWS - 1)), []).append(row)
+        cells.setdefault((min(int(x * columns), columns - 1), min(int(y * rows_high), rows_high - 1)), []).append(row)
+    groups = [inside for _, inside in sorted(cells.items())]
     return [
         MapCluster(
-            label=_find_common_label(inside),
+            label=label,
             number=len(inside),
             x=float(np.mean([at[row.item.name][0] for row in inside])),
             y=float(np.mean([at[row.item.name][1] for row in inside])),
         )
-        for _, inside in sorted(cells.items())
+        for inside, label in zip(groups, _name_groups(groups), strict=True)
     ]
 
 
-def _find_common_label(rows: Sequence[SkillListRow]) -> str:
-    """Return the most common tag, or else the most common word of the names; empty without any."""
-    tags = Counter(tag for row in rows if row.item.summary is not None for tag in row.item.summary.tags)
-    counted = tags or Counter(word for row in rows for word in row.item.name.split("-") if not word.isdigit())
-    return min(counted, key=lambda word: (-counted[word], word), default="")
+def _name_groups(groups: Sequence[Sequence[SkillListRow]]) -> list[str]:
+    """Return a label for each group: the words of names and of when to use that are frequent in it and rare elsewhere.
+
+    No two groups get the same word; a group whose words are all taken gets an empty label.
+    """
+    words = [Counter(word for row in group for word in _list_label_words(row)) for group in groups]
+    everywhere = sum(words, Counter[str]())
+    total = sum(map(len, groups))
+    taken: set[str] = set()
+    labels = [""] * len(groups)
+    for number in sorted(range(len(groups)), key=lambda number: -len(groups[number])):
+        weights = {
+            word: count / len(groups[number]) * math.log(1 + total / everywhere[word])
+            for word, count in words[number].items()
+            if word not in taken and (count > 1 or len(groups[number]) == 1)
+        }
+        best = sorted(weights, key=lambda word: (-weights[word], word))[:_LABEL_WORDS]
+        taken.update(best)
+        labels[number] = ", ".join(best)
+    return labels
+
+
+def _list_label_words(row: SkillListRow) -> set[str]:
+    """Return the words of a skill that can name a group."""
+    about = "" if row.item.summary is None else row.item.summary.when_to_use_line
+    words = re.findall(r"[^\W\d_]{3,}", f"{row.item.name} {about}".lower())
+    return {word for word in words if word not in STOP_WORDS}
 
 
 def _load_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coordinates:

@@ -22,7 +22,7 @@ from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SERVER_NAME, ConfigSc
 from habitus.resident_process import HOOK_SERVER, request_stop
 from habitus.settings import Settings
 from habitus.skills.layers.layer import find_project_root
-from habitus.text import to_one_line
+from habitus.text import format_count, to_one_line
 
 # The agent whose plugins may bring hooks.
 _PLUGIN_AGENT = "claude-code"
@@ -90,6 +90,8 @@ class ConnectionReport:
     note: str
     files: Sequence[ConfigFileDiff]
     undo: tuple[str, ...]  # empty if nothing changed
+    # The same in a sentence.
+    summary: str = ""
 
 
 def describe_plan(
@@ -109,7 +111,35 @@ def describe_plan(
             for one in plan.changes
         ],
         undo=undo,
+        summary=_summarise_plan(plan),
     )
+
+
+def _summarise_plan(plan: ConnectionPlan) -> str:
+    """Return in a sentence what is added to which file, or removed from it."""
+    changed = [one for one in plan.changes if one.has_changes]
+    if not changed:
+        return "Nothing needs to change."
+    is_leaving = not any(one.request.entries for one in plan.changes)
+    word = "from" if is_leaving else "to"
+    parts = [f"{_describe_entries(one.entries)} {word} {_shorten_home(one.request.file)}" for one in changed]
+    return f"{'Removes' if is_leaving else 'Adds'} {', '.join(parts)}; nothing else changes."
+
+
+def _describe_entries(entries: Sequence[ConfigEntry]) -> str:
+    """Return what a file gets: the server, so many hooks, or a block of instructions."""
+    hooks = sum("hooks" in one.path for one in entries)
+    named = [format_count(hooks, "hook")] if hooks else []
+    if any(not one.path for one in entries):
+        named.insert(0, "a marked block of text")
+    if any(one.path and "hooks" not in one.path for one in entries):
+        named.insert(0, "our server")
+    return " and ".join(named) or "our entries"
+
+
+def _shorten_home(file: Path) -> str:
+    home = Path.home()
+    return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
 
 
 def list_available_hooks(

@@ -116,6 +116,7 @@ PROVIDERS: Mapping[str, ProviderSpec] = {
         example="vllm:Qwen/Qwen3-8B",
     ),
 }
+KEY_VARIABLES = frozenset(key for provider in PROVIDERS.values() for key in provider.keys)
 _OTHER_NAMES = {other: name for name, provider in PROVIDERS.items() for other in provider.other_names}
 _FAMILIES = {start: name for name, provider in PROVIDERS.items() for start in provider.families}
 
@@ -157,6 +158,15 @@ def find_default_models(environ: Mapping[str, str]) -> DefaultModels:
         if provider.main and key:
             return DefaultModels(main=f"{name}:{provider.main}", cheap=f"{name}:{provider.cheap}", key=variable)
     return DefaultModels()
+
+
+def list_keyed_models(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the default model of each provider whose key is set, with the variable of the key."""
+    return [
+        (_find_key(provider, environ)[0], f"{name}:{provider.main}")
+        for name, provider in PROVIDERS.items()
+        if provider.main and _find_key(provider, environ)[1]
+    ]
 
 
 def list_deciding_keys() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from habitus.access import Access
@@ -246,6 +246,7 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
         menu=insights.compute_menu_cost(habitus, user),
         unused=unused[:_MAX_SHOWN],
         unused_count=len(unused),
+        has_old_skills=bool(unused) or insights.has_old_skills(habitus),
         tried=tried[:_MAX_SHOWN],
     )
 
@@ -283,6 +284,12 @@ def _continue_scope(scope: PageScope) -> str:
 @router.get("/insights/confusion", access=Access.OPEN_READING)
 def show_confusion(habitus: RequestHome) -> HTMLResponse:
     return render_fragment("insights_confusion.html", confusion=insights.compute_confusion(habitus))
+
+
+@router.get("/insights/pairs", access=Access.OPEN_READING)
+def list_confused_skills(habitus: RequestHome) -> JSONResponse:
+    """Return the pairs of skills that are confused; the map asks for them after it is shown, as it takes a while."""
+    return JSONResponse(charts.list_confused_pairs(insights.compute_confusion(habitus)))
 
 
 @router.get("/try", access=Access.OPEN_READING)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Form, Request
 from fastapi.responses import HTMLResponse
@@ -18,6 +22,7 @@ from habitus.app.library.layers import list_layer_summaries
 from habitus.app.operating import configuring
 from habitus.app.operating.people import UserRole, has_other_approver
 from habitus.app.use_cases import agents, users
+from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantKind
 from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT
@@ -28,6 +33,7 @@ from habitus.web.rendering import FlashMessage, format_timestamp, render_fragmen
 from habitus.web.routing import AccessRouter
 
 router = AccessRouter()
+_ADDRESS = re.compile(r"https?://[\w.-]+(:\d+)?|https?://\[[0-9a-fA-F:]+\](:\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +47,7 @@ class SettingDescription:
 
 SETTING_GROUPS: Mapping[str, Mapping[str, SettingDescription]] = {
     "Models": {
-        "model": SettingDescription(label="Model", hint="As provider:model. Its API key stays in the environment."),
+        "model": SettingDescription(label="Model", hint="As provider:model. The tab Model lists what is found here."),
         "cheap_model": SettingDescription(label="Model for drafts and lessons", hint="Defaults to the model above."),
     },
     "Learning": {
@@ -192,19 +198,34 @@ def show_team(request: Request, habitus: RequestHome) -> HTMLResponse:
 
 
 def _render_team(
-    request: Request, habitus: Habitus, said: FlashMessage | None = None, invited: users.AddUserResult | None = None
+    request: Request,
+    habitus: Habitus,
+    said: FlashMessage | None = None,
+    invited: users.AddUserResult | None = None,
+    at: str = "",
 ) -> HTMLResponse:
     found = users.list_users(habitus)
+    address = at or f"{request.url.scheme}://{request.headers['host']}"
     return render_page(
         request,
         "team.html",
         said=said,
         members=found.users,
         invited=invited,
+        address=address,
+        is_own_address=_is_own_address(address),
         roles=[role.value for role in UserRole],
         needs_somebody_else=habitus.settings.review.somebody_else,
         is_team=has_other_approver(habitus),
     )
+
+
+def _is_own_address(address: str) -> bool:
+    """Return whether only this machine can open an address."""
+    host = urlsplit(address).hostname or ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
 
 
 @router.post("/team/invite", access=Access.ADMIN)
@@ -213,11 +234,14 @@ def invite_user(
     habitus: RequestHome,
     name: Annotated[str, Form(max_length=100)],
     role: Annotated[UserRole, Form()],
+    at: Annotated[str, Form(max_length=200)] = "",
 ) -> HTMLResponse:
     """Invite a user, or give a known one another role and a new link."""
-    at = f"{request.url.scheme}://{request.headers['host']}"
+    at = at.strip().rstrip("/") or f"{request.url.scheme}://{request.headers['host']}"
+    if not _ADDRESS.fullmatch(at):
+        raise Invalid(f"'{at}' is no address of this server.", hint="Write one like http://habitus.example:8765.")
     made = users.add_user(habitus, name=name.strip().lower(), role=role, at=at)
-    return _render_team(request, habitus, invited=made)
+    return _render_team(request, habitus, invited=made, at=at)
 
 
 @router.post("/team/{name}/remove", access=Access.ADMIN)

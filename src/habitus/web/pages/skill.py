@@ -197,7 +197,9 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
         case "fared":
             found = insights.read_skill_usage(habitus, shown.item)
             effects = charts.render_version_effects(found.items)
-            return {"charts": charts.render_usage_charts(found), "findings": found.items, "effects": effects}
+            exams = charts.render_exam_effects(improving.list_improvements(habitus, name=name).candidates)
+            drawn = charts.render_usage_charts(found)
+            return {"charts": drawn, "findings": found.items, "effects": effects, "exams": exams}
         case "improve":
             tried = improving.list_improvements(habitus, name=name)
             drawn_ones = charts.render_candidate_effects(tried.candidates)

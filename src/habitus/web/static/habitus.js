@@ -72,7 +72,7 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
-document.querySelectorAll(".tabs [aria-current], .side [aria-current]").forEach((here) =>
+document.querySelectorAll(".tabs [aria-current]").forEach((here) =>
   here.scrollIntoView({ block: "nearest", inline: "center" }),
 );
 
@@ -99,6 +99,8 @@ document.addEventListener("input", ({ target }) => {
 });
 
 document.addEventListener("click", (event) => {
+  const menu = event.target.closest(".menu");
+  menu?.setAttribute("aria-expanded", String(menu.getAttribute("aria-expanded") !== "true"));
   if (event.target.closest("[data-seek]")) seek();
   const sought = event.target.closest("#sought a");
   if (sought) document.querySelector("#seek").close();
