@@ -138,7 +138,7 @@ def test_somebody_asks_whether_a_skill_would_be_used(page: Page, site: Site) -> 
     page.goto(f"{site.address}/skills/close-the-month?tab=fits")
     page.get_by_label("A request").fill("close the books of March")
     page.get_by_role("button", name="Try", exact=True).click()
-    expect(page.locator(".card h3")).to_be_visible()
+    expect(page.locator(".card h2")).to_be_visible()
     page.goto(f"{site.address}/try")
     page.get_by_role("textbox", name="A request").press_sequentially("close the books of March")
     expect(page.locator("#tried").get_by_role("link", name="Close the month").first).to_be_visible()
@@ -265,14 +265,11 @@ def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, site: S
     )
     page, problems = context.new_page(), []
     site.enter(page)
-    for path in PAGES:
+    for path in (*PAGES, "/model"):
         page.goto(f"{site.address}{path}")
         found = Axe().run(page).response["violations"]
-        problems += [(path, one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in SERIOUS]
+        problems += [(path, one["id"], one["nodes"][0]["html"]) for one in found]
         if page.evaluate("document.documentElement.scrollWidth") > width:
             problems.append((path, "wider than the screen", ""))
     context.close()
     assert problems == []
-
-
-SERIOUS = ("serious", "critical")

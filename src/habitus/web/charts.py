@@ -66,12 +66,12 @@ def render_weekly_lines(weeks: Sequence[tuple[date, UsageCounts]], made: Mapping
             for number, (_, uses) in enumerate(weeks)
         ]
         drawn.append(f'<polyline class="{kind}" points="{" ".join(f"{x},{y:.1f}" for x, y in points)}"/>')
-        for (x, y), (_, uses) in zip(points, weeks, strict=True):
+        for (x, y), (week, uses) in zip(points, weeks, strict=True):
             if count := getattr(uses, name):
                 mark = f'<circle class="{kind}" cx="{x}" cy="{y:.1f}" r="4"><title>{count}</title></circle>'
-                drawn.append(_link_mark(mark, uses.links.get(name, "")))
+                drawn.append(_link_mark(mark, uses.links.get(name, ""), f"{week:%b} {week.day}: {count} {name}"))
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(wide, _HEIGHT + _FOOT)
-    return Markup('<svg class="chart" role="img" {} aria-label="By week. {}">{}</svg>').format(
+    return Markup('<svg class="chart" role="group" {} aria-label="By week. {}">{}</svg>').format(
         size, "; ".join(said), Markup("".join(drawn))
     )
 
@@ -108,7 +108,7 @@ def render_usage_bars(title: str, of: Mapping[str, UsageCounts]) -> Markup:
     parts = [_render_usage_bar(number, label, uses, most) for number, (label, uses) in enumerate(of.items())]
     said = "; ".join(f"{label}: {uses.succeeded} succeeded, {uses.failed} failed" for label, uses in of.items())
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_WIDTH * len(of) or _WIDTH, _HEIGHT + _FOOT)
-    return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(
+    return Markup('<svg class="chart" role="group" {} aria-label="{}">{}</svg>').format(
         size, f"{title}. {said}", Markup("").join(parts)
     )
 
@@ -123,18 +123,20 @@ def _render_usage_bar(number: int, label: str, uses: UsageCounts, most: int) -> 
         top -= tall
         if count:
             place = f'x="{left}" y="{top:.1f}" width="{_WIDTH - 22}" height="{tall:.1f}"'
-            drawn.append(_link_mark(f'<rect class="{kind}" {place} rx="3"/>', uses.links.get(name, "")))
+            mark = f'<rect class="{kind}" {place} rx="3"/>'
+            drawn.append(_link_mark(mark, uses.links.get(name, ""), f"{label}: {count} {name}"))
     middle = left + (_WIDTH - 22) / 2
     if uses.used:
         total = f'<text x="{middle}" y="{top - 6:.1f}" text-anchor="middle">{uses.used}</text>'
-        drawn.append(_link_mark(total, uses.links.get("used", "")))
+        drawn.append(_link_mark(total, uses.links.get("used", ""), f"{label}: used {uses.used} times"))
     drawn.append(f'<text x="{middle}" y="{_HEIGHT + 16}" text-anchor="middle">{escape(label)}</text>')
     return Markup("".join(drawn))
 
 
-def _link_mark(mark: str, address: str) -> str:
+def _link_mark(mark: str, address: str, label: str) -> str:
     """Return a mark of a chart as a link to what it counts, if there is an address."""
-    return f'<a href="{escape(address)}">{mark}</a>' if address else mark
+    said = escape(label.replace("no_feedback", "without feedback"))
+    return f'<a href="{escape(address)}" aria-label="{said}">{mark}</a>' if address else mark
 
 
 def render_sparkline(values: Sequence[float | None]) -> Markup:
