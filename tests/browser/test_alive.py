@@ -89,7 +89,7 @@ def test_the_first_thing_appears_on_an_empty_page(page: Page, site: Site, is_liv
     page.goto(f"{site.address}/inbox")
     expect(page.get_by_role("heading", name="Nothing pending review")).to_be_visible()
     write(site, "rob")
-    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
 
 
 @pytest.mark.req("CL-02")

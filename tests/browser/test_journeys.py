@@ -87,7 +87,7 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
 def test_what_waits_is_approved_and_turned_down(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/inbox")
     expect(page.get_by_label("2 pending review")).to_be_visible()
-    page.get_by_role("button", name="Approve").first.click()
+    page.get_by_role("button", name="Approve", exact=True).first.click()
     expect(page.get_by_role("status")).to_contain_text("Approved.")
     page.get_by_placeholder("Reason").fill("Too small.")
     page.get_by_role("button", name="Reject", exact=True).click()

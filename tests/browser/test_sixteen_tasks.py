@@ -114,7 +114,7 @@ def _look_after_skills(person: Person, site: Site) -> None:
     with person.task("decide"):
         person.goes_to("Inbox")
         expect(page.locator(".effect")).to_contain_text("the last 4 requests")
-        person.click(page.get_by_role("button", name="Approve"))
+        person.click(page.get_by_role("button", name="Approve", exact=True))
         expect(page.get_by_role("status")).to_contain_text("Approved.")
         assert "Add a chart" in habitus.skills.load("weekly-report").body
     with person.task("why"):

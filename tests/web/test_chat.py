@@ -176,7 +176,7 @@ def test_without_a_model_it_says_what_to_do_and_nobody_reads_along(
     client, _ = talking([])
     page = client.get("/chat").text
     assert "No model is set." in page
-    assert 'href="/settings#model"' in page
+    assert 'href="/model"' in page
     assert client.get("/chat/../../etc").status_code == 404
     assert client.post("/chat/nobody-knows", data={"text": "hello"}).status_code in (400, 404, 422)
     client.cookies.clear()
