@@ -1,11 +1,12 @@
-"""Three made-up worlds that the estimator was not written with; the parameters of `hard` and `users` were fixed before
-it was last changed, `teams` was written after.
+"""Four made-up worlds that the estimator was not written with; the parameters of `hard` and `users` were fixed before
+it was changed for them, `teams` was written after. `menus` is what the prior of drift was chosen with, on other seeds.
 
 `hard`: a hidden difficulty decides how likely each item is chosen, one item more so and another less; chances add up.
 `users`: people of different ability, some of them far busier, ask; items are chosen for a middle band of what is
 hidden, chances add up in the logarithm of the odds, each person profits more or less, and two shares are withheld.
 `teams`: three items are chosen together by what is asked for, which a kind of request tells only in part; failures
 multiply, the mood of a day helps or harms all of its episodes, and an episode is judged by the mean of some turns.
+`menus`: six items stand in every menu, for a fifth of the episodes; with drift, all effects change at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ COUNT, EFFECTLESS, KINDS = 30, 10, 8  # the last ten items have no effect
 ITEMS = [EvidenceItem(kind=ItemKind.LESSON, name=f"item {number:02}") for number in range(COUNT)]
 A_DAY = 50  # episodes
 _LATELY = 0.2  # of the episodes: those that today's truth is the mean of
-WORLDS = ("hard", "users", "teams")
+WORLDS = ("hard", "users", "teams", "menus")
+_FEW, _SHORT = 6, 5  # items of `menus`, and its part of the episodes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -59,7 +61,7 @@ class Drawn:
 
 def draw(world: str, episodes: int, seed: int, *, drifts: bool) -> Drawn:
     random = np.random.default_rng([WORLDS.index(world), seed])
-    return {"hard": _hard, "users": _users, "teams": _teams}[world](episodes, random, drifts)
+    return {"hard": _hard, "users": _users, "teams": _teams, "menus": _menus}[world](episodes, random, drifts)
 
 
 def _hard(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
@@ -110,6 +112,18 @@ def _teams(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
     base = 0.8 + random.normal(scale=0.4, size=10)[subject] + mood
     propensity = np.full(COUNT, 0.85)
     return _drawn(is_chosen, propensity, kind, base, lifts, _survival, random, drifts, turns=3)
+
+
+def _menus(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
+    """Two of the items have no effect. With drift, the others get another one half-way."""
+    episodes //= _SHORT
+    is_chosen = np.broadcast_to(np.isin(np.arange(COUNT), np.arange(_FEW) + COUNT - EFFECTLESS - 4), (episodes, COUNT))
+    lifts = np.broadcast_to(_lifts(random, 0.02, 0.15), (episodes, COUNT)).copy()
+    if drifts:
+        lifts[episodes // 2 :] = _lifts(random, 0.02, 0.15)
+    kind = random.integers(KINDS, size=episodes)
+    base = 0.5 + random.normal(scale=0.1, size=KINDS)[kind] - 0.15 * random.normal(size=episodes)
+    return _drawn(is_chosen, np.full(COUNT, 0.9), kind, base, lifts, _clipped, random, drifts)
 
 
 def _drawn(

@@ -1,4 +1,4 @@
-"""How well the evidence covers and decides in three worlds that it was not written with.
+"""How well the evidence covers and decides in four worlds that it was not written with.
 
     python benchmarks/coverage.py [--episodes 10000] [--seeds 20] [--first-seed 0]
 
@@ -58,11 +58,14 @@ def main() -> None:
 def _scores(drawn: Drawn) -> dict[str, float]:
     rows = list(drawn.observations())
     found = {finding.item: finding for finding in collect_findings(rows, withhold=0.1).items}
-    effects = [found[item].estimate.offering for item in ITEMS]
-    bounds = [found[item].bound for item in ITEMS]
+    seen = drawn.is_chosen.any(0)
+    items = [item for item, is_seen in zip(ITEMS, seen, strict=True) if is_seen]
+    effects = [found[item].estimate.offering for item in items]
+    bounds = [found[item].bound for item in items]
     values, lows, highs = np.array([(each.value, each.low, each.high) for each in effects if each]).T
-    side, _ = first_sides(rows, ITEMS)
-    is_large, truth = np.abs(drawn.truth) >= LARGE, drawn.truth
+    side, _ = first_sides(rows, items)
+    truth = drawn.truth[seen]
+    is_large = np.abs(truth) >= LARGE
     return {
         "spearman_ties_averaged": correlation(ranks(truth), ranks(values)),
         "coverage": float(np.mean((lows <= truth) & (truth <= highs))),
@@ -70,7 +73,7 @@ def _scores(drawn: Drawn) -> dict[str, float]:
         "bound_coverage": float(np.mean([b.low <= t <= b.high for b, t in zip(bounds, truth, strict=True)])),
         "large_decided": _share(side[is_large] == np.sign(truth[is_large])),
         "large_wrong": _share(side[is_large] == -np.sign(truth[is_large])),
-        "effectless_decided": _share(side[drawn.is_effectless] != 0),
+        "effectless_decided": _share(side[drawn.is_effectless[seen]] != 0),
         "known_at_the_end": _share(np.array([b.low > 0 or b.high < 0 for b in bounds])[is_large]),
     }
 

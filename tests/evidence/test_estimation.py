@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -115,6 +116,27 @@ def test_the_association_s_bias_is_learned_from_the_items_that_were_withheld() -
     ]
     hard = [estimate.offering for item, estimate in estimates(rows).items() if item != OTHER]
     assert sum(effect is not None and effect.low <= 0 <= effect.high for effect in hard) >= 10
+
+
+@pytest.mark.req("LA-05")
+def test_an_interval_holds_the_effect_of_today_where_few_items_turned_at_once() -> None:
+    items = [replace(SKILL, name=name) for name in ("helped", "harmed")]
+    held: list[bool] = []
+    for seed in range(10):
+        chance, rows = random.Random(seed), []
+        for unit in range(600):
+            is_offered = [chance.random() < 0.8 for _ in items]
+            lifts = (0.15, -0.15) if unit < 300 else (-0.15, 0.15)
+            level = 0.5 + sum(lift * (one - 0.8) for lift, one in zip(lifts, is_offered, strict=True))
+            plain = next(iter(drawn(units=1, with_it=level, without=level, seed=chance.randrange(2**32))))
+            rows += [
+                replace(plain, unit=str(unit), item=item, is_offered=one, propensity=0.8, age_days=(600 - unit) / 50)
+                for item, one in zip(items, is_offered, strict=True)
+            ]
+        rows = [replace(one, is_used=one.is_offered) for one in rows]
+        effects = [estimates(rows)[item].offering for item in items]
+        held += [one is not None and one.low <= lift <= one.high for one, lift in zip(effects, lifts, strict=True)]
+    assert sum(held) >= 17
 
 
 @pytest.mark.req("LA-05")

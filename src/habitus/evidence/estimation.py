@@ -142,8 +142,9 @@ def _clamp_effect(*parts: float) -> EffectEstimate:
 
 
 _RATES = np.array([0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])  # standard deviation of an effect's drift per year
-_USUAL = np.array([0.6, 0.16, 0.1, 0.08, 0.04, 0.015, 0.005])  # prior share of items with each drift rate
-_USUAL_ITEMS = 4.0
+_USUAL = np.array([0.7, 0.03, 0.04, 0.06, 0.07, 0.06, 0.04])  # prior share of items with each drift rate
+# Pseudo-items behind that prior. With more, a few items whose effects all change at once can't outweigh it.
+_USUAL_ITEMS = 0.5
 _OF_BIAS = 0.25  # variance of the bias's drift relative to the effect's
 _YEAR = 365.25
 _TINY = 1e-12
