@@ -10,7 +10,7 @@ FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory s
 
 run:            ## set up and show Habitus at work, then its web page (no key, no network)
 	@sh scripts/setup.sh run
-	@$(BIN)/habitus run
+	@$(BIN)/habitus tour --serve
 
 test:           ## set up, check format, lint, types and import rows, and run the tests: about four minutes on two cores
 	@sh scripts/setup.sh test

@@ -121,7 +121,8 @@ def cli_page() -> str:
 
 def _commands(command: Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Command]]:
     """The command and all below it, in the order in which they were added; groups before what they hold."""
-    yield path, command
+    default = getattr(command, "default", None)
+    yield path, default.load() if default else command
     for name, below in getattr(command, "commands", {}).items():
         if not below.hidden:
             whole = below.load() if isinstance(below, LazyCommand) else below

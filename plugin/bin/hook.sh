@@ -6,7 +6,7 @@ if [ "$1" = SessionStart ]; then
   told=$(mktemp) || exit 0
   trap 'rm -f "$told"' EXIT
   cat > "$told"
-  if ! said=$(sh "$(dirname "$0")/habitus.sh" hooks --note 2>&1); then
+  if ! said=$(sh "$(dirname "$0")/habitus.sh" jobs hooks --note 2>&1); then
     printf '%s\n' "$said" | tail -n 1
     exit 0
   fi

@@ -71,5 +71,5 @@ class PauseSwitch:
         if state is not None:
             raise Refused(
                 f"Learning and automatic change are paused since {state.since:%Y-%m-%d %H:%M} UTC by {state.by}.",
-                hint="Run 'habitus resume'.",
+                hint="Run 'habitus learn resume'.",
             )

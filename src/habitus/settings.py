@@ -66,7 +66,7 @@ class RetentionSettings(_SettingsSection):
     lesson_days: int = Field(default=180, ge=1, description="Days without being shown until a lesson may be archived.")
     degraded_tool_days: int = Field(default=7, gt=0, description="Days after which a degraded tool is retired.")
     degraded_tool_curator_runs: int = Field(
-        default=3, gt=0, description="Runs of 'habitus curate' after which it is retired, too."
+        default=3, gt=0, description="Runs of 'habitus learn curate' after which it is retired, too."
     )
 
 

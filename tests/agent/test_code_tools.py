@@ -238,7 +238,7 @@ async def test_reasons_that_a_model_reads_leave_commands_to_people(
         await session.close()
     left = "; only a person can change that, tell them: 'habitus "
     said = results(session)
-    commands = ["trust add-up", "trust add-up", "resume", "trust", "trust"]
+    commands = ["review trust add-up", "review trust add-up", "learn resume", "review trust", "review trust"]
     assert [f"{left}{command}'" in text for command, text in zip(commands, said, strict=True)] == [True] * 5
     assert [text.count("habitus ") for text in said] == [1] * 5
 

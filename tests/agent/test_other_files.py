@@ -154,7 +154,7 @@ async def test_code_from_outside_is_read_and_not_run_until_a_person_trusts_it(
     await session.turn("fill this form")
     recalled, ran, shown = (message.content for message in results(session))
     assert f"({len(FILL)} bytes; not in the scratchpad: its code is not trusted)" in recalled
-    assert "Only a person can change that; tell them: 'habitus trust fill-form'." in recalled
+    assert "Only a person can change that; tell them: 'habitus review trust fill-form'." in recalled
     assert "No such file or directory" in ran
     assert "['SKILL.md', 'assets', 'references']" in ran
     assert "This skill has not been reviewed" in shown

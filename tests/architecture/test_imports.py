@@ -193,7 +193,7 @@ def test_every_command_is_found_and_its_one_line_is_what_its_own_help_says() -> 
             if isinstance(command, LazyCommand):
                 yield command
             else:
-                yield from leaves(list(command.commands.values()))
+                yield from leaves([*filter(None, [command.default]), *command.commands.values()])
 
     found = list(leaves(build_commands()))
     assert len(found) > 50

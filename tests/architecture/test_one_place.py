@@ -195,14 +195,14 @@ said = {
     "taken": run("tools", "new", "greet", "-d", "Greets.", "--code", "tea.book"),
     "learned": run("learn", "dear.jsonl", "--json"),
     "left": run("jobs", "add", "nap"),
-    "worked": run("worker", "--until-idle"),
+    "worked": run("jobs", "work", "--until-idle"),
     "jobs": run("jobs", "list", "--all", "--json"),
     "import": run("skills", "import", "tea.book"),
     "export": run("skills", "export", "tea", "--format", "notebook", "--to", "out"),
     "layouts": run("skills", "export", "--help"),
     "formats": run("skills", "export", "tea", "--format", "none-of-them", "--to", "out"),
     "doctor": run("doctor", "--json"),
-    "providers": run("ask", "hello", "--model", "zzz:y"),
+    "providers": run("chat", "hello", "--model", "zzz:y"),
     "naps": read_settings().retention.naps,
 }
 sys.path.insert(0, os.environ["SCRIPTS"])

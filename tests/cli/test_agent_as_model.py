@@ -44,7 +44,7 @@ def test_our_own_agent_works_with_it_and_a_chat_does_not(direct: Direct) -> None
         direct.cli.cwd / "bin", "claude-code", claude(json.dumps(calls)), claude('{"text": "By reading it."}')
     )
     env = {**path_to(fake), "HABITUS_MODEL": "claude-code:opus"}
-    assert direct("ask", "How do I review a change?", env=env).out == "By reading it.\n"
+    assert direct("chat", "How do I review a change?", env=env).out == "By reading it.\n"
     assert "# Skill: review-a-change" in fake.seen.stdin
     assert fake.seen.arguments[-2:] == ["--model", "opus"]
 
@@ -54,7 +54,7 @@ def test_our_own_agent_works_with_it_and_a_chat_does_not(direct: Direct) -> None
         "habitus: Claude Code can be the model for drafts, lessons and self-play, not for a chat. "
         "Talk to it directly ('claude'), or set another: --model provider:model.\n",
     )
-    near = direct("ask", "x", "--model", "claude-coed", env=env)
+    near = direct("chat", "x", "--model", "claude-coed", env=env)
     assert near.err == "habitus: 'claude-coed' names no provider. Did you mean 'claude-code'?\n"
     found = {check["name"]: check for check in direct.json("doctor", env=env)["checks"]}
     assert found["model"]["detail"] == "claude-code:opus"
@@ -65,7 +65,7 @@ def test_its_faults_are_infra_and_no_failure_of_a_skill(direct: Direct) -> None:
     id = taught(direct, verified=False)
     for said, code in ((claude("Not logged in · Please run /login", is_error=True), 1), (claude("Hm."), 0)):
         env = path_to(install(direct.cli.cwd / "bin", "claude-code", said, code=code))
-        ran = direct("ask", "Sum up.", "--model", "claude-code", env=env)
+        ran = direct("chat", "Sum up.", "--model", "claude-code", env=env)
         assert ran.code == 1
         promoted = direct("lessons", "promote", id, "--model", "claude-code", env=env)
         assert (promoted.code, "Not proposed: " in promoted.out) == (1, True)
@@ -84,14 +84,14 @@ def test_its_faults_are_infra_and_no_failure_of_a_skill(direct: Direct) -> None:
 def test_who_has_no_model_is_offered_the_agent_that_is_here(run_cli: Cli) -> None:
     fake = install(run_cli.cwd / "bin", "claude-code", claude('{"text": "By reading it."}'))
     env = run_cli.environ(path_to(fake))
-    command = [*run_cli.program, "ask", "How?"]
+    command = [*run_cli.program, "chat", "How?"]
     with at_a_terminal(command, env=env, cwd=run_cli.cwd, columns=200) as terminal:
         terminal.wait_for("No model is set. Use Claude Code, which is installed? [y/N]: ")
         terminal.type("y\r")
         terminal.wait_for("To make it permanent: habitus config set model claude-code")
         terminal.wait_for("By reading it.")
         assert terminal.ended() == 0
-    told = run_cli("ask", "How?", env=path_to(fake)).err
+    told = run_cli("chat", "How?", env=path_to(fake)).err
     assert "  Or use Claude Code, which is installed: export HABITUS_MODEL=claude-code\n" in told
 
 
@@ -162,10 +162,10 @@ def test_with_the_real_claude_code_and_no_key_a_skill_is_drafted_a_challenge_dre
     file.write_text(write_task(CHALLENGE))
     call = {"tool": "scratchpad", "arguments": {"action": "exec", "name": "challenge", "code": _RIGHT}}
     provider.gives(anthropic_text(json.dumps({"calls": [call]})), anthropic_text('{"text": "Done."}'))
-    dreamt = direct.ok("dream", *model, "--challenges", str(file), env=real)
+    dreamt = direct.ok("learn", "dream", *model, "--challenges", str(file), env=real)
     assert "nothing to learn (it was solved at once)" in dreamt
     assert '"a,b"' not in json.dumps([each.body for each in provider.requests])
     provider.gives(fails(401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid token"}}))
-    failed = direct("ask", "x", "--model", "claude-code", env=real)
+    failed = direct("chat", "x", "--model", "claude-code", env=real)
     assert failed.code == 1
     assert "Claude Code is not signed in, or no longer: " in failed.out + failed.err

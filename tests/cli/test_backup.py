@@ -29,7 +29,7 @@ def test_a_backup_brings_everything_back_and_can_itself_be_undone(stocked: Direc
     with closing(sqlite3.connect(stocked.home / DATABASE)) as reader:  # as somebody does who is in the midst of it
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM skills").fetchone()
-        made = stocked.json("backup", "create")
+        made = stocked.json("db", "backup")
     with tarfile.open(made["file"]) as archive:
         names = archive.getnames()
         copy = archive.extractfile(DATABASE)
@@ -43,11 +43,11 @@ def test_a_backup_brings_everything_back_and_can_itself_be_undone(stocked: Direc
     stocked.ok("skills", "new", "too-late", "-d", "Came later.")
     (lesson,) = stocked.json("lessons", "list")["lessons"]
     stocked.ok("lessons", "remove", lesson["id"])
-    done = stocked.json("backup", "restore", Path(made["file"]).name, "--yes")
+    done = stocked.json("db", "restore", Path(made["file"]).name, "--yes")
     assert (stocked.ok("skills", "show", "csv-summary"), stocked.ok("lessons", "list")) == before
     assert [skill["name"] for skill in stocked.own()] == ["csv-summary"]
-    assert len(stocked.json("backup", "list")["backups"]) == 2
-    stocked.ok("backup", "restore", done["before"]["file"], "--yes")
+    assert len(stocked.json("db", "backups")["backups"]) == 2
+    stocked.ok("db", "restore", done["before"]["file"], "--yes")
     assert [skill["name"] for skill in stocked.own()] == ["csv-summary", "too-late"]
 
 
@@ -56,16 +56,16 @@ def test_a_backup_brings_everything_back_and_can_itself_be_undone(stocked: Direc
 def test_whoever_was_forgotten_is_not_brought_back_by_a_restore(stocked: Direct) -> None:
     ann = {"HABITUS_USER": "ann"}
     stocked.ok("lessons", "add", "The zeppelin leaves on Tuesdays.", env=ann)
-    made = stocked.json("backup", "create")
-    stocked.ok("forget", "--user", "ann", "--yes", env=ann)
-    stocked.ok("backup", "restore", made["file"], "--yes")
+    made = stocked.json("db", "backup")
+    stocked.ok("users", "forget", "ann", "--yes", env=ann)
+    stocked.ok("db", "restore", made["file"], "--yes")
     assert b"zeppelin" not in (stocked.home / DATABASE).read_bytes()
-    assert stocked.json("forget", "--user", "ann", "--dry-run", env=ann)["erased"] == {}
+    assert stocked.json("users", "forget", "ann", "--dry-run", env=ann)["erased"] == {}
 
 
 @pytest.mark.req("OP-04")
 def test_what_is_no_backup_or_a_hostile_one_changes_nothing(stocked: Direct, tmp_path: Path) -> None:
-    stocked.ok("backup", "create", str(good := tmp_path / "good.tar.gz"))
+    stocked.ok("db", "backup", str(good := tmp_path / "good.tar.gz"))
     half = tmp_path / "half.tar.gz"
     half.write_bytes(good.read_bytes()[:-200])
     hostile = tmp_path / "hostile.tar.gz"
@@ -76,10 +76,10 @@ def test_what_is_no_backup_or_a_hostile_one_changes_nothing(stocked: Direct, tmp
     (tmp_path / "text.tar.gz").write_text("hello")
     before = stocked.skill_file("csv-summary").read_bytes()
     for name in ("half", "hostile", "text", "none"):
-        ran = stocked("backup", "restore", str(tmp_path / f"{name}.tar.gz"), "--yes")
+        ran = stocked("db", "restore", str(tmp_path / f"{name}.tar.gz"), "--yes")
         assert (ran.code, ran.err.count("\n"), "Traceback" in ran.err) == (1, 1, False)
-    assert "is there already" in stocked("backup", "create", str(good)).err
-    assert "add --yes" in stocked("backup", "restore", str(good)).err
+    assert "is there already" in stocked("db", "backup", str(good)).err
+    assert "add --yes" in stocked("db", "restore", str(good)).err
     assert stocked.skill_file("csv-summary").read_bytes() == before
     assert not (tmp_path / "outside").exists()
 
@@ -105,7 +105,7 @@ def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
     stocked: Direct, tmp_path: Path, is_thorough: bool
 ) -> None:
     stocked.ok("config", "set", "bot_name", "Robin")
-    made = Path(stocked.json("backup", "create", str(tmp_path / "made.tar.gz"))["file"])
+    made = Path(stocked.json("db", "backup", str(tmp_path / "made.tar.gz"))["file"])
     restored = _seen(stocked.home)
     stocked.ok("skills", "edit", "csv-summary", "--append", "Later.")
     stocked.ok("skills", "new", "too-late", "-d", "Came later.")
@@ -133,12 +133,12 @@ def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
 
 @pytest.mark.req("OP-04")
 def test_a_home_that_somebody_is_in_is_not_replaced(stocked: Direct, tmp_path: Path) -> None:
-    made = stocked.json("backup", "create")
+    made = stocked.json("db", "backup")
     stocked.ok("skills", "new", "too-late", "-d", "Came later.")
     with Habitus.open(read_settings(stocked.home, {"HOME": str(tmp_path)})):
-        ran = stocked("backup", "restore", made["file"], "--yes")
+        ran = stocked("db", "restore", made["file"], "--yes")
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert "is in use by another process" in ran.err
     assert "too-late" in stocked.ok("skills", "list")
-    stocked.ok("backup", "restore", made["file"], "--yes")
+    stocked.ok("db", "restore", made["file"], "--yes")
     assert "too-late" not in stocked.ok("skills", "list")

@@ -19,7 +19,7 @@ def script(path: Path, *steps: dict[str, str]) -> str:
 @pytest.mark.req("IM-06")
 def test_dreaming_with_answers_nobody_can_read_stops_within_its_budget(direct: Direct, tmp_path: Path) -> None:
     model = script(tmp_path / "script.json", *([{"say": "I can't."}] * 40))
-    found = direct.json("dream", "--cycles", "3", "--budget", "10000", "--domain", "sql", "--model", model)
+    found = direct.json("learn", "dream", "--cycles", "3", "--budget", "10000", "--domain", "sql", "--model", model)
     assert [each["is_spent"] for each in found["cycles"]] == [True]  # nothing is laid out that nobody can try
     assert "are left. " in found["cycles"][0]["reason"]
     spent = found["job"]["result"]
@@ -27,11 +27,11 @@ def test_dreaming_with_answers_nobody_can_read_stops_within_its_budget(direct: D
     assert spent["requests"] > 0
     assert f"{spent['tokens']:,} of 200,000 tokens spent today" in direct("doctor").out
 
-    said = direct("dream", "--budget", "1", "--model", model).out
+    said = direct("learn", "dream", "--budget", "1", "--model", model).out
     assert "The next request could take " in said
     assert said.splitlines()[-1] == "1 could not be tried, 0 tokens."
-    assert "'5 miles' is no budget. Give tokens (50000" in direct("dream", "--budget", "5 miles").err
-    unpriced = direct("dream", "--budget", "$2", "--model", model).err
+    assert "'5 miles' is no budget. Give tokens (50000" in direct("learn", "dream", "--budget", "5 miles").err
+    unpriced = direct("learn", "dream", "--budget", "$2", "--model", model).err
     assert f"The price of {model} is unknown, so a budget in dollars can't be enforced." in unpriced
 
 
@@ -42,7 +42,7 @@ def test_climbs_with_answers_nobody_can_read_stay_within_the_day_and_say_what_th
     used(direct, (10, 2), (3, 4), (5, 8))
     model = script(tmp_path / "script.json", *([{"say": "I can't."}] * 40))
     within = {**FEW, "HABITUS_LEARNING_TOKENS": "8000"}
-    runs = [("curate", "--apply", "--model", model), *[("skills", "climb", "both", "--model", model)] * 9]
+    runs = [("learn", "curate", "--apply", "--model", model), *[("skills", "climb", "both", "--model", model)] * 9]
     spent = []
     for run in runs:
         said = direct(*run, env=within).out

@@ -157,7 +157,7 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
 def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Proposed."}, {"say": "Hello."})
     home = str(run_cli.home)
-    ran = run_cli("--home", home, "ask", "remember how to brew tea", "-m", model)
+    ran = run_cli("--home", home, "chat", "remember how to brew tea", "-m", model)
     assert ran.err.endswith(f"1 change pending review: habitus --home {home} review list\n")
     command = [*run_cli.program, "--home", home, "chat", "-m", _script(run_cli, {"say": "Hello."})]
     with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
@@ -175,7 +175,7 @@ def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
 def test_what_ask_changed_is_taken_back_on_the_command_line(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Kept."})
     home = str(run_cli.home)
-    command = [*run_cli.program, "--home", home, "ask", "remember how to brew tea", "-m", model]
+    command = [*run_cli.program, "--home", home, "chat", "remember how to brew tea", "-m", model]
     with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
         terminal.wait_for("Save the skill 'brew-tea'? yes, no or later › ")
         terminal.type(f"y{ENTER}")
@@ -287,8 +287,8 @@ def test_a_long_answer_keeps_to_the_width(run_cli: Cli, columns: int) -> None:
 @pytest.mark.req("AG-10")
 def test_a_session_is_resumed_by_its_id_or_as_the_last(run_cli: Cli) -> None:
     first = _script(run_cli, {"say": "Nice to meet you, Ann."}, name="a.json")
-    assert run_cli("ask", "I am Ann", "--model", first).out == "Nice to meet you, Ann.\n"
-    assert run_cli("ask", "another one", "--model", first).code == 0
+    assert run_cli("chat", "I am Ann", "--model", first).out == "Nice to meet you, Ann.\n"
+    assert run_cli("chat", "another one", "--model", first).code == 0
     other, earlier = (session["id"] for session in _sessions(run_cli))
     again = _script(run_cli, {"say": "You are Ann."}, name="b.json")
     with _chat(run_cli, "--resume", earlier[:8], "--model", again) as terminal:
@@ -356,9 +356,9 @@ def test_ask_reads_its_argument_or_standard_input(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Yes."})
     (run_cli.cwd / "note.txt").write_text("the number is 7")
     for args, stdin in ((("is it?",), ""), (("-",), "is\nit?\n"), ((), "is it?")):
-        ran = run_cli("ask", *args, "--model", model, "--attach", "note.txt", stdin=stdin)
+        ran = run_cli("chat", *args, "--model", model, "--attach", "note.txt", stdin=stdin)
         assert (ran.code, ran.out, ran.err) == (0, "Yes.\n", "")
-    rows = _rows(run_cli("ask", "is it?", "--json", "--model", model).out)
+    rows = _rows(run_cli("chat", "is it?", "--json", "--model", model).out)
     assert [row["type"] for row in rows] == ["text", "done"]
     turn = json.loads(run_cli("sessions", "show", _sessions(run_cli)[1]["id"], "--json").out)["turns"][0]
     assert "the number is 7" in json.dumps(turn["messages"])
@@ -387,7 +387,9 @@ def local_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.req("CL-01")
 def test_without_a_model_three_lines_say_what_to_do_next(direct: Direct, local_model: str) -> None:
     nowhere = dict.fromkeys(("OLLAMA_HOST", "LLAMACPP_BASE_URL", "VLLM_BASE_URL"), "127.0.0.1:9") | {"PATH": ""}
-    none, one = (direct("ask", "x", env=nowhere | more).err.splitlines() for more in ({}, {"OLLAMA_HOST": local_model}))
+    none, one = (
+        direct("chat", "x", env=nowhere | more).err.splitlines() for more in ({}, {"OLLAMA_HOST": local_model})
+    )
     assert none[0].startswith("habitus: No model is set. Set a key (ANTHROPIC_API_KEY, ")
     assert none[1:] == [
         "  Or run one on this machine: 'ollama serve' is one way.",
@@ -403,12 +405,12 @@ def test_bad_input_is_one_line_with_its_hint(direct: Direct) -> None:
     (cwd / "bad.json").write_text('[{"sya": "x"}]')
     (cwd / "good.json").write_text('[{"say": "x"}]')
     for args, said in (
-        (("ask", "x", "-m", "openai:gpt-5"), "No key for openai: OPENAI_API_KEY is not set."),
-        (("ask", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
-        (("ask", "x", "-m", "script:none.json"), "There is no script none.json."),
-        (("ask", "x", "-m", "script:bad.json"), "bad.json is not a script: steps.0.sya"),
-        (("ask", " ", "-m", "script:good.json"), "The message is empty."),
-        (("ask", "x", "-m", "script:good.json", "-a", "none.txt"), f"Can't attach {cwd / 'none.txt'}"),
+        (("chat", "x", "-m", "openai:gpt-5"), "No key for openai: OPENAI_API_KEY is not set."),
+        (("chat", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
+        (("chat", "x", "-m", "script:none.json"), "There is no script none.json."),
+        (("chat", "x", "-m", "script:bad.json"), "bad.json is not a script: steps.0.sya"),
+        (("chat", " ", "-m", "script:good.json"), "The message is empty."),
+        (("chat", "x", "-m", "script:good.json", "-a", "none.txt"), f"Can't attach {cwd / 'none.txt'}"),
         (("chat", "--resume", "-m", "script:good.json"), "There are no sessions yet."),
         (("sessions", "show", "x"), "There are no sessions yet."),
     ):
@@ -517,7 +519,7 @@ def test_a_home_without_sessions_says_so(direct: Direct) -> None:
 @pytest.mark.req("SC-01")
 def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(direct: Direct) -> None:
     model = _script(direct.cli, {"call": "list_skills"}, {"say": "Done."})
-    assert direct("ask", "what is there?", "-m", model).code == 0
+    assert direct("chat", "what is there?", "-m", model).code == 0
     with contextlib.closing(sqlite3.connect(direct.home / "habitus.db")) as database:
         database.execute("UPDATE turn_messages SET content = '[{]' WHERE number = 2")
         database.execute("UPDATE turn_messages SET content = '7' WHERE number = 3")
@@ -534,7 +536,7 @@ def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(direct: Direct) -> 
 @pytest.mark.req("SC-01")
 def test_a_request_and_a_key_that_are_no_text_and_a_closed_input_are_ordinary(run_cli: Cli) -> None:
     model = _script(run_cli, {"say": "Hello."}, {"say": "Again."})
-    said = run_cli("ask", "-m", model, b"caf\xe9 au lait", env={"SHOP_KEY": "\udcff\udcfesecret-value"})
+    said = run_cli("chat", "-m", model, b"caf\xe9 au lait", env={"SHOP_KEY": "\udcff\udcfesecret-value"})
     assert (said.code, said.out, said.err) == (0, "Hello.\n", "")
     (session,) = _sessions(run_cli)
     assert session["title"] == "caf\N{REPLACEMENT CHARACTER} au lait"
@@ -557,7 +559,7 @@ def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct, run_cli: C
     with contextlib.closing(sqlite3.connect(direct.home / "habitus.db")) as database:
         database.execute("ALTER TABLE turn_messages RENAME TO lost")
         database.commit()
-    said = run_cli("ask", "hi", "-m", model)
+    said = run_cli("chat", "hi", "-m", model)
     assert (said.code, said.out) == (0, "Hello.\n")
     assert "Traceback" not in said.err
     assert "no such table" in said.err
@@ -619,7 +621,7 @@ def test_a_chat_says_its_cost_changes_its_model_and_goes_on_with_another_session
 
 def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "recall_skill", "arguments": {"name": "nothing-like-it"}}, {"say": "Sorry."})
-    ran = run_cli("ask", "-m", model, "remember it")
+    ran = run_cli("chat", "-m", model, "remember it")
     assert ran.err.count("nothing-like-it'") == 1
     assert "failed: the last tool call failed" in ran.err
 
@@ -638,13 +640,13 @@ def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
     model = _script(
         run_cli, {"call": "scratchpad", "arguments": {"action": "exec", "code": code}}, {"say": "Three in Munich."}
     )
-    ran = run_cli("ask", "how many?", "--model", model, "--attach", "umsatz.csv", "--read", "data", "--json")
+    ran = run_cli("chat", "how many?", "--model", model, "--attach", "umsatz.csv", "--read", "data", "--json")
     rows = {row["type"]: row for row in _rows(ran.out)}
     assert rows["tool_finished"]["content"] == "100000 München;3 north 2"
     where = "read-only at /given/attached/umsatz.csv"
     assert rows["notice"]["text"] == f"umsatz.csv, 1.1 MB, {where}: the model sees a preview."
     assert rows["done"]["usage"]["input_tokens"] < 12_000
-    assert run_cli("ask", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")
+    assert run_cli("chat", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")
 
 
 @pytest.mark.full
@@ -666,9 +668,9 @@ def test_a_package_is_asked_about_once_for_a_project(run_cli: Cli, tmp_path: Pat
         terminal.wait_for("› ")
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
-    rows = {row["type"]: row for row in _rows(cli("ask", "greet", "--model", model, "--json").out)}
+    rows = {row["type"]: row for row in _rows(cli("chat", "greet", "--model", model, "--json").out)}
     assert rows["tool_finished"]["content"] == "hello", "there from the first cell on, and nobody was asked"
-    assert "habitus-greeting" in cli("trust", "--list").out
-    revoked = cli("trust", "--revoke", "habitus-greeting").out
-    assert revoked == "No longer trusted: habitus-greeting.\nUndo: habitus trust habitus-greeting\n"
-    assert cli("trust", "--list").out == "Nothing is trusted yet.\n"
+    assert "habitus-greeting" in cli("review", "trust", "--list").out
+    revoked = cli("review", "trust", "--revoke", "habitus-greeting").out
+    assert revoked == "No longer trusted: habitus-greeting.\nUndo: habitus review trust habitus-greeting\n"
+    assert cli("review", "trust", "--list").out == "Nothing is trusted yet.\n"

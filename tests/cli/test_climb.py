@@ -1,4 +1,4 @@
-"""`habitus lessons promote`, `habitus skills climb` and the climbs of `habitus curate`, as a person types them."""
+"""`habitus lessons promote`, `habitus skills climb` and the climbs of `learn curate`, as a person types them."""
 
 from __future__ import annotations
 
@@ -106,24 +106,24 @@ def test_the_name_of_a_skill_from_a_lesson_ends_with_a_whole_word(direct: Direct
 
 def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: Direct) -> None:
     taught(direct, verified=False)
-    assert direct.ok("curate", env=FEW) == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate", env=FEW) == "Nothing to curate.\n"
     verified = SelfPlayLessonBody(
         trigger="When rows of two tables are joined", correct_pattern="count the rows before and after"
     )
     id = taught(direct, verified=True, body=verified)
-    (step,) = direct.json("curate", env=FEW)["steps"]
+    (step,) = direct.json("learn", "curate", env=FEW)["steps"]
     assert (step["action"], step["item"]) == ("climb", id)
     assert step["reason"].startswith("It was verified by a trial, and helped in 2 of the 2 times it was shown")
-    direct("curate", "--apply", env=FEW)
+    direct("learn", "curate", "--apply", env=FEW)
     (waiting,) = direct.json("review", "list")["proposals"]
     direct.ok("review", "reject", str(waiting["id"]), "--reason", "no")
-    assert direct.ok("curate", "--apply", env=FEW) == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate", "--apply", env=FEW) == "Nothing to curate.\n"
 
 
 def test_where_others_would_see_it_a_persons_lesson_climbs_by_their_hand_alone(direct: Direct) -> None:
     shared = {**FEW, "HABITUS_DATABASE": sql.build_sqlite_url(migrated(direct.cli.cwd / "shared.db"))}
     id = taught(direct, verified=True, env=shared)
-    assert direct.ok("curate", env=shared) == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate", env=shared) == "Nothing to curate.\n"
     assert direct.json("lessons", "promote", id, "--dry-run", env=shared)["item"] == id
 
 
@@ -145,7 +145,7 @@ def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
             went = TurnOutcome(kind=OutcomeKind.OK if is_offered else OutcomeKind.FAILED, weight=1.0, source="user")
             turn = Turn(id=f"t{number}", session=f"c{number}", request="", started_on=habitus.clock())
             habitus.journal.record_turn(replace(turn, exposures=(drawn,), outcomes=(went,)))
-    (step,) = direct.json("curate")["steps"]
+    (step,) = direct.json("learn", "curate")["steps"]
     assert (step["action"], step["item"]) == ("climb", lesson.id)
     assert step["reason"].startswith("It helps: at least ")
 
@@ -175,7 +175,7 @@ DRAFT = {
 @pytest.mark.req("LA-01")
 def test_code_from_steps_is_a_persons_wish_compared_with_nothing_and_not_offered_first(direct: Direct) -> None:
     followed(direct)
-    assert direct.ok("curate", env=FEW) == "Nothing to curate.\n"  # nothing would say whether a draft is right
+    assert direct.ok("learn", "curate", env=FEW) == "Nothing to curate.\n"  # nothing would say whether a draft is right
     none = direct("skills", "climb", "add-up", "--model", script(direct, {**DRAFT, "code": ""}))
     assert (none.code, "says that no program can do it alone" in none.out) == (1, True)
     broken = [{**DRAFT, "code": "print("}, {**DRAFT, "code": "import sys\nsys.exit('no numbers here')\n"}]
@@ -230,7 +230,7 @@ def used(direct: Direct, *inputs: tuple[int, int], at: str = "0", may: tuple[str
         tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_file(RECIPE.encode())}
         habitus.skills.write_tree("user", "both", tree, habitus.build_author())
     for a, b in inputs:
-        direct.ok("recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
+        direct.ok("skills", "recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
 
 
 def drafted(direct: Direct, *totals: str, at: str = "0") -> Mapping[str, Any]:
@@ -248,7 +248,7 @@ def test_a_draft_that_gives_other_values_is_refused_and_the_reviewer_sees_the_ta
     few = drafted(direct, "given['a'] + given['b']")
     assert few["problem"].startswith("Not enough to tell: a trial takes 3 different inputs whose results differ")
     for a, b in ((7, 0), (5, 8)):
-        direct.ok("recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
+        direct.ok("skills", "recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
     refused = drafted(direct, "42", "given['a']")
     assert "another result: total is 10, and should be 12" in refused["problem"]
     assert direct.json("review", "list")["proposals"] == []
@@ -325,7 +325,7 @@ def test_cells_are_run_again_in_a_folder_that_is_thrown_away(direct: Direct) -> 
         both = Skill(name="both", description="Adds two.", body="1. Add them.")
         tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_file(CELLS.encode())}
         habitus.skills.write_tree("user", "both", tree, habitus.build_author())
-    direct.ok("trust", "both", "--yes")
+    direct.ok("review", "trust", "both", "--yes")
     with opened(direct) as habitus:
         for number in range(3):
             with habitus.turn("calc", conversation=f"p{number}") as turn:
@@ -351,9 +351,9 @@ def test_kept_values_go_when_the_person_they_were_recorded_for_is_forgotten(dire
     direct.ok("review", "approve", str(done["proposal"]))
     manifest = direct.skill_file("both").with_name("tool.json")
     assert len(json.loads(manifest.read_text())["cases"]) == 3
-    told = direct.json("forget", "--user", get_account_name(), "--dry-run")["erased"]
+    told = direct.json("users", "forget", get_account_name(), "--dry-run")["erased"]
     assert (told["recorded cases of tools"], told["proposals"]) == (4, 1)  # one is that of the tool below it
-    gone = direct.json("forget", "--user", get_account_name(), "--yes")
+    gone = direct.json("users", "forget", get_account_name(), "--yes")
     assert (gone["erased"], gone["left"]) == (told, [])
     assert json.loads(manifest.read_text())["cases"] == []
     assert direct.ok("tools", "run", "both", '{"a": 1, "b": 2}') == '{"total": 3, "at": 0}\n'
@@ -367,16 +367,16 @@ def test_a_recipe_that_was_never_offered_climbs_by_its_runs(direct: Direct) -> N
             with habitus.turn("add both", conversation=f"c{number}") as turn:
                 turn.run("add_both", {"a": number, "b": 2 * number + 1})
                 turn.done("Done.", ok=True)
-    (step,) = direct.json("curate", env=FEW)["steps"]
+    (step,) = direct.json("learn", "curate", env=FEW)["steps"]
     assert (step["action"], step["item"]) == ("climb", "both")
     with opened(direct) as habitus:
         turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=4)))
     assert step["reason"] == f"It served in 4 of the 4 uses that were judged: turns {turns}."
     code = {"description": "Adds two.", "code": TOTAL.format(total="given['a'] + given['b']", at="0")}
-    direct("curate", "--apply", "--model", script(direct, code), env=FEW)
+    direct("learn", "curate", "--apply", "--model", script(direct, code), env=FEW)
     (waiting,) = direct.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["by"]["name"]) == ("both", "climb")
-    assert direct.ok("curate", env=FEW) == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate", env=FEW) == "Nothing to curate.\n"
 
 
 def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
@@ -387,13 +387,13 @@ def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
             with habitus.turn("advise me on tea", conversation=f"c{number}") as turn:
                 turn.run("recall_skill", {"name": "bad-advice"})
                 turn.done("Twice.", ok=False)
-    direct("curate", "--apply", env=FEW)
+    direct("learn", "curate", "--apply", env=FEW)
     (waiting,) = direct.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["action"]) == ("bad-advice", "disable")
     with opened(direct) as habitus:
         turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3)))
     assert waiting["reasons"] == [f"It failed in 3 of the 3 uses that were judged: turns {turns}."]
     direct.ok("review", "approve", str(waiting["id"]))
-    assert direct.ok("curate", "--apply", env=FEW) == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate", "--apply", env=FEW) == "Nothing to curate.\n"
     (off,) = [one for one in direct.json("skills", "list")["skills"] if one["name"] == "bad-advice"]
     assert off["state"] == "disabled"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.cli.commands import FEATURED_COMMANDS, build_commands
+from habitus.cli.commands import HELP_SECTIONS, build_commands
 from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.homes import furnish
@@ -21,26 +21,30 @@ pytestmark = pytest.mark.req("CL-01")
 
 _OF_SKILLS = "list show new edit enable disable remove restore history diff rollback lint stats"
 COMMANDS = [
-    *((name,) for name in ("tour", "rollback", "pause", "resume", "doctor", "skills")),
+    *((name,) for name in ("tour", "doctor", "skills")),
+    *(("learn", name) for name in ("learn", "pause", "resume", "curate", "dream")),
+    ("undo", "since"),
     *(("skills", name) for name in _OF_SKILLS.split()),
     *(("tools", name) for name in ["new", "list", "show", "run", "test", "remove", "restore"]),
-    *(("pad", name) for name in ["exec", "list", "view", "reset", "remove"]),
+    *(("tools", "scratchpad", name) for name in ["exec", "list", "view", "reset", "remove"]),
 ]
 
 
 @pytest.mark.parametrize("asked", [(), ("--help",)])
-def test_habitus_alone_explains_itself_on_one_screen_the_five_that_matter_first(
-    direct: Direct, asked: tuple[str, ...]
-) -> None:
+def test_habitus_alone_explains_itself_on_one_screen_by_what_one_wants(direct: Direct, asked: tuple[str, ...]) -> None:
     ran = direct(*asked)
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    places = [ran.out.index(f"\n  {name} ") for name in (*FEATURED_COMMANDS, "Use", "Operate")]
-    assert places == sorted(places)
-    shown = set(re.findall(r"[a-z]+", ran.out))
-    assert shown >= {command.name for command in build_commands() if not command.hidden}
+    titles = [line.partition(" (")[0] for line in lines[2:-3] if not line.startswith(" ")]
+    assert titles == [title for title, _, _ in HELP_SECTIONS]
+    explained = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert len(explained) <= 12
+    others = [name for found in re.findall(r"\(also: (.*)\)", ran.out) for name in found.split(", ")]
+    # Hidden ones count as well: there are none.
+    assert sorted(explained + others) == sorted(command.name or "" for command in build_commands())
+    assert len(explained + others) <= 22
 
 
 def test_every_command_explains_itself(direct: Direct) -> None:
@@ -63,7 +67,7 @@ def test_every_command_explains_itself(direct: Direct) -> None:
         ("review approve zzz", "There is no proposal or lesson 'zzz'. See 'habitus review list'."),
         ("skills new a --description ''", "A skill needs a description. Say in one sentence what it does."),
         ("tools run NOSUCH x", "There is no tool 'NOSUCH'. See 'habitus tools list'."),
-        ("recipes run NOSUCH x", "There is no recipe 'NOSUCH'. See 'habitus recipes list'."),
+        ("skills recipes run NOSUCH x", "There is no recipe 'NOSUCH'. See 'habitus skills recipes list'."),
     ],
 )
 def test_an_error_names_the_thing_that_is_missing(direct: Direct, words: str, said: str) -> None:
@@ -190,7 +194,7 @@ def test_the_undo_line_of_a_change_takes_it_back(direct: Direct) -> None:
         ("skills", "remove", "csv-summary"),
         ("skills", "remove", "csv-summary", "second"),
         ("skills", "rollback", "csv-summary", "--to", "1"),
-        ("rollback", "--to", "1w", "--yes"),
+        ("undo", "since", "1w", "--yes"),
     ):
         _undo(direct, direct.ok(*at, *change))
         assert direct.json(*at, "skills", "show", "csv-summary")["body"] == before, change
@@ -248,19 +252,19 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
 
 @pytest.mark.req("SK-22")
 def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
-    assert stocked.json("pause")["paused"]["by"] == get_account_name()
+    assert stocked.json("learn", "pause")["paused"]["by"] == get_account_name()
     assert "paused since" in stocked.ok("doctor")
-    assert stocked.json("resume") == {"paused": None, "undo": ["pause"]}
-    assert stocked.ok("resume") == "Nothing was paused.\n"
-    planned = stocked.json("rollback", "--to", "2 days ago", "--dry-run")
+    assert stocked.json("learn", "resume") == {"paused": None, "undo": ["learn", "pause"]}
+    assert stocked.ok("learn", "resume") == "Nothing was paused.\n"
+    planned = stocked.json("undo", "since", "2 days ago", "--dry-run")
     assert [(step["name"], step["action"]) for step in planned["steps"]] == [("csv-summary", "archive")]
     assert planned["undo"] == []
     assert len(stocked.own()) == 1
-    done = stocked.json("rollback", "--to", "yesterday")
+    done = stocked.json("undo", "since", "yesterday")
     assert stocked.own() == []
     stocked.ok(*done["undo"])
     assert len(stocked.own()) == 1
-    assert "Nothing has changed" in stocked.ok("rollback", "--to", "now")
+    assert "Nothing has changed" in stocked.ok("undo", "since", "now")
 
 
 @pytest.mark.full
@@ -341,18 +345,18 @@ def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:
 
 @pytest.mark.req("AG-06", "SK-11")
 def test_the_identity_is_shown_and_changed_with_a_history(direct: Direct) -> None:
-    assert direct.ok("identity").startswith("You are {BOT_NAME}, ")
-    said = direct.ok("identity", "--set", "You are Ada. You answer in verse.")
+    assert direct.ok("lessons", "identity").startswith("You are {BOT_NAME}, ")
+    said = direct.ok("lessons", "identity", "--set", "You are Ada. You answer in verse.")
     assert said.splitlines() == [
         "You are Ada. You answer in verse.",
         "Undo: habitus undo identity@prompt:1",
     ]
-    direct.ok("identity", "--set", "You are Ada. You answer in prose.")
-    assert direct.json("identity") == {"text": "You are Ada. You answer in prose.", "version": 2, "undo": []}
+    direct.ok("lessons", "identity", "--set", "You are Ada. You answer in prose.")
+    assert direct.json("lessons", "identity") == {"text": "You are Ada. You answer in prose.", "version": 2, "undo": []}
     direct.ok("skills", "rollback", "identity@prompt", "--to", "1")
-    assert direct.json("identity")["text"].endswith("in verse.")
+    assert direct.json("lessons", "identity")["text"].endswith("in verse.")
     assert "identity" not in direct.ok("skills", "list")
-    assert direct("identity", "--set", " ").err == (
+    assert direct("lessons", "identity", "--set", " ").err == (
         "habitus: The identity can't be empty. Describe the assistant in one sentence.\n"
     )
 

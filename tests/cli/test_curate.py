@@ -1,4 +1,4 @@
-"""`habitus curate` and `habitus lessons retract` as a person types them."""
+"""`habitus learn curate` and `habitus lessons retract` as a person types them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def taught(direct: Direct) -> list[str]:
 @pytest.mark.req("LP-07", "ME-07")
 def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Direct) -> None:
     useless = taught(direct)[0]
-    told = direct.json("curate", env=FEW)
+    told = direct.json("learn", "curate", env=FEW)
     assert [(step["action"], step["text"]) for step in told["steps"]] == [
         ("compact", told["steps"][0]["text"]),
         ("prune", LESSONS[0]),
@@ -64,9 +64,9 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
     assert told["steps"][0]["text"] in RULES
     assert told["steps"][1]["reason"] == "shown 5 times, and it never helped"
     assert (told["is_done"], direct.json("lessons", "archive")["lessons"]) == (False, [])
-    assert "Nothing was changed; add --apply to do it." in direct.ok("curate", env=FEW)
+    assert "Nothing was changed; add --apply to do it." in direct.ok("learn", "curate", env=FEW)
 
-    said = direct.ok("curate", "--apply", env=FEW)
+    said = direct.ok("learn", "curate", "--apply", env=FEW)
     away = direct.json("lessons", "archive")["lessons"]
     assert {each["text"] for each in away} == {told["steps"][0]["text"], LESSONS[0]}
     undo = said.splitlines()[-1].removeprefix("Undo: habitus ").split()
@@ -74,7 +74,7 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
     direct.ok(*undo)
     assert direct.json("lessons", "archive")["lessons"] == []
     assert {each["text"] for each in direct.json("lessons", "list")["lessons"]} == {*RULES, *LESSONS}
-    due = {step["item"] for step in direct.json("curate", env=FEW)["steps"]}
+    due = {step["item"] for step in direct.json("learn", "curate", env=FEW)["steps"]}
     assert not due & set(undo)  # a person stands behind these now
 
 
@@ -106,7 +106,7 @@ def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Dir
             ids.append(kept.id)
         for _ in range(5):
             habitus.memory.record_retrieval(ids)
-    steps = direct.json("curate", "--apply")["steps"]
+    steps = direct.json("learn", "curate", "--apply")["steps"]
     assert [step["action"] for step in steps] == ["prune", "prune"]
     assert not {ids[0]} & {step["item"] for step in steps}
     assert {lesson["id"] for lesson in direct.json("lessons", "archive")["lessons"]} == {s["item"] for s in steps}
@@ -134,7 +134,7 @@ async def test_the_end_of_a_session_tidies_memory_without_a_model_or_a_sandbox(d
 @pytest.mark.req("ME-03", "LP-07")
 async def test_while_paused_nothing_is_tidied_away(direct: Direct) -> None:
     taught(direct)
-    direct.ok("pause")
+    direct.ok("learn", "pause")
     with opened(direct) as habitus:
         async with habitus.session(ScriptedModel([says("Hello.")])) as session:
             await session.turn("say hello to me")
@@ -149,25 +149,25 @@ NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"
 @pytest.mark.req("SB-06")
 def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stays_degraded(direct: Direct) -> None:
     direct.ok(*NEW, stdin=SHOUT)
-    assert direct.ok("curate") == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate") == "Nothing to curate.\n"
     with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
         database.execute("UPDATE tool_health SET proved_as = 'another interpreter'")
-    (stale,) = direct.json("curate")["steps"]
+    (stale,) = direct.json("learn", "curate")["steps"]
     assert (stale["action"], stale["item"]) == ("test", "shout")
-    (tested,) = direct.json("curate", "--apply")["steps"]
+    (tested,) = direct.json("learn", "curate", "--apply")["steps"]
     assert tested["reason"].endswith("its cases pass again")
-    assert direct.ok("curate") == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate") == "Nothing to curate.\n"
     with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
         database.execute("UPDATE tool_health SET proved_on = '2020-01-02T03:04:05.000000+00:00'")
-    (tested,) = direct.json("curate", "--apply")["steps"]
+    (tested,) = direct.json("learn", "curate", "--apply")["steps"]
     assert tested["reason"] == "its cases last passed on 2020-01-02: its cases pass again"
 
     for _ in range(3):
         assert direct("tools", "run", "shout", '{"text": "ho"}').code == 1
-    (degraded,) = direct.json("curate")["steps"]
+    (degraded,) = direct.json("learn", "curate")["steps"]
     assert (degraded["action"], degraded["item"]) == ("test", "shout")
     assert direct.json("tools", "list")["tools"][0]["status"] == "degraded"
-    runs = [direct.ok("curate", "--apply") for _ in range(3)]
+    runs = [direct.ok("learn", "curate", "--apply") for _ in range(3)]
     assert all("it has some time yet" in said and "Undo" not in said for said in runs[:2])
     assert "degraded through 3 runs of the curator" in runs[2]
     assert direct.json("tools", "list")["tools"] == []
@@ -189,7 +189,7 @@ def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_mo
     marker.write_text("3.12")
     with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
         database.execute("UPDATE tool_health SET proved_as = 'another interpreter'")
-    (tested,) = direct.json("curate", "--apply")["steps"]
+    (tested,) = direct.json("learn", "curate", "--apply")["steps"]
     assert tested["action"] == "test"
     assert "1 of 1 cases fail, and it is degraded" in tested["reason"]
     (listed,) = direct.json("tools", "list")["tools"]
@@ -213,7 +213,7 @@ def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_mo
     marker.write_text("3.11")
     direct.ok("tools", "test", "probe")
     assert direct.json("tools", "list")["tools"][0]["status"] == "active"
-    assert direct.ok("curate") == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate") == "Nothing to curate.\n"
 
 
 @pytest.mark.full
@@ -247,17 +247,17 @@ def test_of_two_skills_that_say_the_same_one_takes_what_the_other_adds_and_the_o
     for name, more in (("sum-up", ""), ("sum-up-rows", "4. Say which rows were left out.\n")):
         given = ("-d", "Sums up the amounts of a CSV file.", "-w", "Totals of a CSV file are asked for", "-f", "-")
         direct.ok("skills", "new", name, *given, stdin=steps + more)
-    (step,) = direct.json("curate")["steps"]
+    (step,) = direct.json("learn", "curate")["steps"]
     assert (step["action"], step["text"]) == ("merge", "put what only sum-up-rows says into sum-up")
-    assert "decide with 'habitus review show" in direct("curate", "--apply").out
+    assert "decide with 'habitus review show" in direct("learn", "curate", "--apply").out
     assert "+## From sum-up-rows" in direct.ok("review", "diff", "1")
     direct.ok("review", "approve", "1")
     assert direct.skill_file("sum-up").read_text().endswith("4. Say which rows were left out.\n")
-    (step,) = direct.json("curate")["steps"]
+    (step,) = direct.json("learn", "curate")["steps"]
     assert step["text"] == "remove sum-up-rows, which adds nothing"
-    direct("curate", "--apply")
+    direct("learn", "curate", "--apply")
     undo = direct.ok("review", "approve", "2").splitlines()[-1].removeprefix("Undo: habitus ")
-    assert direct.ok("curate") == "Nothing to curate.\n"
+    assert direct.ok("learn", "curate") == "Nothing to curate.\n"
     direct.ok(*shlex.split(undo))
     assert direct.skill_file("sum-up-rows").read_text().endswith("4. Say which rows were left out.\n")
 
@@ -265,13 +265,13 @@ def test_of_two_skills_that_say_the_same_one_takes_what_the_other_adds_and_the_o
 @pytest.mark.req("LA-04")
 def test_a_case_that_a_skill_fails_now_is_named_and_changes_nothing(stocked: Direct) -> None:
     stocked.ok("skills", "eval", "csv-summary", "--record", "totals of a CSV file by region")
-    assert stocked.ok("curate") == "Nothing to curate.\n"
+    assert stocked.ok("learn", "curate") == "Nothing to curate.\n"
     assert stocked("skills", "eval", "csv-summary", "--record", "bake a cake").code == 1
-    (step,) = stocked.json("curate", "--apply")["steps"]
+    (step,) = stocked.json("learn", "curate", "--apply")["steps"]
     assert (step["action"], step["item"]) == ("fix", "csv-summary")
     assert step["text"].startswith("'bake a cake': ")
     stocked.skill_file("csv-summary").with_name("evals").joinpath("evals.json").write_text("{")
-    (step,) = stocked.json("curate")["steps"]
+    (step,) = stocked.json("learn", "curate")["steps"]
     assert step["text"].startswith("evals/evals.json of 'csv-summary' is not JSON")
 
 
@@ -279,9 +279,11 @@ def test_a_case_that_a_skill_fails_now_is_named_and_changes_nothing(stocked: Dir
 def test_lessons_that_say_the_same_after_an_edit_are_one_again(direct: Direct) -> None:
     ids = taught(direct)
     direct.ok("lessons", "edit", ids[3], "--text", LESSONS[2])
-    said_twice = [step for step in direct.json("curate")["steps"] if step["reason"] == f"{ids[3]} says the same"]
+    said_twice = [
+        step for step in direct.json("learn", "curate")["steps"] if step["reason"] == f"{ids[3]} says the same"
+    ]
     assert [step["item"] for step in said_twice] == [ids[2]]
-    direct.ok("curate", "--apply")
+    direct.ok("learn", "curate", "--apply")
     assert ids[2] in {each["id"] for each in direct.json("lessons", "archive")["lessons"]}
 
 
@@ -294,9 +296,9 @@ def test_two_rules_that_one_turn_taught_of_one_trouble_are_merged(direct: Direct
             habitus.memory.encode(
                 LessonDraft(text=text, kind=kind, produced_by=LessonProducer.DETECTOR, evidence=evidence)
             )
-    (step,) = direct.json("curate")["steps"]
+    (step,) = direct.json("learn", "curate")["steps"]
     assert (step["action"], step["text"]) == ("prune", rules["repeated_tool_error"][1])
     assert step["reason"].startswith("the same turn taught what is more specific: When a cell is killed only")
-    direct.ok("curate", "--apply")
+    direct.ok("learn", "curate", "--apply")
     left = {each["text"] for each in direct.json("lessons", "list")["lessons"]}
     assert left == {rules[name][1] for name in ("kill_loop:silence", "name_switch")}

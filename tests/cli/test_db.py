@@ -158,7 +158,7 @@ def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Dire
     said = [direct("skills", "list", env={"HABITUS_DATABASE": url}).err for _ in range(2)]
     assert (told in said[0], said[1]) == (True, "")
     direct.ok("jobs", "add", "curate")
-    assert "Not copied: 1 pending jobs ('habitus worker --until-idle')." in direct.ok("db", "copy", "home", url)
+    assert "Not copied: 1 pending jobs ('habitus jobs work --until-idle')." in direct.ok("db", "copy", "home", url)
     other, third = furnish(tmp_path / "other"), furnish(tmp_path / "third")
     assert seen(other, url) == before
     refused = direct("db", "copy", "home", url)

@@ -73,23 +73,25 @@ def tea(direct: Direct, judged: Path) -> Direct:
 @pytest.mark.full
 @pytest.mark.req("LA-05", "SK-11", "LA-04")
 def test_a_version_that_does_worse_is_rolled_back_by_a_proposal(tea: Direct) -> None:
-    first, second = sorted(tea.json("evidence", "brew-tea")["items"], key=lambda one: int(one["item"]["version"]))
+    first, second = sorted(
+        tea.json("skills", "evidence", "brew-tea")["items"], key=lambda one: int(one["item"]["version"])
+    )
     assert (first["judgement"]["verdict"], second["judgement"]["verdict"]) == ("promote", "retire")
     for one in (first, second):
         arms = [one["estimate"][arm] for arm in ("offered", "withheld")]
         assert arms == [{"explicit": PAIRS, "weak": 0, "missing": 0}] * 2
-    told = tea.ok("curate")
+    told = tea.ok("learn", "curate")
     assert "roll back to version 1" in told
     assert "Nothing was changed" in told
     assert tea.json("review", "list")["proposals"] == []
     for _ in range(2):  # looking again proposes nothing twice
-        assert "habitus review show" in tea("curate", "--apply").out
+        assert "habitus review show" in tea("learn", "curate", "--apply").out
     (proposal,) = tea.json("review", "list")["proposals"]
     assert (proposal["name"], proposal["by"]["actor"], proposal["action"]) == ("brew-tea", "job", "write")
     assert "Version 2 does worse than version 1" in proposal["reasons"][0]
     assert "now version 3" in tea.ok("review", "approve", str(proposal["id"]))
     assert "1. Boil water." in tea.skill_file("brew-tea").read_text()
-    assert "propose" not in tea.ok("curate")
+    assert "propose" not in tea.ok("learn", "curate")
     shown = tea.ok("skills", "show", "brew-tea")
     assert "version 2: Harms: surely" in shown
     assert "version 1: Helps: surely" in shown
@@ -98,24 +100,24 @@ def test_a_version_that_does_worse_is_rolled_back_by_a_proposal(tea: Direct) -> 
 @pytest.mark.full
 @pytest.mark.req("LA-05", "LA-04")
 def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_again(tea: Direct) -> None:
-    assert tea("curate", "--apply").code == 0
+    assert tea("learn", "curate", "--apply").code == 0
     (proposal,) = tea.json("review", "list")["proposals"]
     tea.ok("review", "reject", str(proposal["id"]), "--reason", "I like it cold")
-    tea.ok("curate", "--apply")
+    tea.ok("learn", "curate", "--apply")
     assert tea.json("review", "list")["proposals"] == []
-    said = tea.ok("evidence")
+    said = tea.ok("skills", "evidence")
     assert "Helps: surely" in said
     plot = {line.split()[0] + line.split()[1]: line for line in said.splitlines() if "●" in line}
     middles = [plot[f"brew-teav{version}"].index("│") - plot[f"brew-teav{version}"].index("●") for version in (1, 2)]
     assert middles[0] < 0 < middles[1]  # right of the line where nothing changes, and left of it
     assert "Nothing is withheld at random" in said
-    assert "50% of all offers are withheld" in tea.ok("evidence", env={"HABITUS_EVIDENCE_WITHHOLD": "0.5"})
-    one = tea.ok("evidence", "brew-tea")
+    assert "50% of all offers are withheld" in tea.ok("skills", "evidence", env={"HABITUS_EVIDENCE_WITHHOLD": "0.5"})
+    one = tea.ok("skills", "evidence", "brew-tea")
     assert f"offered     in {PAIRS} conversations: {PAIRS} judged, 0 by weak signals only, 0 without feedback" in one
-    planned = tea.json("evidence", "plan")
+    planned = tea.json("skills", "evidence", "plan")
     assert all(one["item"]["name"] != "brew-tea" for one in planned["plans"])
-    assert "The plan assumes 10%" in tea.ok("evidence", "plan")
-    unknown = tea("evidence", "brew-coffee")
+    assert "The plan assumes 10%" in tea.ok("skills", "evidence", "plan")
+    unknown = tea("skills", "evidence", "brew-coffee")
     assert (unknown.code, "Did you mean 'brew-tea'?" in unknown.err) == (1, True)
     assert "evidence" in tea.ok("doctor", env={"HABITUS_EVIDENCE_WITHHOLD": "0.1"})
 
@@ -141,7 +143,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
             went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
             turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
             habitus.journal.record_turn(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
-    assert direct("curate", "--apply").code == 0
+    assert direct("learn", "curate", "--apply").code == 0
     found = {(one["name"], one["action"]): one["id"] for one in direct.json("review", "list")["proposals"]}
     assert found.keys() == {("scald-tea", "disable"), ("data-summary", "disable"), ("dull-tea", "write")}
     assert [one["id"] for one in direct.json("lessons", "archive")["lessons"]] == [lesson.id]
@@ -149,7 +151,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
     states = {one["name"]: one["state"] for one in direct.json("skills", "list")["skills"]}
     assert [states[name] for name in ("scald-tea", "data-summary", "dull-tea")] == ["disabled", "disabled", "ok"]
     assert 'disable_model_invocation: "true"' in direct.skill_file("dull-tea").read_text()
-    assert direct.ok("curate").startswith("Nothing to curate.")
+    assert direct.ok("learn", "curate").startswith("Nothing to curate.")
 
 
 @pytest.mark.full
@@ -238,14 +240,14 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert (unsaid.code, "'brew-tea' has no tasks of its own." in unsaid.err) == (1, True)
     refused = direct(*asked, stdin="n\n")
     assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
-    assert direct.json("evidence")["items"] == []
+    assert direct.json("skills", "evidence")["items"] == []
     said = direct.ok(*asked, "--yes")
     assert "With it 2 of 2 succeeded, without it 0 of 2 succeeded (1 could not be judged)." in said
     assert "Evidence on version 1:" in said
-    (one,) = direct.json("evidence", "brew-tea")["items"]
+    (one,) = direct.json("skills", "evidence", "brew-tea")["items"]
     assert (one["trial_offered"], one["trial_withheld"]) == (2, 3)
     assert "5 of these conversations were trials." in one["sentence"]
-    assert "in trials   2 with it, 3 without" in direct.ok("evidence", "brew-tea")
+    assert "in trials   2 with it, 3 without" in direct.ok("skills", "evidence", "brew-tea")
     told = "In trials, which count as no use: brew-tea v1: 2 with it, 3 without."
     assert direct.ok("skills", "stats", "brew-tea").endswith(f"{told}\n")
     assert direct.json("skills", "stats")["trials"] == [{"item": "brew-tea", "version": 1, "offered": 2, "withheld": 3}]

@@ -32,7 +32,7 @@ def test_ghosts_macros_get_their_parameters_from_their_steps(direct: Direct, tmp
     (tmp_path / "ghost").mkdir()
     (tmp_path / "ghost/composed_skills.json").write_text(json.dumps(MACROS))
     direct.ok("skills", "import", str(tmp_path / "ghost"), "--trust")
-    (recipe,) = direct.json("recipes", "list")["recipes"]
+    (recipe,) = direct.json("skills", "recipes", "list")["recipes"]
     assert (recipe["status"], recipe["problems"]) == ("active", [])
     assert [one["name"] for one in recipe["plan"]["parameters"]] == ["limit", "query", "name"]
     assert all(one["is_required"] for one in recipe["plan"]["parameters"])
@@ -105,7 +105,7 @@ INNER = "## inner\n\nLists.\n\n```yaml\nsteps:\n- tool: list_skills\n```\n"
 def test_a_recipe_that_calls_a_recipe_is_told_so(direct: Direct) -> None:
     direct.ok("skills", "new", "looking", "-d", "Looks.")
     (direct.home / "skills/looking/chunks.md").write_text(f"# Recipes\n\n{OUTER}\n{INNER}")
-    found = {one["name"]: one for one in direct.json("recipes", "list")["recipes"]}
+    found = {one["name"]: one for one in direct.json("skills", "recipes", "list")["recipes"]}
     assert found["inner"]["status"] == "active"
     assert found["outer"]["status"] == "broken"
     assert "it calls 'inner', a recipe, and recipes can't call recipes" in found["outer"]["reason"]
@@ -114,7 +114,7 @@ def test_a_recipe_that_calls_a_recipe_is_told_so(direct: Direct) -> None:
 def test_a_stage_of_recipes_is_called_recipe(direct: Direct) -> None:
     direct.ok("skills", "new", "looking", "-d", "Looks.")
     (direct.home / "skills/looking/chunks.md").write_text(f"# Recipes\n\n{INNER}")
-    direct.ok("recipes", "run", "inner")
+    direct.ok("skills", "recipes", "run", "inner")
     assert " steps, recipe\n" in direct.ok("skills", "show", "looking")
     stats = direct.ok("skills", "stats")
     assert " recipe " in stats
@@ -158,7 +158,7 @@ def test_a_procedure_done_on_five_days_is_asked_about_once_and_unasked(direct: D
     assert mine["next_on"]  # None if it is off
     for _ in range(2):
         direct.ok("jobs", "add", "mine")
-        assert direct("worker", "--until-idle").code == 0
+        assert direct("jobs", "work", "--until-idle").code == 0
     (pending,) = direct.json("review", "list")["proposals"]
     assert pending["reasons"][0] == "you did this 5 times; keep it as a skill?"
 

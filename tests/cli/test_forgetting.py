@@ -115,7 +115,7 @@ def places_of(home: Path, words: tuple[str, ...]) -> Iterator[str]:
 @pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Direct) -> None:
-    told = furnished.json("forget", "--user", "ann", "--dry-run")
+    told = furnished.json("users", "forget", "ann", "--dry-run")
     kept = {"turns", "evidence", "lessons", "proposals", "learned requests", "archived skills", "files", "jobs"}
     assert kept <= set(told["erased"])
     assert told["erased"]["past versions of skills"] == 1
@@ -125,10 +125,10 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
         NOTED_SESSIONS_FILE,
         "memory/lessons.md",
     }
-    done = furnished.json("forget", "--user", "ann", "--yes")
+    done = furnished.json("users", "forget", "ann", "--yes")
     assert (done["erased"], done["in_use"], done["left"]) == (told["erased"], ["tea"], [])
     assert list(places_of(furnished.home, (*OF_ANN, REMOVED, "ann (claimed)"))) == []
-    assert furnished.json("forget", "--user", "ann", "--dry-run")["erased"] == {}
+    assert furnished.json("users", "forget", "ann", "--dry-run")["erased"] == {}
     assert "ann" not in (furnished.home / erasure_records.FILE).read_text()
     assert [entry["author"]["name"] for entry in furnished.json("skills", "history", "tea")["versions"]] == [
         "forgotten"
@@ -153,7 +153,7 @@ def test_what_others_keep_of_them_is_named_even_where_it_is_compressed(furnished
         opened.skills.edit("minutes", TextEdit(operation=EditOperation.REPLACE, content="1. Write."), bob)
     with zipfile.ZipFile(furnished.home / "skills" / "minutes" / "old.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("minutes.txt.gz", gzip.compress(quoted.encode() * 20))
-    ran = furnished("forget", "--user", "ann", "--yes", "--json")
+    ran = furnished("users", "forget", "ann", "--yes", "--json")
     assert ran.code == 1
     assert {"blobs (sqlite)", "skills/minutes/old.zip"} <= set(json.loads(ran.out)["left"])
 
@@ -163,11 +163,11 @@ def test_a_backup_put_back_by_hand_does_not_bring_them_back(furnished: Direct, t
     with closing(sqlite3.connect(furnished.home / DATABASE)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     backup = shutil.copy(furnished.home / DATABASE, tmp_path / "backup.db")
-    furnished.ok("forget", "--user", "ann", "--yes")
+    furnished.ok("users", "forget", "ann", "--yes")
     shutil.copy(backup, furnished.home / DATABASE)
     furnished.ok("skills", "list")  # any command will do
     assert list(places_of(furnished.home, OF_ANN)) == []
-    assert furnished.json("forget", "--user", "ann", "--dry-run")["erased"] == {}
+    assert furnished.json("users", "forget", "ann", "--dry-run")["erased"] == {}
     assert len(furnished.json("sessions", "list", "--all-users")["sessions"]) == 1
 
 
@@ -175,20 +175,20 @@ def test_a_backup_put_back_by_hand_does_not_bring_them_back(furnished: Direct, t
 def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Direct) -> None:
     (ann.home / "habitus.toml").write_text(USERS)
     for words, code, said in (
-        (("--user", "ann"), 1, "Only an admin may erase 'ann'."),
-        (("--user", "bob"), 2, "This can't be undone. There is no terminal to ask at: review first, then add --yes."),
+        (("ann",), 1, "Only an admin may erase 'ann'."),
+        (("bob",), 2, "This can't be undone. There is no terminal to ask at: review first, then add --yes."),
     ):
-        ran = ann("forget", *words, env={"HABITUS_USER": "bob"})
+        ran = ann("users", "forget", *words, env={"HABITUS_USER": "bob"})
         assert (ran.code, said in ran.err) == (code, True)
     assert not (ann.home / erasure_records.FILE).exists()
-    assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is stored about 'nobody-here'.")
+    assert ann.ok("users", "forget", "nobody-here", "--yes").startswith("Nothing is stored about 'nobody-here'.")
 
 
 @pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_what_still_tells_of_them_is_said_and_fails(furnished: Direct) -> None:
     furnished.ok("skills", "edit", "tea", "--append", f"As in: please do the {OF_ANN[0]} for me")
-    ran = furnished("forget", "--user", "ann", "--yes")
+    ran = furnished("users", "forget", "ann", "--yes")
     assert ran.code == 1
     assert "still there: skills/tea/SKILL.md" in ran.err
 
@@ -205,7 +205,7 @@ def test_on_a_shared_database_every_host_forgets(ann: Direct, tmp_path: Path, po
         with Habitus.open(read_settings(other, {"HOME": str(tmp_path), "USER": "ann", **shared})) as there:
             there.memory.sync_pages()
         assert set(places_of(other, OF_ANN)) >= {"memory/lessons.md"}
-        done = ann.json("forget", "--user", "ann", "--yes", env=shared)
+        done = ann.json("users", "forget", "ann", "--yes", env=shared)
         assert (done["left"], done["erased"]["turns"]) == ([], 1)
         assert list(places_of(ann.home, OF_ANN)) == []
         with Habitus.open(read_settings(other, {"HOME": str(tmp_path), "USER": "ann", **shared})):
@@ -244,9 +244,9 @@ def test_calls_that_tools_keep_go_with_the_person_who_made_them_wherever_that_wa
     for person, name in ((ann, "Annegret Mustermann"), (bob, "Robert Beispielmann"), (bob, "Roberta Beispielmann")):
         person.ok(*new, json.dumps({"name": name}))
 
-    told = ann.json("forget", "--user", "ann", "--dry-run")["erased"]
+    told = ann.json("users", "forget", "ann", "--dry-run")["erased"]
     assert (told["recorded cases of tools"], told["past versions of skills"]) == (2, 2)
-    gone = ann.json("forget", "--user", "ann", "--yes")
+    gone = ann.json("users", "forget", "ann", "--yes")
     assert (gone["erased"], gone["left"]) == (told, [])
     kept = {
         name: [
@@ -269,5 +269,5 @@ def test_a_kept_call_that_somebody_else_repeats_is_named_as_left(ann: Direct) ->
     for person, name in ((ann, "hand"), (bob, "other")):
         new = ("tools", "new", name, "-d", "Greets.", "--code", str(code), "-s", json.dumps(TAKES))
         person.ok(*new, "-p", '{"name": "Erika Mustermann"}')
-    ran = ann("forget", "--user", "ann", "--yes", "--json")
+    ran = ann("users", "forget", "ann", "--yes", "--json")
     assert (ran.code, "skills/other/tool.json" in json.loads(ran.out)["left"]) == (1, True)

@@ -54,7 +54,7 @@ def test_a_timestamp_has_its_switches_and_its_archive(stocked: Direct) -> None:
         timestamps.append(_newest(stocked))
     states = []
     for timestamp in (*timestamps, *reversed(timestamps)):
-        stocked.ok("rollback", "--to", timestamp)
+        stocked.ok("undo", "since", timestamp)
         states.append([item["state"] for item in stocked.own()])
     there = [["disabled"], ["ok"], [], ["ok"]]
     assert states == [*there, *reversed(there)]
@@ -65,7 +65,7 @@ def test_the_steps_to_a_timestamp_name_the_switches(stocked: Direct) -> None:
     stocked.ok("skills", "disable", "csv-summary")
     timestamp = _newest(stocked)
     stocked.ok("skills", "enable", "csv-summary")
-    assert stocked.ok("rollback", "--to", timestamp, "--dry-run") == "disable  csv-summary\n"
+    assert stocked.ok("undo", "since", timestamp, "--dry-run") == "disable  csv-summary\n"
 
 
 def _undo_line(out: str) -> list[str]:
@@ -120,7 +120,7 @@ def test_the_undo_of_a_new_skill_keeps_it_where_others_went_on_with_it(direct: D
         ("skills", "enable", "csv-summary"),
         ("skills", "edit", "csv-summary", "-d", "Sums up a CSV file."),
         ("skills", "rollback", "csv-summary", "--to", "1"),
-        ("rollback", "--to", "now"),
+        ("undo", "since", "now"),
         ("undo", "csv-summary:2"),
     ],
     ids=" ".join,
@@ -176,7 +176,7 @@ def test_the_undo_of_going_back_to_a_timestamp_keeps_what_was_done_since(stocked
     stocked.ok("skills", "edit", "csv-summary", "--append", "Later.")
     stocked.ok("skills", "new", "second", "-d", "D")
     stocked.ok("lessons", "add", "Invoices go to the accountant on Fridays.")
-    out = stocked.ok("rollback", "--to", timestamp)
+    out = stocked.ok("undo", "since", timestamp)
     assert "2 skills and 1 lesson were rolled back" in out  # the first takes two steps
     stocked.ok("skills", "new", "third", "-d", "D")
     stocked.ok(*_undo_line(out))

@@ -36,8 +36,8 @@ def test_files_in_the_home_are_for_their_owner(direct: Direct, tmp_path: Path) -
     direct.ok("skills", "import", str(_directory(tmp_path / "from", "tidy")))
     direct.ok("skills", "edit", "tidy", "--append", "2. Wipe.")
     direct.ok("lessons", "add", "Tables in the reports have a header row.")
-    direct.ok("pad", "exec", "one", "open('note.txt', 'w').write('x')")
-    direct.ok("pad", "reset", "one")
+    direct.ok("tools", "scratchpad", "exec", "one", "open('note.txt', 'w').write('x')")
+    direct.ok("tools", "scratchpad", "reset", "one")
     modes = _modes(direct.home)
     assert "skills/tidy/SKILL.md" in modes
     assert "pads/one/files/note.txt" in modes
@@ -52,7 +52,7 @@ def test_elsewhere_files_keep_their_modes(direct: Direct) -> None:
     (direct.cli.cwd / ".git").mkdir()
     shared = _directory(project, "shared")
     (shared / "SKILL.md").chmod(0o664)
-    direct.ok("trust", "--yes")
+    direct.ok("review", "trust", "--yes")
     direct.ok("skills", "edit", "shared@project", "--append", "2. Wipe.")
     assert "2. Wipe." in (shared / "SKILL.md").read_text()
     modes = _modes(shared)
@@ -76,7 +76,14 @@ def test_root_looks_at_somebodys_home_and_leaves_nothing_there(direct: Direct) -
     listed = direct("skills", "list", "--layer", "user")
     assert (listed.code, "tidy" in listed.out) == (0, True)
     assert listed.err == f"habitus: {direct.home} is read-only; changes are not possible.\n"
-    for change in (("skills", "edit", "tidy", "--append", "x"), ("pad", "exec", "one", "1"), ("pause",)):
+    for change in (
+        ("skills", "edit", "tidy", "--append", "x"),
+        ("tools", "scratchpad", "exec", "one", "1"),
+        (
+            "learn",
+            "pause",
+        ),
+    ):
         refused = direct(*change)
         assert refused.code == 1
         assert f"{direct.home} belongs to nobody, and root would leave files there" in refused.err.splitlines()[-1]

@@ -136,10 +136,10 @@ async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_l
     failing = [row for number in range(4) for row in call(number, "pytest", "pytest: what?", fails=True)]
     transcript = await ended(direct.cli, "one", said("run the tests"), *failing)
     second = Agent(cli=direct.cli, session="two")
-    direct.ok("pause")
+    direct.ok("learn", "pause")
     async with resident(settings_of(direct.cli)):
         await second.runs("SessionStart", source="startup")
-    direct.ok("resume")
+    direct.ok("learn", "resume")
     assert direct.json("lessons", "list")["lessons"] == []
     async with resident(settings_of(direct.cli)):
         await second.runs("SessionStart", source="startup")

@@ -96,7 +96,7 @@ def test_a_run_is_left_to_a_worker(direct: Direct, tmp_path: Path) -> None:
     more = ("-m", f"script:{tmp_path / 'model.json'}", "--yes", "--later")
     assert "is queued for a worker" in direct.ok(*words, *more)
     assert "Continues the interrupted run" in direct.ok(*words, *more)  # and not two of them
-    assert direct("worker", "--queues", "improve", "--until-idle").code == 0
+    assert direct("jobs", "work", "--queues", "improve", "--until-idle").code == 0
     (job,) = direct.json("jobs", "list", "--all")["jobs"]
     assert (job["state"], job["result"]["rollouts"], job["result"]["proposals"]) == ("done", 4, [])
 

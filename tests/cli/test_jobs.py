@@ -1,4 +1,4 @@
-"""`habitus jobs` and `habitus worker` as a person types them."""
+"""`habitus jobs` and `habitus jobs work` as a person types them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     assert "not started" in direct.ok("jobs", "list")
     others = [direct.json("jobs", "add", kind)["id"] for kind in ("curate", "index", "learn", "mine", "verify")]
 
-    assert "All jobs are done." in direct.ok("worker", "--until-idle", "--concurrency", "2")
+    assert "All jobs are done." in direct.ok("jobs", "work", "--until-idle", "--concurrency", "2")
     assert {direct.json("jobs", "show", id)["state"] for id in others} == {"done"}
     assert "1 of 1 part" in direct.ok("jobs", "show", others[0], "--follow")
 
@@ -80,5 +80,5 @@ def test_what_starts_by_itself_is_listed_and_dreaming_only_where_it_is_switched_
 def test_a_worker_of_some_kinds_leaves_the_others(direct: Direct) -> None:
     direct.ok("jobs", "add", "mine", "--priority", "high")
     direct.ok("jobs", "add", "index", "--priority", "low")
-    assert "1 job left for the next worker." in direct.ok("worker", "--queues", "index", "--until-idle")
+    assert "1 job left for the next worker." in direct.ok("jobs", "work", "--queues", "index", "--until-idle")
     assert [(job["kind"], job["priority"]) for job in direct.json("jobs", "list")["jobs"]] == [("mine", "high")]

@@ -45,7 +45,7 @@ def test_the_highest_layer_counts_and_every_hidden_copy_can_be_named(direct: Dir
             assert shown(direct, "tidy")["description"] == layer
     assert shown(direct, "tidy")["hidden"] == ["agents", "claude", "codex"]
     assert shown(direct, "tidy@codex")["description"] == "codex"
-    direct.ok("trust", "--yes", str(near))
+    direct.ok("review", "trust", "--yes", str(near))
     there = replace(direct, cli=replace(direct.cli, cwd=near))
     assert shown(there, "tidy")["description"] == "nearer"
 

@@ -277,7 +277,7 @@ def test_a_provider_that_is_down_is_said_for_each_file(
 @pytest.mark.parametrize("how", ["memory", "pause"])
 def test_off_and_paused_ask_no_model(direct: Direct, folder: Path, model: ScriptedModel, how: str) -> None:
     if how == "pause":
-        direct.ok("pause")
+        direct.ok("learn", "pause")
     ran = direct(
         "learn", str(folder), "--model", "x:y", "--yes", env={"HABITUS_MEMORY": "off"} if how == "memory" else {}
     )

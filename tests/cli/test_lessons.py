@@ -226,10 +226,10 @@ def test_rollback_returns_lessons_too(direct: Direct) -> None:
     id = direct.json("lessons", "add", "Dates are day-first.")["lesson"]["id"]
     direct.ok("lessons", "edit", id, "--text", "Dates are ISO.")
     timestamp = direct.json("lessons", "show", id)["history"][0]["cause"]["at"]
-    planned = direct.json("rollback", "--to", timestamp, "--dry-run")
+    planned = direct.json("undo", "since", timestamp, "--dry-run")
     assert planned["lessons"] == [{"id": id, "action": "change", "text": "Dates are day-first."}]
     assert lessons(direct) == [("lesson", "Dates are ISO.")]
-    done = direct.ok("rollback", "--to", timestamp)
+    done = direct.ok("undo", "since", timestamp)
     assert "1 lesson was rolled back to" in done
     assert lessons(direct) == [("lesson", "Dates are day-first.")]
     undone(direct, done)

@@ -26,7 +26,7 @@ def model(direct: Direct) -> str:
 
 @pytest.mark.full
 def test_a_line_per_turn_is_shown_when_it_is_asked_for(direct: Direct, model: str) -> None:
-    ask = ("ask", "Good day?", "--model", model)
+    ask = ("chat", "Good day?", "--model", model)
     assert _LINE in direct("-v", *ask).err
     assert _LINE in direct("--verbose", *ask).err
     assert _LINE in direct(*ask, env={"HABITUS_LOG": "info"}).err
@@ -36,7 +36,7 @@ def test_a_line_per_turn_is_shown_when_it_is_asked_for(direct: Direct, model: st
 
 def test_a_file_takes_the_lines(direct: Direct, model: str) -> None:
     file = direct.cli.cwd / "habitus.log"
-    assert direct("ask", "Good day?", "--model", model, env={"HABITUS_LOG": str(file)}).err == ""
+    assert direct("chat", "Good day?", "--model", model, env={"HABITUS_LOG": str(file)}).err == ""
     assert _LINE in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
 

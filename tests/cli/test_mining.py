@@ -1,4 +1,4 @@
-"""`habitus recipes mine`: recipes and skills mined from the journal, proposed, approved and run."""
+"""`habitus skills recipes mine`: recipes and skills mined from the journal, proposed, approved and run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opened(direct: Direct) -> Iterator[Habitus]:
 
 def learned(direct: Direct, *options: str) -> Any:
     """What `recipes mine --apply` proposes; that it waits is said on standard error."""
-    return json.loads(direct("recipes", "mine", "--apply", "--json", *options).out)["suggestions"]
+    return json.loads(direct("skills", "recipes", "mine", "--apply", "--json", *options).out)["suggestions"]
 
 
 async def _made_tools(habitus: Habitus) -> None:
@@ -66,11 +66,11 @@ def test_what_was_done_three_times_becomes_a_recipe_that_a_model_calls(direct: D
         for session, number in (("mon", "A-11"), ("mon", "B-22"), ("tue", "C-33")):
             asyncio.run(_asked_for(habitus, session, number))
 
-    (found,) = direct.json("recipes", "mine")["suggestions"]
+    (found,) = direct.json("skills", "recipes", "mine")["suggestions"]
     assert (found["kind"], found["name"], found["proposal"]) == ("recipe", "get order then send note", None)
     assert direct.json("review", "list")["proposals"] == []
 
-    said = direct("recipes", "mine", "--apply").out
+    said = direct("skills", "recipes", "mine", "--apply").out
     assert "Checked 3 turns: 1 recurring procedure found." in said
     (waiting,) = direct.json("review", "list")["proposals"]
     assert waiting["reasons"][0].startswith("done in 3 turns of 2 sessions, on ")
@@ -79,7 +79,7 @@ def test_what_was_done_three_times_becomes_a_recipe_that_a_model_calls(direct: D
     assert learned(direct) == []
 
     direct.ok("review", "approve", "1")
-    (recipe,) = direct.json("recipes", "list")["recipes"]
+    (recipe,) = direct.json("skills", "recipes", "list")["recipes"]
     assert (recipe["status"], recipe["skill"]) == ("active", "get-order-then-send-note")
     assert [step["params"] for step in recipe["plan"]["steps"]] == [
         {"number": "${number}"},
@@ -125,7 +125,7 @@ def test_calls_of_another_loop_become_the_steps_of_a_skill_without_its_secrets(d
     with opened(direct) as habitus:
         for session, version, number in (("a", "1.0.2", 4711), ("b", "1.0.3", 4822), ("b", "1.1.0", 4933)):
             _released(habitus, session, version, number)
-    assert direct("recipes", "mine", "--apply").err == "1 change pending review: habitus review list\n"
+    assert direct("skills", "recipes", "mine", "--apply").err == "1 change pending review: habitus review list\n"
     shown = direct.ok("review", "show", "1")
     assert "1. Call `tag`, and keep its result as `tag`" in shown
     assert "tag: `${tag.tag.id}`" in shown
@@ -156,13 +156,13 @@ def test_a_recipe_joins_the_skill_that_its_turns_used_and_runs_code_only_once_ap
     direct.ok("review", "approve", "1")
     file = direct.skill_file("monthly-report").with_name("chunks.md")
     assert file.read_text().startswith("My notes.\n\n## scratchpad again\n")
-    (recipe,) = direct.json("recipes", "list")["recipes"]
+    (recipe,) = direct.json("skills", "recipes", "list")["recipes"]
     assert (recipe["status"], recipe["plan"]["parameters"][0]["name"]) == ("active", "month")
     file.write_text(file.read_text().replace("print(", "steal("))
-    (recipe,) = direct.json("recipes", "list")["recipes"]
+    (recipe,) = direct.json("skills", "recipes", "list")["recipes"]
     assert (recipe["status"], "changed since its code was approved" in recipe["reason"]) == ("inert", True)
-    direct.ok("trust", "monthly-report", "--yes")
-    assert direct.json("recipes", "list")["recipes"][0]["status"] == "active"
+    direct.ok("review", "trust", "monthly-report", "--yes")
+    assert direct.json("skills", "recipes", "list")["recipes"][0]["status"] == "active"
 
 
 WISHES = (
@@ -200,7 +200,7 @@ def test_requests_for_the_same_without_a_skill_are_listed_as_one(wished: Direct)
 def test_a_model_that_a_person_allows_drafts_the_skill(wished: Direct, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"answer": DRAFT}]))
-    refused = wished("recipes", "mine", "--model", f"script:{script}")
+    refused = wished("skills", "recipes", "mine", "--model", f"script:{script}")
     assert (refused.code, "1 group of requests, about" in refused.err, "Add --yes to send." in refused.err) == (
         1,
         True,

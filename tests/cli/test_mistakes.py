@@ -16,7 +16,7 @@ pytestmark = pytest.mark.req("CL-01", "SC-01")
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (("skils",), 2, "No such command 'skils'. Did you mean 'skills', 'skill'"),
+        (("skils",), 2, "No such command 'skils'. Did you mean 'skills'"),
         (("skills", "lst"), 2, "Did you mean 'list'?"),
         (("skills", "list", "--jsn"), 2, "--json"),
         (("skills", "edit", "csv-summary", "--apend", "x"), 2, "--append"),
@@ -66,10 +66,10 @@ pytestmark = pytest.mark.req("CL-01", "SC-01")
         (("skills", "rollback", "csv-summary"), 2, "Missing option '--to'"),
         (("skills", "show", "csv-summary", "--version", "7"), 1, "has no version 7"),
         (("skills", "show", "a\nb"), 1, "No skill 'a b'."),
-        (("rollback", "--to", "someday"), 1, "'someday' is not a time that can be read."),
-        (("rollback", "--to", "9" * 25 + "w"), 1, "is not a time that can be read."),
-        (("rollback", "--to", "0001-01-01"), 1, "is not a time that can be read."),
-        (("rollback", "--to", "2999-01-01"), 2, "is in the future"),
+        (("undo", "since", "someday"), 1, "'someday' is not a time that can be read."),
+        (("undo", "since", "9" * 25 + "w"), 1, "is not a time that can be read."),
+        (("undo", "since", "0001-01-01"), 1, "is not a time that can be read."),
+        (("undo", "since", "2999-01-01"), 2, "is in the future"),
     ],
     ids=lambda value: (
         " ".join(value)[:60].replace("\n", "|").encode("ascii", "replace").decode() if isinstance(value, tuple) else ""

@@ -51,7 +51,7 @@ def test_a_large_import_is_one_line_and_its_undo_brings_nothing_to_review(direct
 def test_a_job_in_several_parts_is_one_import_with_one_undo(direct: Direct, tmp_path: Path) -> None:
     write_skills(tmp_path / "many", 205)
     job = direct.json("jobs", "add", "import", str(tmp_path / "many"))
-    direct("worker", "--until-idle")
+    direct("jobs", "work", "--until-idle")
     done = direct.json("jobs", "show", job["id"])
     assert (done["parts_done"] > 1, done["result"]["imported"]) == (True, 205)
     ((count, undo),) = list_imports(direct)

@@ -1,4 +1,4 @@
-"""`habitus pad …`: variables outlive the command, and nothing outlives the pad."""
+"""`habitus tools scratchpad …`: variables outlive the command, and nothing outlives the pad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.req("SB-01", "SB-09")
 def pad(direct: Direct) -> Iterator[Direct]:
     yield direct
     for found in (direct.home / "pads").glob("*"):
-        direct("pad", "remove", found.name, "--yes")
+        direct("tools", "scratchpad", "remove", found.name, "--yes")
 
 
 def _keepers(home: Path) -> list[int]:
@@ -46,20 +46,20 @@ def _keepers(home: Path) -> list[int]:
 def test_a_key_that_a_cell_prints_in_two_pieces_is_neither_shown_nor_kept(pad: Direct) -> None:
     key = KEYS["github"]
     code = f"print('it is\\n{key[:9]}', end='', flush=True)\nprint({key[9:]!r})\nprint({{'x': '\\n{key}'}})"
-    ran = pad("pad", "exec", "p", code)
+    ran = pad("tools", "scratchpad", "exec", "p", code)
     kept = (pad.home / "pads" / "p" / "cells.jsonl").read_text()
     assert (ran.code, ran.err) == (0, "Secrets removed: 2 × github.\n")
     assert [key in ran.out, key in kept, json.loads(kept)["stdout"] == ran.out] == [False, False, True]
 
 
 def test_variables_stay_from_command_to_command(pad: Direct) -> None:
-    assert pad.ok("pad", "exec", "one", "total = 40") == ""
-    assert pad.ok("pad", "exec", "one", "-", stdin="print(total + 2)") == "42\n"
+    assert pad.ok("tools", "scratchpad", "exec", "one", "total = 40") == ""
+    assert pad.ok("tools", "scratchpad", "exec", "one", "-", stdin="print(total + 2)") == "42\n"
     (pad.cli.cwd / "cell.py").write_text("print('from a file')")
-    cell = pad.json("pad", "exec", "one", "--file", "cell.py", "-d", "reads")
+    cell = pad.json("tools", "scratchpad", "exec", "one", "--file", "cell.py", "-d", "reads")
     assert (cell["stdout"], cell["error"], cell["description"]) == ("from a file\n", None, "reads")
-    assert pad.json("pad", "list") == {"pads": [{"name": "one", "running": True, "cells": 3}]}
-    shown = pad.ok("pad", "view", "one")
+    assert pad.json("tools", "scratchpad", "list") == {"pads": [{"name": "one", "running": True, "cells": 3}]}
+    shown = pad.ok("tools", "scratchpad", "view", "one")
     assert shown.startswith("# cell 1\ntotal = 40\n\n# cell 2\nprint(total + 2)\n42\n")
 
 
@@ -68,64 +68,70 @@ def test_a_cell_reads_the_library_as_it_is_at_that_time(pad: Direct) -> None:
     pad.ok("skills", "new", "brew-tea", "-d", "Brews tea.", "-f", "-", stdin="1. Boil.")
     brews = "[s['name'] for s in skills.list() if s['name'].startswith('brew')]"
     seen = f"print({brews}, skills.read('brew-tea')['content'])"
-    assert pad.ok("pad", "exec", "one", seen) == "['brew-tea'] 1. Boil.\n"
+    assert pad.ok("tools", "scratchpad", "exec", "one", seen) == "['brew-tea'] 1. Boil.\n"
     pad.ok("skills", "edit", "brew-tea", "--append", "2. Wait.")
     pad.ok("skills", "new", "brew-coffee", "-d", "Brews coffee.", "-f", "-", stdin="1. Grind.")
-    assert pad.ok("pad", "exec", "one", seen) == "['brew-coffee', 'brew-tea'] 1. Boil.\n2. Wait.\n"
+    assert pad.ok("tools", "scratchpad", "exec", "one", seen) == "['brew-coffee', 'brew-tea'] 1. Boil.\n2. Wait.\n"
 
 
 @pytest.mark.full
 def test_a_failing_cell_fails_the_command_and_keeps_the_variables(pad: Direct) -> None:
-    pad.ok("pad", "exec", "one", "x = 1")
-    ran = pad("pad", "exec", "one", "print('so far'); 1 / 0")
+    pad.ok("tools", "scratchpad", "exec", "one", "x = 1")
+    ran = pad("tools", "scratchpad", "exec", "one", "print('so far'); 1 / 0")
     assert (ran.code, ran.out) == (1, "so far\n")
     assert ran.err.endswith("ZeroDivisionError: division by zero\n")
-    assert pad.ok("pad", "exec", "one", "print(x)") == "1\n"
+    assert pad.ok("tools", "scratchpad", "exec", "one", "print(x)") == "1\n"
 
 
 @pytest.mark.full
 def test_reset_forgets_variables_and_cells_and_keeps_files(pad: Direct) -> None:
-    pad.ok("pad", "exec", "one", "x = 1; open('kept.txt', 'w').write('here')")
+    pad.ok("tools", "scratchpad", "exec", "one", "x = 1; open('kept.txt', 'w').write('here')")
     [keeper] = _keepers(pad.home)
-    assert "1 cell forgotten" in pad.ok("pad", "reset", "one")
+    assert "1 cell forgotten" in pad.ok("tools", "scratchpad", "reset", "one")
     assert _keepers(pad.home) in ([], [keeper])  # a moment may pass until it is gone
-    assert pad.ok("pad", "view", "one") == "No cells yet.\n"
-    assert pad.ok("pad", "exec", "one", "print('x' in globals(), open('kept.txt').read())") == "False here\n"
+    assert pad.ok("tools", "scratchpad", "view", "one") == "No cells yet.\n"
+    assert (
+        pad.ok("tools", "scratchpad", "exec", "one", "print('x' in globals(), open('kept.txt').read())")
+        == "False here\n"
+    )
 
 
 @pytest.mark.full
 def test_remove_ends_the_process_and_deletes_everything(pad: Direct) -> None:
-    pad.ok("pad", "exec", "one", "x = 1")
-    assert pad("pad", "remove", "one").code == 2
-    pad.ok("pad", "remove", "one", "--yes")
+    pad.ok("tools", "scratchpad", "exec", "one", "x = 1")
+    assert pad("tools", "scratchpad", "remove", "one").code == 2
+    pad.ok("tools", "scratchpad", "remove", "one", "--yes")
     _wait(lambda: _keepers(pad.home) == [])
     assert not (pad.home / "pads" / "one").exists()
-    assert pad("pad", "view", "one").err == "habitus: There is no scratchpad 'one'. See 'habitus pad list'.\n"
+    assert (
+        pad("tools", "scratchpad", "view", "one").err
+        == "habitus: There is no scratchpad 'one'. See 'habitus tools scratchpad list'.\n"
+    )
 
 
 @pytest.mark.full
 def test_an_idle_pad_goes_to_sleep_and_says_so_when_it_wakes(pad: Direct) -> None:
-    pad.ok("pad", "exec", "one", "x = 1", "--idle", "0.2")
+    pad.ok("tools", "scratchpad", "exec", "one", "x = 1", "--idle", "0.2")
     _wait(lambda: _keepers(pad.home) == [])
-    assert pad.json("pad", "list")["pads"] == [{"name": "one", "running": False, "cells": 1}]
-    ran = pad("pad", "exec", "one", "print('x' in globals())")
+    assert pad.json("tools", "scratchpad", "list")["pads"] == [{"name": "one", "running": False, "cells": 1}]
+    ran = pad("tools", "scratchpad", "exec", "one", "print('x' in globals())")
     assert (ran.out, ran.err) == ("False\n", "The scratchpad was restarted: earlier variables are lost.\n")
 
 
 @pytest.mark.full
 def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
-    pad.ok("pad", "exec", "one", "x = 1")
+    pad.ok("tools", "scratchpad", "exec", "one", "x = 1")
     [keeper] = _keepers(pad.home)
     os.kill(keeper, signal.SIGKILL)
     _wait(lambda: _keepers(pad.home) == [])
-    ran = pad("pad", "exec", "one", "print(2)")
+    ran = pad("tools", "scratchpad", "exec", "one", "print(2)")
     assert ran.out == "2\n", ran
 
 
 @pytest.mark.full
 @pytest.mark.req("SB-12")
 def test_a_keeper_that_is_killed_before_it_reads_a_cell_is_replaced(pad: Direct) -> None:
-    pad.ok("pad", "exec", "one", "x = 1")
+    pad.ok("tools", "scratchpad", "exec", "one", "x = 1")
     [keeper] = _keepers(pad.home)
     os.kill(keeper, signal.SIGKILL)
     _wait(lambda: _keepers(pad.home) == [])
@@ -146,7 +152,7 @@ def test_a_keeper_that_is_killed_before_it_reads_a_cell_is_replaced(pad: Direct)
 
         thread = threading.Thread(target=die)
         thread.start()
-        ran = pad("pad", "exec", "one", "print(2)")
+        ran = pad("tools", "scratchpad", "exec", "one", "print(2)")
         assert (ran.code, ran.out) == (0, "2\n"), ran
         thread.join()
     os.close(folder)
@@ -154,7 +160,7 @@ def test_a_keeper_that_is_killed_before_it_reads_a_cell_is_replaced(pad: Direct)
 
 @pytest.mark.full
 def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> None:
-    pad.ok("pad", "exec", "one", "import time; x = 1")
+    pad.ok("tools", "scratchpad", "exec", "one", "import time; x = 1")
     command = [str(program), "pad", "exec", "one", "print('on'); time.sleep(100)"]
     with subprocess.Popen(
         command, env=pad.cli.environ(), cwd=pad.cli.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -163,21 +169,25 @@ def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> No
         assert process.stdout.readline() == b"on\n"
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
-    assert pad.ok("pad", "exec", "one", "print(x)") == "1\n"
-    assert pad.json("pad", "view", "one")["cells"][1]["error"].startswith("Cancelled")
+    assert pad.ok("tools", "scratchpad", "exec", "one", "print(x)") == "1\n"
+    assert pad.json("tools", "scratchpad", "view", "one")["cells"][1]["error"].startswith("Cancelled")
 
 
 @pytest.mark.full
 def test_secrets_are_not_written_down(pad: Direct) -> None:
     secret = "sk-ant-api03-" + "Zk3" * 20
-    ran = pad("pad", "exec", "one", f"key = '{secret}'; print(key)")
+    ran = pad("tools", "scratchpad", "exec", "one", f"key = '{secret}'; print(key)")
     assert (ran.code, ran.err, secret in ran.out) == (0, "Secrets removed: 1 × anthropic.\n", False)
     assert secret not in (pad.home / "pads/one/cells.jsonl").read_text()
-    assert secret not in json.dumps(pad.json("pad", "view", "one"))
+    assert secret not in json.dumps(pad.json("tools", "scratchpad", "view", "one"))
 
 
 def test_wrong_calls_are_told_in_one_line(pad: Direct) -> None:
-    for words in (["pad", "exec", "one"], ["pad", "exec", "one", "1", "--file", "x"], ["pad", "exec", "../up", "1"]):
+    for words in (
+        ["tools", "scratchpad", "exec", "one"],
+        ["tools", "scratchpad", "exec", "one", "1", "--file", "x"],
+        ["tools", "scratchpad", "exec", "../up", "1"],
+    ):
         ran = pad(*words)
         assert ran.code in (1, 2)
         assert ran.err.count("\n") == 1
@@ -192,10 +202,10 @@ def _wait(is_so: Callable[[], bool]) -> None:
 @pytest.mark.full
 def test_no_character_loses_a_result(pad: Direct) -> None:
     shown = "a\\u2028b\\x85c\\x0bd"
-    pad.ok("pad", "exec", "one", f"print('{shown}')")
-    broken = pad("pad", "exec", "one", "raise ValueError('\\ud83d')")
+    pad.ok("tools", "scratchpad", "exec", "one", f"print('{shown}')")
+    broken = pad("tools", "scratchpad", "exec", "one", "raise ValueError('\\ud83d')")
     assert (broken.code, broken.err.splitlines()[-1]) == (1, "ValueError: \ufffd")
-    cells = pad.json("pad", "view", "one")["cells"]
+    cells = pad.json("tools", "scratchpad", "view", "one")["cells"]
     assert [cell["stdout"] for cell in cells] == ["a\u2028b\x85c\x0bd\n", ""]
 
 
@@ -212,16 +222,16 @@ def elsewhere(pad: Direct, tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.full
 @pytest.mark.req("SB-13")
 def test_pads_live_on_the_machine_that_the_settings_name(pad: Direct, elsewhere: Path) -> None:
-    assert pad.ok("pad", "exec", "one", "open('note.txt', 'w').write('over there'); x = 20") == ""
+    assert pad.ok("tools", "scratchpad", "exec", "one", "open('note.txt', 'w').write('over there'); x = 20") == ""
     assert (elsewhere / "pads/one/files/note.txt").read_text() == "over there"
     assert not (pad.home / "pads/one/files").exists()
-    assert pad.ok("pad", "exec", "one", "print(x + 1)") == "21\n"
-    assert pad.json("pad", "list") == {"pads": [{"name": "one", "running": True, "cells": 2}]}
+    assert pad.ok("tools", "scratchpad", "exec", "one", "print(x + 1)") == "21\n"
+    assert pad.json("tools", "scratchpad", "list") == {"pads": [{"name": "one", "running": True, "cells": 2}]}
     checks = {check["name"]: check for check in pad.json("doctor")["checks"]}
     assert checks["sandbox: runtime"]["detail"].endswith("/there, which answers")
-    assert pad.ok("pad", "remove", "one", "--yes") == "one was deleted.\n"
+    assert pad.ok("tools", "scratchpad", "remove", "one", "--yes") == "one was deleted.\n"
     assert not (elsewhere / "pads/one").exists()
-    assert pad.json("pad", "list") == {"pads": []}
+    assert pad.json("tools", "scratchpad", "list") == {"pads": []}
 
 
 @pytest.mark.req("SB-13")

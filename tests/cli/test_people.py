@@ -112,7 +112,7 @@ COMMANDS = [
     ("review", "diff", "{waiting}"),
     ("review", "approve", "{waiting}"),
     ("review", "reject", "{waiting}"),
-    ("why", "tea", "--turn", "{turn}"),
+    ("skills", "why", "tea", "--turn", "{turn}"),
     ("sessions", "show", "{session}"),
     ("sessions", "export", "{session}"),
     ("chat", "--resume", "{session}"),
@@ -143,8 +143,11 @@ def test_anothers_id_is_as_unknown_as_one_that_never_was(direct: Direct, anns: A
         ("review", "list", "--all"),
         ("sessions", "list"),
         ("doctor",),
-        ("curate",),
-        ("rollback", "--to", "1 day ago", "--dry-run"),
+        (
+            "learn",
+            "curate",
+        ),
+        ("undo", "since", "1 day ago", "--dry-run"),
         ("lessons", "show", ""),
     ],
     ids=" ".join,
@@ -209,7 +212,7 @@ def test_an_admin_sees_all_when_asking_for_it(direct: Direct, anns: Anns) -> Non
     assert SECRET in direct("lessons", "show", anns.active, "--all-users", env=boss).out
     assert SECRET in direct("lessons", "list", "--all-users", env=boss).out
     assert anns.waiting in direct("review", "list", "--all-users", env=boss).out
-    assert direct("why", "tea", "--turn", anns.turn, "--all-users", env=boss).code == 0
+    assert direct("skills", "why", "tea", "--turn", anns.turn, "--all-users", env=boss).code == 0
     assert direct("review", "approve", anns.waiting, "--all-users", env=boss).code == 0
     assert direct("lessons", "retract", "--session", anns.session, "--all-users", env=boss).code == 0
     refused = direct("lessons", "list", "--all-users", env=BOB)
@@ -262,10 +265,16 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
 @pytest.mark.parametrize(
     "command",
     [
-        ("pause",),
-        ("resume",),
+        (
+            "learn",
+            "pause",
+        ),
+        (
+            "learn",
+            "resume",
+        ),
         ("skills", "remove", "tea"),
-        ("rollback", "--to", "1 day ago", "--yes"),
+        ("undo", "since", "1 day ago", "--yes"),
         ("review", "approve", "2"),  # a shared database counts in steps of two
     ],
     ids=" ".join,

@@ -110,11 +110,11 @@ def test_the_plugin_starts_the_installation_that_was_noted(tmp_path: Path) -> No
 
 
 def test_plugin_and_connect_are_never_both(direct: Direct) -> None:
-    direct.ok("hooks", "--note")
+    direct.ok("jobs", "hooks", "--note")
     note = direct.home / "plugin"
     assert note.exists()
     direct.ok("connect", "claude-code", "--yes")
-    assert "Habitus is connected already, so its plugin rests" in direct.ok("hooks", "--note")
+    assert "Habitus is connected already, so its plugin rests" in direct.ok("jobs", "hooks", "--note")
     assert not note.exists()
     direct.ok("disconnect", "claude-code", "--yes")
     settings = direct.cli.user_home / ".claude/settings.json"

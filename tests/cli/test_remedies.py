@@ -171,11 +171,13 @@ def test_what_another_agent_did_again_and_again_is_proposed_as_a_skill(direct: D
             lines += [used(f"{at}", "Bash", {"command": command}), came(f"{at}", "ok")]
         write(logs / f"{number}.jsonl", lines)
         write(logs / f"other-{number}.jsonl", [asked("look"), used("x", "Bash", {"command": "ls"}), came("x", "a")])
-    (found,) = direct.json("recipes", "mine", str(logs))["suggestions"]
+    (found,) = direct.json("skills", "recipes", "mine", str(logs))["suggestions"]
     assert (found["kind"], found["proposal"]) == ("steps", None)
     assert [command for command in ("git rebase origin/main", "make test") if command not in found["text"]] == []
-    assert direct("recipes", "mine", str(logs), "--apply").code == 0
+    assert direct("skills", "recipes", "mine", str(logs), "--apply").code == 0
     assert found["skill"] in direct.ok("review", "list")
     for path in sorted(logs.iterdir())[:4]:
         path.unlink()
-    assert direct.json("recipes", "mine", str(logs))["suggestions"] == []  # known, and too few sessions are left
+    assert (
+        direct.json("skills", "recipes", "mine", str(logs))["suggestions"] == []
+    )  # known, and too few sessions are left

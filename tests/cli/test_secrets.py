@@ -111,7 +111,7 @@ def test_the_doctor_says_which_command_line_would_be_refused_and_that_secrets_ha
     mailer: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("keyring.core._keyring_backend", NoKeyring())  # type: ignore[no-untyped-call]  # the library has no types
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     before = checked(mailer, {})
     assert before["vault"] == ("missing", "There is no keyring here, and no key for the vault.")
     assert before["command lines"][1].endswith("'pdf-mailer' asks for secrets, and was granted none.")
@@ -119,7 +119,7 @@ def test_the_doctor_says_which_command_line_would_be_refused_and_that_secrets_ha
     mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=KEY)
     assert "1 of 1 can be called: pdf-mailer" in checked(mailer, KEY)["command lines"][1]
     mailer.ok("skills", "edit", "pdf-mailer", "--append", "It is polite.")
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     state, detail = checked(mailer, KEY)["command lines"]
     refused = "0 of 1 can be called; 'pdf-mailer' has changed since it was granted email.password."
     assert (state, detail) == ("missing", refused)
@@ -148,10 +148,10 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
     keep(mailer)
     assert standing(mailer) == {"email.password": "untrusted", "ntfy.token": "untrusted"}
     assert "trust pdf-mailer" in mailer("secrets", "grant", "email.password", "pdf-mailer", env=KEY).err
-    with pytest.raises(UserError, match=r"not trusted in its current version.*habitus trust pdf-mailer"):
+    with pytest.raises(UserError, match=r"not trusted in its current version.*habitus review trust pdf-mailer"):
         called(mailer, monkeypatch)
 
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     assert standing(mailer) == {"email.password": "pending", "ntfy.token": "pending"}
     asked = "pdf-mailer asks for email.password (pending): habitus secrets grant email.password pdf-mailer"
     assert f"{asked}\n" in (listed := mailer.ok("secrets", "list", env=KEY))
@@ -176,12 +176,12 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
 @pytest.mark.req("SB-11")
 def test_a_skill_that_changed_after_its_grant_waits_again(mailer: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(mailer)
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     mailer.ok("secrets", "grant", "--all", "--yes", "--host", "mail.example.org", "pdf-mailer", env=KEY)
     assert standing(mailer) == {"email.password": "granted", "ntfy.token": "not set"}
     script = mailer.home / "skills" / "pdf-mailer" / "__init__.py"
     script.write_text(CLI + "# and a line more\n")
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     assert standing(mailer) == {"email.password": "changed", "ntfy.token": "changed"}
     with pytest.raises(UserError, match=r"changed since it was granted.*habitus secrets grant --again pdf-mailer"):
         called(mailer, monkeypatch)
@@ -189,7 +189,7 @@ def test_a_skill_that_changed_after_its_grant_waits_again(mailer: Direct, monkey
     found = called(mailer, monkeypatch)
     assert (found.secrets, found.hosts) == (("email.password",), ("mail.example.org",))
     script.write_text(CLI)  # as it was when it was first granted
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     with pytest.raises(UserError, match="changed since"):
         called(mailer, monkeypatch)
 
@@ -199,7 +199,7 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
     mailer: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(mailer)
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     said = mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=KEY)
     assert "Undo: habitus secrets revoke email.password pdf-mailer" in said
     with pytest.raises(UserError, match="was granted none"):
@@ -215,7 +215,7 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
 
 @pytest.mark.req("SB-11")
 def test_only_what_a_skill_asks_for_is_granted(mailer: Direct) -> None:
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     for words, said in (
         (("aws", "pdf-mailer"), "does not ask for 'aws'. It asks for: email.password, ntfy.token."),
         (("email.pasword", "pdf-mailer"), "Did you mean 'email.password'?"),
@@ -282,7 +282,7 @@ def test_forgetting_somebody_takes_their_grants_and_calls_along(
     mailer: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(mailer)
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     as_bob = {**KEY, "HABITUS_USER": "bob"}
     mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=as_bob)
     mailer.ok("secrets", "grant", "--everybody", "ntfy.token", "pdf-mailer", env=as_bob)
@@ -292,7 +292,7 @@ def test_forgetting_somebody_takes_their_grants_and_calls_along(
         )
         open_call_log(habitus).record(call)
         open_call_log(habitus).record(replace(call, caller="bobby"))
-    mailer.ok("forget", "--user", "bob", "--yes", env=KEY)
+    mailer.ok("users", "forget", "bob", "--yes", env=KEY)
     (grant,) = mailer.json("secrets", "list", env=KEY)["grants"]
     assert (grant["what"], "bob" in grant["granted_by"]) == ("ntfy.token", False)
     assert [call["caller"] for call in mailer.json("secrets", "log", env=KEY)["calls"]] == ["bobby"]
@@ -352,13 +352,13 @@ def test_a_command_line_has_every_kind_of_variable_and_nothing_else_of_this_host
         'skill_config = { PLACE = "kitchen", "scale.unit" = "kg", scale = { on = true } }\n'
     )
     host = {**KEY, "SCALE_TOKEN": SECRET}
-    assert "granted none" in direct("skill", "run", "weigh", env=host).err
+    assert "granted none" in direct("skills", "run", "weigh", env=host).err
     assert "habitus secrets grant scale.token weigh" in direct.ok("secrets", "list", env=host)
     direct.ok("secrets", "grant", "SCALE_TOKEN", "weigh", env=host)
     told = {"WHO": get_account_name(), "PLACE": "kitchen", "UNIT": "kg", "COLOUR": None, "TOKEN": "[redacted:known]"}
-    ran = direct("skill", "run", "weigh", env=host)
+    ran = direct("skills", "run", "weigh", env=host)
     assert json.loads(ran.out) == {**told, "rules": "as it came"}
     assert "It printed a secret, which was removed." in ran.err
     (own,) = (direct.home / "skill-files").rglob("rules.txt")
     own.write_text("as I like it")
-    assert json.loads(direct("skill", "run", "weigh", env=host).out)["rules"] == "as I like it"
+    assert json.loads(direct("skills", "run", "weigh", env=host).out)["rules"] == "as I like it"

@@ -1,4 +1,4 @@
-"""`habitus ask`, `chat`, `why` and `skills select`: what a request brings besides its words reaches selection."""
+"""`habitus chat`, `chat`, `why` and `skills select`: what a request brings besides its words reaches selection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def asking(direct: Direct) -> Direct:
 
 
 def _selected(direct: Direct, turn: str) -> dict[str, str]:
-    return {name: direct.json("why", name, "--turn", turn)["selected"][0]["place"] for name in FIELDS}
+    return {name: direct.json("skills", "why", name, "--turn", turn)["selected"][0]["place"] for name in FIELDS}
 
 
 def _done(out: str) -> list[dict[str, Any]]:
@@ -40,10 +40,10 @@ def _done(out: str) -> list[dict[str, Any]]:
 def test_ask_and_chat_take_paths_resources_and_features(asking: Direct, run_cli: Cli) -> None:
     (asking.cli.cwd / "model.json").write_text(json.dumps([{"say": "one"}, {"say": "two"}]))
     model = ("--model", "script:model.json", "--json")
-    plain = _done(asking.ok("ask", "hello", *model))
+    plain = _done(asking.ok("chat", "hello", *model))
     assert set(_selected(asking, plain[0]["turn"]).values()) == {"menu", "left_out"}
     opened = {"lint-code": "eager", "plan-week": "menu", "try-this": "menu"}
-    asked = _done(asking.ok("ask", "hello", *AROUND, *model))
+    asked = _done(asking.ok("chat", "hello", *AROUND, *model))
     assert _selected(asking, asked[0]["turn"]) == opened
     chatted = _done(run_cli("chat", *AROUND, *model, stdin="hello\nand again\n").out)
     assert [_selected(asking, row["turn"]) for row in chatted] == [opened, opened]
@@ -52,9 +52,15 @@ def test_ask_and_chat_take_paths_resources_and_features(asking: Direct, run_cli:
 @pytest.mark.req("SE-08")
 def test_why_and_select_take_them_too(asking: Direct) -> None:
     request = ("--request", "hello")
-    assert asking.ok("why", "lint-code", *request, *AROUND).startswith("lint-code is in the prompt in full: path=src/*")
-    assert asking.json("why", "plan-week", *request)["reason"] == "needs one of the resources calendar"
-    assert [asking.json("why", name, *request, *AROUND)["place"] for name in FIELDS] == ["eager", "menu", "menu"]
+    assert asking.ok("skills", "why", "lint-code", *request, *AROUND).startswith(
+        "lint-code is in the prompt in full: path=src/*"
+    )
+    assert asking.json("skills", "why", "plan-week", *request)["reason"] == "needs one of the resources calendar"
+    assert [asking.json("skills", "why", name, *request, *AROUND)["place"] for name in FIELDS] == [
+        "eager",
+        "menu",
+        "menu",
+    ]
     seen = asking.json("skills", "select", *request, *AROUND)
     assert [one["name"] for one in seen["eager"]] == ["lint-code"]
     assert {"plan-week", "try-this"} < set(seen["menu"])
@@ -137,11 +143,11 @@ def test_triggers_are_shown_and_never_select(direct: Direct, run_cli: Cli) -> No
     file.write_text(f"---\nname: sum-up\ndescription: Sums up.\n{front}---\n\n1. Add.\n")
     assert "csv, totals" in direct.ok("skills", "show", "sum-up")
     (direct.cli.cwd / "model.json").write_text(json.dumps([{"say": "one"}]))
-    asked = direct.ok("ask", "csv totals", "--model", "script:model.json", "--json")
+    asked = direct.ok("chat", "csv totals", "--model", "script:model.json", "--json")
     turn = _done(asked)[0]["turn"]
-    last = direct.json("why", "sum-up")
+    last = direct.json("skills", "why", "sum-up")
     assert (last["turn"], last["selected"][0]["place"]) == (turn, "menu")
-    assert direct.json("why", "sum-up", "--turn", turn) == last
+    assert direct.json("skills", "why", "sum-up", "--turn", turn) == last
     listed = run_cli("chat", "--model", "script:model.json", stdin="/skills\n").out
     assert "(triggers: csv, totals)" in " ".join(listed.split())
 

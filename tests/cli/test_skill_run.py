@@ -1,4 +1,4 @@
-"""`habitus skill run`: command lines of skills from a shell, behind every gate, with what was granted and no more."""
+"""`habitus skills run`: command lines of skills from a shell, behind every gate, with what was granted and no more."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def mailer(direct: Direct, tmp_path: Path) -> Direct:
 
 
 def refused(direct: Direct, *words: str) -> str:
-    ran = direct("skill", "run", "pdf-mailer", *words, "--", "ben", env=KEY)
+    ran = direct("skills", "run", "pdf-mailer", *words, "--", "ben", env=KEY)
     assert (ran.code, ran.out) == (126, ""), ran
     return ran.err
 
 
 def test_a_skill_of_istotas_layout_is_imported_granted_and_runs(mailer: Direct) -> None:
-    assert "not trusted in its current version; see 'habitus trust pdf-mailer'" in refused(mailer)
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    assert "not trusted in its current version; see 'habitus review trust pdf-mailer'" in refused(mailer)
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     assert "asks for secrets, and was granted none" in refused(mailer)
     mailer.ok("secrets", "set", "mail.password", stdin=SECRET, env=KEY)
     mailer.ok("secrets", "grant", "mail.password", "pdf-mailer", env=KEY)
-    ran = mailer("skill", "run", "pdf_mailer", "--", "ben", env=KEY)
+    ran = mailer("skills", "run", "pdf_mailer", "--", "ben", env=KEY)
     assert (ran.code, ran.err) == (0, "")
     # It asked for every secret, and has the one that it was granted.
     lengths = {"MAIL_PASSWORD": len(SECRET), "BANK_PIN": 0}
@@ -78,10 +78,10 @@ def test_a_skill_of_istotas_layout_is_imported_granted_and_runs(mailer: Direct) 
     script = mailer.home / "skills/pdf-mailer/words.py"
     script.write_text(script.read_text() + "# changed\n")
     assert "not trusted in its current version" in refused(mailer)
-    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("review", "trust", "pdf-mailer", "--yes")
     assert "has changed since it was granted mail.password" in refused(mailer)
     mailer.ok("secrets", "grant", "--again", "pdf-mailer", env=KEY)
-    assert mailer.ok("skill", "run", "pdf-mailer", "--", "ben", env=KEY)
+    assert mailer.ok("skills", "run", "pdf-mailer", "--", "ben", env=KEY)
 
     log = mailer.json("secrets", "log")["calls"]
     assert [(call["is_refused"], call["outcome"]["kind"]) for call in log] == [
@@ -108,17 +108,17 @@ def main():
 
 @pytest.mark.full
 def test_a_new_one_runs_as_it_is_and_its_exit_code_and_input_are_passed_on(direct: Direct) -> None:
-    assert "Try it: habitus skill run shouter -- greet you\n" in direct.ok("skills", "new", "--cli", "shouter")
-    assert json.loads(direct.ok("skill", "run", "shouter", "--", "greet", "you"))["greeting"] == "Hello, you!"
+    assert "Try it: habitus skills run shouter -- greet you\n" in direct.ok("skills", "new", "--cli", "shouter")
+    assert json.loads(direct.ok("skills", "run", "shouter", "--", "greet", "you"))["greeting"] == "Hello, you!"
     checks = {check["name"]: check["detail"] for check in json.loads(direct("doctor", "--json").out)["checks"]}
     assert checks["command lines"].startswith("1 of 1 can be called: shouter")
     (direct.home / "skills/shouter/scripts/cli.py").write_text(CLI)
-    loud = direct("skill", "run", "shouter", "--input", "-", "--", "3", stdin="hello")
+    loud = direct("skills", "run", "shouter", "--input", "-", "--", "3", stdin="hello")
     assert (loud.code, loud.out) == (3, "HELLO")
-    told = direct("skill", "run", "shouter", "--", "fail", "0")
+    told = direct("skills", "run", "shouter", "--", "fail", "0")
     assert (told.code, json.loads(told.out)["error"]) == (1, "no such box")
-    assert direct("skill", "run", "shouter", "--", "fail", "3").code == 3
-    after = direct("skill", "run", "shouter", "--input", "-", "--", "fail", "0", stdin="connecting\n")
+    assert direct("skills", "run", "shouter", "--", "fail", "3").code == 3
+    after = direct("skills", "run", "shouter", "--input", "-", "--", "fail", "0", stdin="connecting\n")
     assert (after.code, after.out.splitlines()[0]) == (1, "CONNECTING")
 
 
@@ -138,7 +138,7 @@ def test_what_is_closed_for_somebody_can_not_be_called(direct: Direct, field: st
         main.write_text(main.read_text().replace("metadata:\n", f'metadata:\n  habitus.{field}: "true"\n'))
     else:
         direct.ok("skills", "disable", "greeter")
-    ran = direct("skill", "run", "greeter", "--", "greet", "you")
+    ran = direct("skills", "run", "greeter", "--", "greet", "you")
     assert (ran.code, ran.out) == (126, ""), ran
     assert reason in ran.err
     [call] = direct.json("secrets", "log")["calls"]
@@ -170,7 +170,7 @@ def test_the_example_reaches_its_service_once_that_is_granted(direct: Direct, de
     shutil.copytree(EXAMPLES / "ticket-desk", direct.home / "skills/ticket-desk")
     direct.ok("secrets", "set", "ticket_desk.token", stdin=SECRET, env=KEY)
     direct.ok("secrets", "grant", "ticket_desk.token", "ticket-desk", env=KEY)
-    call = ("skill", "run", "ticket-desk", "--", "file", "The lift stops.")
+    call = ("skills", "run", "ticket-desk", "--", "file", "The lift stops.")
     ran = direct(*call, env=KEY)
     place = f"localhost:{desk.server_port}"
     assert json.loads(ran.out)["status"] == "error"

@@ -285,7 +285,7 @@ def test_new_tasks_of_a_skill_that_is_there_come_with_an_import_and_change_nothi
     assert [one["id"] for one in found] == ["tea", "more"]
     assert found[0]["check"] == [{"kind": "contains", "text": "three minutes"}]
     assert "1 of 2 tasks valid" in stocked("tasks", "check", "csv-summary").out
-    stocked.ok("trust", "csv-summary", "--yes")
+    stocked.ok("review", "trust", "csv-summary", "--yes")
     assert "2 of 2 tasks valid" in stocked.ok("tasks", "check", "csv-summary")
     assert [one["version"] for one in stocked.own()] == [1]
     theirs.write_text("[[task]]\nrequest = 1\n")
@@ -315,7 +315,7 @@ def test_tasks_of_an_imported_skill_are_inert_until_a_person_reviewed_them(stock
     (folder / "evals" / "tasks.toml").write_text(THEIRS)
     stocked.ok("skills", "import", str(tmp_path / "theirs"))
     listed = stocked.ok("tasks", "list", "sum-up")
-    assert "not reviewed: habitus trust sum-up" in listed
+    assert "not reviewed: habitus review trust sum-up" in listed
     assert "reviewed by ann" not in listed
     checked = stocked("tasks", "check", "sum-up")
     assert (checked.code, "nobody has reviewed it" in checked.out) == (1, True)
@@ -326,15 +326,15 @@ def test_tasks_of_an_imported_skill_are_inert_until_a_person_reviewed_them(stock
     stocked.ok("skills", "edit", "sum-up", "--append", "2. Say it.")
     assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal"]
 
-    shown = stocked.ok("trust", "sum-up", "--yes")
+    shown = stocked.ok("review", "trust", "sum-up", "--yes")
     assert all(text in shown for text in ("tasks of sum-up from theirs/sum-up", 'request = "Sum it."', "runs setup.py"))
     assert "2 of 2 tasks valid" in stocked.ok("tasks", "check", "sum-up")
-    assert "tasks of sum-up" in stocked.ok("trust", "--list")
+    assert "tasks of sum-up" in stocked.ok("review", "trust", "--list")
     file = stocked.skill_file("sum-up").parent / "evals" / "tasks.toml"
     file.write_text(file.read_text().replace("Sum it.", "Sum it now."))
     assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal"]
-    stocked.ok("trust", "sum-up", "--yes")
-    stocked.ok("trust", "--revoke", "sum-up")
+    stocked.ok("review", "trust", "sum-up", "--yes")
+    stocked.ok("review", "trust", "--revoke", "sum-up")
     assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal", "mine"]
 
 

@@ -29,7 +29,7 @@ def ask(direct: Direct) -> tuple[str, ...]:
     path.write_text(
         json.dumps([{"call": "search_skills", "arguments": {"query": "how is tea brewed"}}, {"say": "Good."}])
     )
-    return ("ask", "Good day, my unmistakable zeppelin?", "--model", f"script:{path}")
+    return ("chat", "Good day, my unmistakable zeppelin?", "--model", f"script:{path}")
 
 
 @dataclass(kw_only=True)

@@ -103,9 +103,9 @@ def test_changed_code_runs_again_once_it_is_trusted(direct: Direct) -> None:
     ran = direct("tools", "run", "shout", '{"text": "a"}')
     assert ran.code == 1
     assert ran.err.startswith("habitus: The tool 'shout' can't run: changed since its code was approved")
-    assert "runs scripts/tool.py" in direct.ok("trust", "shout", "--yes")
+    assert "runs scripts/tool.py" in direct.ok("review", "trust", "shout", "--yes")
     assert direct.ok("tools", "run", "shout", '{"text": "a"}') == "A\nand more\n"
-    assert "Undo: habitus trust shout" in direct.ok("trust", "shout", "--revoke")
+    assert "Undo: habitus review trust shout" in direct.ok("review", "trust", "shout", "--revoke")
     assert direct.json("tools", "list")["tools"][0]["status"] == "unapproved"
 
 
@@ -123,7 +123,7 @@ def test_a_tool_named_like_a_built_in_one_is_refused_at_every_door(direct: Direc
     assert (refused["verdict"], refused["reason"]) == ("refused", reason)
     shutil.copytree(theirs, direct.home / "skills" / "list-skills")
     assert direct.json("tools", "list")["tools"][0]["status"] == "broken"
-    for command in (("trust", "list-skills", "--yes"), ("tools", "run", "list-skills")):
+    for command in (("review", "trust", "list-skills", "--yes"), ("tools", "run", "list-skills")):
         ran = direct(*command)
         assert (ran.code, reason in ran.err, ".." in ran.err) == (1, True, False)
     assert f"warning: list-skills: {reason}. Take another name" in direct("skills", "lint", "list-skills").out
@@ -185,7 +185,7 @@ def test_a_registry_of_tools_comes_in_with_counters_and_waits_for_trust(direct: 
     assert direct.ok("tools", "test", "loud") == (
         "loud: 1 of 1 case passed, which were stale; of 1 only the shape is compared.\n"
     )
-    direct.ok("trust", "loud", "--yes")
+    direct.ok("review", "trust", "loud", "--yes")
     assert direct.ok("tools", "run", "loud", '{"text": "a"}') == "A\n"
     counted = direct.json("tools", "show", "loud")["counters"]
     assert (counted["succeeded"], counted["failed"]) == (1, 0)

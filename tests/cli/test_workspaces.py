@@ -110,7 +110,7 @@ def through_commands(direct: Direct, home: Path, env: Mapping[str, str], ids: Id
         "skill": ("skills", "show", ids.skill),
         "lesson": ("lessons", "show", ids.lesson),
         "session": ("sessions", "show", ids.session),
-        "turn": ("outcome", ids.turn, "--ok"),
+        "turn": ("sessions", "outcome", ids.turn, "--ok"),
         "proposal": ("review", "show", ids.proposal),
         "job": ("jobs", "show", ids.job),
     }
@@ -202,7 +202,7 @@ def test_what_is_copied_looked_at_and_forgotten_is_of_one_workspace(
         assert again["name"] == "brew-tea"
     checks = direct("doctor", "--json", env=env["red"])
     assert "(workspace red) answers" in checks.out
-    direct.ok("forget", "--user", "ann", "--yes", env=env["red"])
+    direct.ok("users", "forget", "ann", "--yes", env=env["red"])
     left = {name: direct.json("lessons", "list", env=told)["lessons"] for name, told in env.items()}
     assert (len(left["red"]), len(left["blue"])) == (0, 1)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from typer.core import TyperGroup
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations import secrets
@@ -36,7 +35,7 @@ from habitus.app.use_cases import (
 )
 from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
 from habitus.cli.commands import build_commands
-from habitus.cli.lazy import DeclaredCommand
+from habitus.cli.lazy import CommandGroup, DeclaredCommand
 from habitus.cli.use_case_commands import format_command_words
 from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
@@ -170,7 +169,7 @@ def _code_and_recipe(habitus: Habitus) -> None:
 
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
-    "resume": _a_pause,
+    "learn resume": _a_pause,
     "sessions list": lambda habitus: {"limit": _a_session(habitus)["limit"]},
     "sessions show": _a_session,
     "jobs add": lambda habitus: {"kind": "curate", "tokens": 5},
@@ -184,6 +183,7 @@ PREPARED: dict[str, Prepare] = {
     "skills stats": _with_skill(skills.show_stats.example),
     "skills uses": _with_skill(uses.list_uses.example),
     "skills improvements": _with_skill(improving.list_improvements.example),
+    "skills compare": _with_skill(improving.compare_versions.example),
     "skills edit": _with_skill({"name": "csv-summary", "append": "4. Archive.", "expect": "3"}),
     "skills enable": _with_skill({"names": ("csv-summary",)}),
     "skills disable": _with_skill({"names": ("csv-summary",)}),
@@ -192,13 +192,13 @@ PREPARED: dict[str, Prepare] = {
     "skills rollback": _with_skill(writing.rollback_skill.example),
     "skills search": _with_skill(finding.search_skills.example),
     "skills select": _with_skill(finding.select_skills.example),
-    "why": _with_skill(finding.explain_skill.example),
+    "skills why": _with_skill(finding.explain_skill.example),
     "tools list": _with_code({"limit": 5}),
     "tools show": _with_code({"name": "shout"}),
     "tools run": _with_code({"name": "shout", "payload": {"text": "psst"}}),
     "tools test": _with_code({"names": ("shout",)}),
-    "recipes list": _with_code({"name": "look-around"}),
-    "recipes run": _with_code({"recipe": "look-around", "payload": {"query": "tables"}, "name": "look-around"}),
+    "skills recipes list": _with_code({"name": "look-around"}),
+    "skills recipes run": _with_code({"recipe": "look-around", "payload": {"query": "tables"}, "name": "look-around"}),
     "tasks list": _with_task(tasks.list_tasks.example),
     "tasks add": _with_skill(tasks.add_task.example),
     "tasks edit": _with_task(tasks.edit_task.example),
@@ -215,8 +215,8 @@ PREPARED: dict[str, Prepare] = {
     "review approve": lambda habitus: {"ids": _proposals(habitus)},
     "review reject": lambda habitus: {"ids": _proposals(habitus), "reason": "no ham"},
     "review reopen": _an_approved_proposal,
-    "outcome": _a_judgement,
-    "evidence show": lambda habitus: (_a_session(habitus), {"limit": 1})[1],
+    "sessions outcome": _a_judgement,
+    "skills evidence": lambda habitus: (_a_session(habitus), {"limit": 1})[1],
     "secrets list": _a_call,
     "users remove": lambda habitus: {"name": open_user_accounts(habitus).add("ben", UserRole.VIEWER).person.name},
 }
@@ -323,9 +323,13 @@ PAIRS = [
         prepare=_a_call,
         of_answer=lambda told: {"calls": told["calls"]},
     ),
-    Pair(command=("trust", "--list"), request=("GET", "/trust"), prepare=_code_and_recipe),
-    Pair(command=("trust", "shout", "--yes"), request=("PUT", "/skills/shout/trust"), prepare=equip),
-    Pair(command=("trust", "--revoke", "shout"), request=("DELETE", "/skills/shout/trust"), prepare=_code_and_recipe),
+    Pair(command=("review", "trust", "--list"), request=("GET", "/trust"), prepare=_code_and_recipe),
+    Pair(command=("review", "trust", "shout", "--yes"), request=("PUT", "/skills/shout/trust"), prepare=equip),
+    Pair(
+        command=("review", "trust", "--revoke", "shout"),
+        request=("DELETE", "/skills/shout/trust"),
+        prepare=_code_and_recipe,
+    ),
     Pair(
         command=("config", "get", "bot_name"),
         request=("GET", "/settings"),
@@ -376,11 +380,24 @@ def test_a_command_without_a_declared_route_gives_the_json_of_its_pair(
 # Commands that print JSON of a thing that no route is about, and routes of what no command is about; where both doors
 # have it and differ all the same, docs/decisions/declarations.md says why.
 NO_ROUTE = {
-    *("ask", "chat", "tour", "check", "learn", "dream", "curate", "rollback", "sync", "forget", "lessons promote"),
-    *("backup create", "backup list", "backup restore", "db copy", "db migrate", "db status", "sessions export"),
-    *("pad exec", "pad list", "pad remove", "pad reset", "pad view", "skill run", "evidence plan", "review diff"),
+    *("chat", "tour", "check", "learn", "learn dream", "learn curate", "undo since", "skills sync", "users forget"),
+    "lessons promote",
+    *("db backup", "db backups", "db restore", "db copy", "db migrate", "db status", "sessions export"),
+    *(
+        *(f"tools scratchpad {one}" for one in ("exec", "list", "remove", "reset", "view")),
+        "skills run",
+        "skills evidence plan",
+        "review diff",
+    ),
     *("skills climb", "skills eval", "skills export", "skills lint", "skills publish", "skills trial", "skills update"),
-    *("tools new", "tools remove", "tools restore", "recipes mine", "recipes show", "recipes test"),
+    *(
+        "tools new",
+        "tools remove",
+        "tools restore",
+        "skills recipes mine",
+        "skills recipes show",
+        "skills recipes test",
+    ),
     *("secrets grant", "secrets remove", "secrets revoke", "secrets set"),
 }
 NO_COMMAND = {
@@ -412,8 +429,10 @@ def _commands_with_json(found: Iterable[Any], before: str = "") -> Iterator[str]
     """Those that are written by hand."""
     for one in found:
         name = f"{before} {one.name}".strip()
-        if isinstance(one, TyperGroup):
+        if isinstance(one, CommandGroup):
             yield from _commands_with_json(one.commands.values(), name)
+            if one.default is not None:
+                yield from _commands_with_json([one.default], name.rpartition(" ")[0])
         elif not isinstance(one, DeclaredCommand) and any("--json" in each.opts for each in one.load().params):
             yield name
 

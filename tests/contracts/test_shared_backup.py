@@ -1,4 +1,4 @@
-"""`habitus backup` of a host with a shared database: all of it comes back into an empty one, but who was forgotten."""
+"""`db backup` of a host with a shared database: all of it comes back into an empty one, but who was forgotten."""
 
 from __future__ import annotations
 

@@ -66,6 +66,7 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
         assert show_report(habitus).unknown == [
             OpenQuestion(
                 unknown="How 3 of 3 requests went.",
-                settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus outcome'.",
+                settled_by="Feedback: /good and /bad in the chat, the buttons on the page, "
+                "or 'habitus sessions outcome'.",
             )
         ]

@@ -163,7 +163,7 @@ async def test_a_secret_that_is_used_everywhere_is_found_nowhere(shop: Cli, tmp_
         talked = await _in_a_session(habitus)
         hosted = await asyncio.to_thread(_in_a_turn_of_ones_own, habitus)
         served = await _over_mcp(shop.home)
-        said = shop("skill", "run", "shop", "--", "buy", SECRET)
+        said = shop("skills", "run", "shop", "--", "buy", SECRET)
         pages = list(_on_pages(habitus))
         calls = secrets.open_call_log(habitus).list()
         assert leaks_below(tmp_path) == []  # with the log of the database still beside it

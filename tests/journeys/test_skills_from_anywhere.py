@@ -258,14 +258,14 @@ def test_a_project_is_trusted_listed_and_revoked(person: Person) -> None:
         return str(deploy["state"])
 
     assert state() == "untrusted"
-    assert "no terminal to ask at" in person.habitus("trust", code=2)
-    assert "Trusted 1 skill." in person.habitus("trust", "--yes")
+    assert "no terminal to ask at" in person.habitus("review", "trust", code=2)
+    assert "Trusted 1 skill." in person.habitus("review", "trust", "--yes")
     assert state() == "ok"
-    (trusted,) = person.json("trust", "--list")["trusted"]
+    (trusted,) = person.json("review", "trust", "--list")["trusted"]
     assert trusted["names"] == ["deploy"]
-    person.habitus("trust", "--revoke")
+    person.habitus("review", "trust", "--revoke")
     assert state() == "untrusted"
-    assert "no skill folders" in person.habitus("trust", person.root, code=1)
+    assert "no skill folders" in person.habitus("review", "trust", person.root, code=1)
 
 
 @pytest.mark.req("SK-18", "SK-19")

@@ -232,7 +232,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
     code, last = next_release(tmp_path / "next", next_one), next_release(tmp_path / "after", next_one, after_it)
     one, two = tmp_path / "one", tmp_path / "two"
     with (
-        command(THIS, one, url, "worker", "--queues", "curate"),
+        command(THIS, one, url, "jobs", "work", "--queues", "curate"),
         command(THIS, tmp_path / "page", url, "up", "--port", "0") as page,
         ExitStack() as ends,
         running(THIS, one, url, "this") as session,
@@ -257,7 +257,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
             assert "newer Habitus" in session.asked("write", "1")
             assert newest.asked("job", "3") == "done"
             assert http.get("/api/v1/skills").status_code == 503
-            with command(last, two, url, "worker", "--until-idle") as worker:
+            with command(last, two, url, "jobs", "work", "--until-idle") as worker:
                 worker.wait()
         assert job_states(url) == Counter(done=9)
         assert found(url) == ("9002", Counter(skills=10, engrams=10, turns=20))

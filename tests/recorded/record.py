@@ -104,22 +104,22 @@ skills disable quiet
 skills import theirs
 skills import risky
 skills import mailer
-trust project --yes
-trust tea --yes
-trust pdf-mailer --yes
+review trust project --yes
+review trust tea --yes
+review trust pdf-mailer --yes
 tools new shout -d "Makes it loud." --code shout.py -p '{"text": "hi"}' -s schema.json
 tools run shout '{"text": "psst"}'
-recipes run look-around '{"query": "tea"}'
+skills recipes run look-around '{"query": "tea"}'
 secrets set mail.password
 secrets grant mail.password pdf-mailer --yes
-skill run pdf-mailer
+skills run pdf-mailer
 lessons add "Dates are day-first." -k lesson --topic dates
 lessons add "Answer in English." -k always
 lessons add "Never delete mails." -k never --for workspace
 lessons add "When a table is wide, transpose it." -k when --for project
 lessons add "Works at a bakery." -k profile
 lessons add "Out of date."
-identity --set "You are brief and kind."
+lessons identity --set "You are brief and kind."
 users add eve --role viewer
 users remove eve
 learn logs --apply --yes
@@ -131,14 +131,14 @@ skills improve csv-summary --candidate better.md --rounds 1 --yes -m script:solv
 jobs add curate
 jobs add index
 jobs add import nowhere
-worker --until-idle
+jobs work --until-idle
 jobs add mine --priority low
 jobs schedule set mine "weekly on sunday at 3"
 config set bot_name Habi
-pause
-resume
-curate
-evidence show
+learn pause
+learn resume
+learn curate
+skills evidence
 skills search "sum up a table"
 """
 
@@ -147,7 +147,7 @@ review approve 2
 review reject 3 --reason "Not quiet."
 jobs add index
 db copy home sqlite:///shared.db
-pause
+learn pause
 """
 
 # Commands that read, and which fields of what they list are compared: those that come from the database.
@@ -160,7 +160,7 @@ READS = {
     "skills history tea": "versions: number author made_on tree_hash paths",
     "skills history old-habit": "switches: action author made_on",
     "tools show shout": "name version example code proved_on counters.used counters.succeeded",
-    "recipes show look-around": "name skill version counts",
+    "skills recipes show look-around": "name skill version counts",
     "tasks list csv-summary": "tasks: id request origin reviewed_by check",
     "skills improvements csv-summary": "candidates: candidate.text candidate.state candidate.made_on rollouts tokens",
     "lessons list": "lessons: id text kind scope owner topic trust produced_by state version created_on retrievals",
@@ -169,14 +169,14 @@ READS = {
     **dict.fromkeys(("review show 1", "review show 2", "review show 3"), "item diff"),
     "sessions list": "sessions: id started_on last_turn_on turns user title",
     "sessions show talk": "turns: id request started_on ended_on messages events selected exposures outcomes usage",
-    "evidence show": "items: item estimate.offered estimate.used",
+    "skills evidence": "items: item estimate.offered estimate.used",
     "secrets list": "grants: user skill kind what content_hash granted_on granted_by",
     "secrets log": "calls: caller skill arguments outcome secrets",
     "users list": "users: name role seen_on",
     "jobs list --all": "jobs: id kind arguments state priority parts_done parts_total result reason added_on",
-    "jobs schedule list": "schedule: kind when",
+    "jobs schedule": "schedule: kind when",
     "config get bot_name": "key value",
-    "identity": "text version",
+    "lessons identity": "text version",
 }
 
 

@@ -128,8 +128,8 @@ def test_every_json_column_is_read_whole(place: Path) -> None:
 @pytest.mark.req("SC-01")
 def test_pending_jobs_go_on_and_a_repeated_request_gets_its_answer(place: Path) -> None:
     with opened(place, lambda: READ_ON) as habitus:
-        run_command("resume")
-        run_command("worker --until-idle")
+        run_command("learn resume")
+        run_command("jobs work --until-idle")
         (before,) = {one.state.value for one in _jobs(habitus) if one.kind == "index"}
         assert before == "done"
         lessons = len(habitus.memory.list_lessons())

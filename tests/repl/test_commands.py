@@ -108,7 +108,7 @@ def test_a_skills_text_gets_the_arguments() -> None:
         ("See 'habitus lessons list', 'habitus review show 3'.", "See /lessons, /review show 3."),
         ("See 'habitus sessions list'.", "See /resume."),
         ("See 'habitus skills restore --list' or 'habitus skills lint'.", None),
-        ("Run 'habitus resume'.", None),
+        ("Run 'habitus learn resume'.", None),
     ],
 )
 def test_an_error_names_the_command_of_the_chat_where_there_is_one(advice: str, here: str | None) -> None:

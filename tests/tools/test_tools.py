@@ -128,8 +128,11 @@ async def test_changed_code_or_permissions_need_approval_again(habitus: Habitus,
         )
         tool = tools.get("shout")
         assert (tool.status, tool.permissions.network) == (ToolStatus.UNAPPROVED, True)
-        assert tool.reason == "changed since its code was approved, and it uses the network; see 'habitus trust shout'"
-        with pytest.raises(Refused, match=r"can't run: .*habitus trust shout"):
+        assert (
+            tool.reason
+            == "changed since its code was approved, and it uses the network; see 'habitus review trust shout'"
+        )
+        with pytest.raises(Refused, match=r"can't run: .*habitus review trust shout"):
             await tools.run("shout", {"text": "a"})
         habitus.skills.edit_file("shout", "tool.json", before.encode(), ADA)
         assert tools.get("shout").status is ToolStatus.ACTIVE

@@ -223,9 +223,9 @@ def test_trust_is_given_to_a_skill_and_never_to_a_directory_of_that_name(
     assert api.get(f"{API}/skills/shout/trust").json()["is_trusted"] is False
     assert api.get(f"{API}/skills/shout/tool").json()["code"].startswith("import json")
     given = api.put(f"{API}/skills/shout/trust").json()
-    assert (given["is_trusted"], given["undo"]) == (True, ["trust", "--revoke", "shout"])
+    assert (given["is_trusted"], given["undo"]) == (True, ["review", "trust", "--revoke", "shout"])
     taken = api.post(f"{API}/undo", json={"undo": given["undo"]}).json()
-    assert taken == {"messages": ["shout is no longer trusted."], "failures": [], "undo": ["trust", "shout"]}
+    assert taken == {"messages": ["shout is no longer trusted."], "failures": [], "undo": ["review", "trust", "shout"]}
     assert api.post(f"{API}/undo", json={"undo": taken["undo"]}).json()["undo"] == given["undo"]
     assert api.put(f"{API}/skills/shout/trust").json()["undo"] == []  # it was so already
     assert [one["names"] for one in api.get(f"{API}/trust").json()["trusted"]] == [["shout"]]
@@ -290,9 +290,9 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     assert api.get(f"{API}/tools").json() == {"tools": [], "retired": [], "next": None, "total": 0}
     assert api.put(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.get(f"{API}/pause").json()["paused"]["by"] == "ann"
-    assert api.delete(f"{API}/pause").json() == {"paused": None, "undo": ["pause"]}
-    assert api.post(f"{API}/undo", json={"undo": ["pause"]}).json()["undo"] == ["resume"]
-    assert api.post(f"{API}/undo", json={"undo": ["resume"]}).json()["messages"] == ["Learning has resumed."]
+    assert api.delete(f"{API}/pause").json() == {"paused": None, "undo": ["learn", "pause"]}
+    assert api.post(f"{API}/undo", json={"undo": ["learn", "pause"]}).json()["undo"] == ["learn", "resume"]
+    assert api.post(f"{API}/undo", json={"undo": ["learn", "resume"]}).json()["messages"] == ["Learning has resumed."]
     assert any(one["key"] == "memory" for one in api.get(f"{API}/settings").json()["settings"])
 
 

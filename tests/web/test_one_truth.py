@@ -52,7 +52,7 @@ def hosted(habitus: Habitus, user: str = "", ok: bool | None = None) -> str:
 
 async def by_command(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
     turn = await asked(habitus)
-    assert run_cli("outcome", turn, "--failed").code == 0
+    assert run_cli("sessions", "outcome", turn, "--failed").code == 0
 
 
 async def by_chat(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:

@@ -442,7 +442,7 @@ def _describe_rest(name: str, count: int) -> str:
 def _describe_untrusted(name: str) -> str:
     return (
         "The code of this skill comes from outside and no person trusts it as it is, so it can be read and not run. "
-        f"Only a person can change that; tell them: 'habitus trust {name}'."
+        f"Only a person can change that; tell them: 'habitus review trust {name}'."
     )
 
 

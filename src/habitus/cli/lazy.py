@@ -37,17 +37,41 @@ class _FlagHelpMixin:
 
 
 class CommandGroup(_FlagHelpMixin, TyperGroup):
-    """A group of commands; if the first word names none of them, `default_command` runs, if there is one."""
+    """A group of commands; if the first word names none of them, its default command runs, if there is one."""
 
-    default_command = ""
+    default: LazyCommand | None = None
     # The words that follow the group's name in the example of its help.
     example = ""
+    _help: str | None = None
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        is_named = bool(args) and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
-        return list(
-            super().parse_args(ctx, args if is_named or not self.default_command else [self.default_command, *args])
-        )
+    @property
+    def help(self) -> str | None:
+        """The text that it was given, else that of the default command."""
+        return self._help or (self.default.help if self.default else None)
+
+    @help.setter
+    def help(self, given: str | None) -> None:
+        self._help = given
+
+    def has_commands(self) -> bool:
+        """Whether it holds a command yet."""
+        return bool(self.commands or self.default)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse with the default command unless the first word names another."""
+        is_tab = extra.get("resilient_parsing") and not args
+        if self.default is None or is_tab or (args and args[0] in self.commands):
+            return super().make_context(info_name, args, parent, **extra)
+        return self.default.make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the commands, and the default command's first argument or its options."""
+        found = super().shell_complete(ctx, incomplete)
+        if self.default is None:
+            return found
+        if incomplete.startswith("-"):
+            return [*found, *self.default.shell_complete(ctx, incomplete)]
+        return [*found, *(one for param in self.default.params for one in param.shell_complete(ctx, incomplete))]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands, each with the whole first sentence of its help."""
@@ -57,7 +81,14 @@ class CommandGroup(_FlagHelpMixin, TyperGroup):
 
 
 class _LoadedCommand(_FlagHelpMixin, TyperCommand):
-    """A command whose module is imported."""
+    """A command whose module is imported; as the default of a group it also lists the group's commands."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """List the options, and the commands of the group whose default it is."""
+        super().format_options(ctx, formatter)
+        group = ctx.parent.command.get_command(ctx.parent, ctx.info_name) if ctx.parent else None
+        if isinstance(group, CommandGroup):
+            group.format_commands(ctx, formatter)
 
 
 class LazyCommand(TyperCommand):
@@ -73,14 +104,13 @@ class LazyCommand(TyperCommand):
         target: str,
         example: str = "",
         *,
-        panel: str | None = None,
         completes: CompletionCallback | None = None,
         hidden: bool = False,
     ) -> None:
         self._module, _, self._function = target.partition(":")
         self.example = example
         params = list(_make_completion_command(completes).params) if completes else []
-        super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
+        super().__init__(name, hidden=hidden, params=params)
 
     @property
     def help(self) -> str | None:
@@ -148,17 +178,15 @@ class DeclaredCommand(LazyCommand):
         return made
 
 
-def build_command_group(
-    help: str, *, panel: str | None = None, default_command: str = "", example: str = ""
-) -> CommandGroup:
-    """Return a group for commands; called alone, it prints its help or runs `default_command`."""
+def build_command_group(help: str | None = None, *, example: str = "") -> CommandGroup:
+    """Return a group for commands; called alone, it prints its help or runs its default command."""
     made = typer.Typer(
         help=help, cls=CommandGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
     )
     made.callback()(_print_help_without_subcommand)
     whole = typer.main.get_group(made)
     assert isinstance(whole, CommandGroup)
-    whole.rich_help_panel, whole.default_command, whole.example = panel, default_command, example
+    whole.example = example
     return whole
 
 

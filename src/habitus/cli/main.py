@@ -18,7 +18,7 @@ import typer
 
 from habitus import tracing
 from habitus.cli import completion, output
-from habitus.cli.commands import FEATURED_COMMANDS, build_commands
+from habitus.cli.commands import HELP_SECTIONS, build_commands
 from habitus.cli.lazy import CommandGroup, extract_first_sentence
 from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
@@ -34,28 +34,16 @@ class RootCommandGroup(CommandGroup):
             self.add_command(command)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print one screen: the most useful commands with a sentence each, then the rest by purpose."""
-        formatter.write(f"{self.help}\n\nUsage: habitus [OPTIONS] COMMAND [ARGS]...\n")
-        with formatter.section("Start with"):
-            formatter.write_dl(
-                [(name, extract_first_sentence(self.commands[name].help or "")) for name in FEATURED_COMMANDS]
-            )
-        with formatter.section("More commands"):
-            formatter.write_dl([(title, ", ".join(names)) for title, names in self._group_remaining_commands().items()])
-        # Installing completion is done once and only clutters the list.
-        records = [
-            option.get_help_record(ctx) for option in self.get_params(ctx) if "completion" not in (option.name or "")
-        ]
-        with formatter.section("Options"):
-            formatter.write_dl([record for record in records if record])
-        formatter.write(f"{self.epilog}\n")
-
-    def _group_remaining_commands(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name, command in self.commands.items():
-            if name not in FEATURED_COMMANDS and not command.hidden:
-                found.setdefault(getattr(command, "rich_help_panel", None) or "", []).append(name)
-        return found
+        """Print one screen: the main commands by what they are for, a line each, and the names of the rest."""
+        formatter.write(f"{self.help}\n\n")
+        width = max(len(name) for _, shown, _ in HELP_SECTIONS for name in shown)
+        for title, shown, others in HELP_SECTIONS:
+            formatter.write(title + (f" (also: {', '.join(others)})" if others else "") + "\n")
+            with formatter.indentation():
+                formatter.write_dl(
+                    [(name.ljust(width), extract_first_sentence(self.commands[name].help or "")) for name in shown]
+                )
+        formatter.write(f"\n{self.epilog}\n")
 
 
 app = typer.Typer(
@@ -67,7 +55,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="'habitus COMMAND -h' explains a command. Example: habitus tour",
+    epilog="'habitus COMMAND -h' explains a command. Options come before it: --home PATH\n"
+    "uses another home, -v shows log messages, --version prints the version.",
 )
 
 

@@ -68,7 +68,7 @@ def _start_daemon(line, home: str, python: str):  # type: ignore[no-untyped-def]
     """Start the daemon, which outlives this process, and wait for it; None if it takes too long."""
     import time
 
-    command = [python, "-m", "habitus", "--home", home, "hooks"]
+    command = [python, "-m", "habitus", "--home", home, "jobs", "hooks"]
     log = (posix.POSIX_SPAWN_OPEN, 1, LOG_FILE, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
     silent = [(posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0), log, (posix.POSIX_SPAWN_DUP2, 1, 2)]
     posix.posix_spawn(python, command, posix.environ, file_actions=silent, setsid=True)

@@ -144,7 +144,7 @@ class Cortex:
         paused = self._pause.get_state() if self._pause and draft.produced_by.is_automatic else None
         if paused is not None:
             return LessonDraftResult(
-                status=LessonDraftStatus.PAUSED, reason=f"paused by {paused.by}; run 'habitus resume'"
+                status=LessonDraftStatus.PAUSED, reason=f"paused by {paused.by}; run 'habitus learn resume'"
             )
         return None
 

@@ -129,7 +129,7 @@ class RecipeCatalogue:
         wanted, found = get_tool_name(name), self.list_recipes()
         named = [recipe for recipe in found if recipe.name == wanted]
         if not named:
-            near = did_you_mean(wanted, [recipe.name for recipe in found]) or "See 'habitus recipes list'."
+            near = did_you_mean(wanted, [recipe.name for recipe in found]) or "See 'habitus skills recipes list'."
             raise NotFound(f"There is no recipe '{name}'.", hint=near)
         return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
 
@@ -220,7 +220,7 @@ class RecipeCatalogue:
         if item.state is not SkillState.OK:
             return RecipeStatus.OFF, f"{item.state.value}: {item.reason}"
         if reason := self.library.describe_unreviewed_origin(item) or self.library.describe_missing_trust(item):
-            return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus trust {item.name}"
+            return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus review trust {item.name}"
         if made.tools & names.CODE_RUNNERS and (objection := self.code_objection(item)):
             return RecipeStatus.INERT, f"it runs code: {objection}"
         if made.callable_name in taken:

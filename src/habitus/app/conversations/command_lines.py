@@ -134,7 +134,7 @@ class SkillCommandLines:
         for reason in lifecycle.list_closed_gates(item.summary, context):
             return reason
         if reason := self._home.skills.describe_missing_trust(item):
-            return f"{reason}; see 'habitus trust {item.name}'"
+            return f"{reason}; see 'habitus review trust {item.name}'"
         return self._find_missing_approval(item)
 
     def _find_missing_approval(self, item: ListedSkill) -> str:

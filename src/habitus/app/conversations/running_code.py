@@ -273,7 +273,7 @@ def execute_cell(
     refuse_if_read_only(home)
     folder = _get_scratchpad_folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
-    keep_it = [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)]
+    keep_it = [*habitus_at_home, "tools", "scratchpad", "keep", folder.name, "--idle", str(idle_s)]
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
     scratchpads.ensure_daemon_running(folder, keep_it)
     try:
@@ -335,7 +335,7 @@ def find_scratchpad_folder(settings: Settings, name: str) -> Path:
     """Return the folder of a scratchpad. Raises `NotFound`, with a suggestion, if there is none."""
     folder, names = _get_scratchpad_folder(settings, name), _list_scratchpad_names(settings)
     if folder.name not in names:
-        near = did_you_mean(name, names) or "See 'habitus pad list'."
+        near = did_you_mean(name, names) or "See 'habitus tools scratchpad list'."
         raise NotFound(f"There is no scratchpad '{name}'.", hint=near)
     return folder
 

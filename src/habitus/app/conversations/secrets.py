@@ -180,7 +180,7 @@ def _build_request(
     ]
     granting = f"habitus secrets grant {spec.name} {skill}"
     if asked.untrusted:
-        standing, hint = SecretStatus.UNTRUSTED, f"habitus trust {skill}"
+        standing, hint = SecretStatus.UNTRUSTED, f"habitus review trust {skill}"
     elif not found:
         standing, hint = SecretStatus.PENDING, granting
     elif all(grant.content_hash != asked.content_hash for grant in found):

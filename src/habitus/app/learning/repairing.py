@@ -213,6 +213,6 @@ def _propose_cases(home: Home, tool: CodeTool, grounds: ToolEvidence, author: Au
     )
     become = (
         "these inputs become test cases that its new code must pass; no model has written that yet, "
-        "and while today's code fails them 'habitus curate' retires the tool (it can be restored)"
+        "and while today's code fails them 'habitus learn curate' retires the tool (it can be restored)"
     )
     return home.review.propose(change, author, [*grounds.reasons, refused or become]).id

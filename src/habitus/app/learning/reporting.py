@@ -249,7 +249,7 @@ def _list_missing_feedback(totals: RequestTotals) -> list[OpenQuestion]:
     return [
         OpenQuestion(
             unknown=f"How {totals.no_feedback} of {format_count(totals.requests, 'request')} went.",
-            settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus outcome'.",
+            settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus sessions outcome'.",
         )
     ]
 

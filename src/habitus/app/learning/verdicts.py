@@ -1,6 +1,6 @@
 """Decide what evidence and use lead to: a proposal for a skill, the archive for a harmful lesson.
 
-`habitus curate` carries these transitions out; items that earned their next stage go to `climbing`.
+`habitus learn curate` carries these transitions out; items that earned their next stage go to `climbing`.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def explain_skill_in_turn(
     if turn is None:
         last = journal.list_latest_turns(limit=1, user=user)
         if not last:
-            raise Invalid("There was no turn yet.", hint=f"Try: habitus why {item.name} --request TEXT")
+            raise Invalid("There was no turn yet.", hint=f"Try: habitus skills why {item.name} --request TEXT")
         turn = last[0].id
     found = tuple(entry for entry in journal.get_turn(turn, user=user).selected if entry.name == item.name)
     return PastExplanation(name=item.name, turn=turn, selected=found)

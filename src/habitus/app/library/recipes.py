@@ -50,7 +50,7 @@ def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
     """Return the problems in the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
     found = parse_plans(file.content) if file is not None and file.content else ()
-    hint = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."
+    hint = "Correct it; 'habitus skills recipes test' checks all of them, and whether their tools are there."
     return [
         Diagnostic(
             file=f"{name}/{trees.CHUNKS_FILE}", message=f"chunks.md, recipe '{made.name}', {problem}.", hint=hint

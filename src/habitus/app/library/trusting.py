@@ -174,14 +174,16 @@ def grant_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStat
     """Trust the target as it is now; `target` is the name the person used for it."""
     was_trusted = is_trusted(home.trust, home.approvals, found)
     trust_target(home, found)
-    return get_trust_status(home, found, undo=() if was_trusted else ("trust", "--revoke", *filter(None, [target])))
+    return get_trust_status(
+        home, found, undo=() if was_trusted else ("review", "trust", "--revoke", *filter(None, [target]))
+    )
 
 
 def revoke_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStatus:
     """Stop trusting the target; `undo` is empty if it was trusted only in part."""
     was_trusted = is_trusted(home.trust, home.approvals, found)
     revoked = untrust_target(home.trust, home.approvals, found)
-    undo = ("trust", *filter(None, [target])) if was_trusted and revoked else ()
+    undo = ("review", "trust", *filter(None, [target])) if was_trusted and revoked else ()
     return get_trust_status(home, found, revoked=revoked, undo=undo)
 
 

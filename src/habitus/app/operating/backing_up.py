@@ -109,9 +109,9 @@ def read_manifest(file: Path) -> BackupDetails:
                 files=int(told["files"]),
             )
     except FileNotFoundError:
-        raise NotFound(f"There is no file {file}.", hint="See 'habitus backup list'.") from None
+        raise NotFound(f"There is no file {file}.", hint="See 'habitus db backups'.") from None
     except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, TypeError):
-        raise Invalid(f"{file} is not a backup of Habitus, or is damaged.", hint="See 'habitus backup list'.") from None
+        raise Invalid(f"{file} is not a backup of Habitus, or is damaged.", hint="See 'habitus db backups'.") from None
 
 
 def list_backups(settings: Settings) -> tuple[BackupDetails, ...]:
@@ -154,7 +154,7 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
         home_replacement.replace_files(home, (path.name for path in _list_backup_files(home)))
     # Opening migrates the home and erases again the users that the backup brought back.
     open_home(settings).close()
-    undo = ("backup", "restore", str(before.file), "--yes")
+    undo = ("db", "restore", str(before.file), "--yes")
     return RestoreResult(backup=backup, before=before, note=note, undo=undo)
 
 

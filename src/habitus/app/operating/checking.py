@@ -132,7 +132,7 @@ def _check_home(home: Home) -> list[HealthCheck]:
     paused = home.pause.get_state()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
-        checks.append(HealthCheck.paused("learning", detail, "Run 'habitus resume'."))
+        checks.append(HealthCheck.paused("learning", detail, "Run 'habitus learn resume'."))
     return checks
 
 

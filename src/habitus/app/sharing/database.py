@@ -142,7 +142,7 @@ def copy_databases(
         done = copy_database(here, there, progress=progress)
         if source == HOME_DATABASE and (waiting := _count_pending_jobs(here.engine)):
             done = replace(
-                done, not_copied={**done.not_copied, "pending jobs ('habitus worker --until-idle')": waiting}
+                done, not_copied={**done.not_copied, "pending jobs ('habitus jobs work --until-idle')": waiting}
             )
         if HOME_DATABASE in (source, target):
             reminding.dismiss_unshared_notice((here if source == HOME_DATABASE else there).engine, _utc_now())

@@ -82,7 +82,7 @@ def refuse_unreviewed_tasks(home: Home, name: str) -> None:
         owner = describe_task_owner(home, name)
         raise Refused(
             f"{len(waiting)} of the tasks of '{name}' came from {owner}, and nobody has reviewed them.",
-            hint=f"Review them with 'habitus trust {name}', or remove them.",
+            hint=f"Review them with 'habitus review trust {name}', or remove them.",
         )
 
 

@@ -39,7 +39,7 @@ class EvidencePage:
     total: int
 
 
-@use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING)
+@use_case("skills evidence", route="GET /evidence", access=Access.OPEN_READING)
 def show_evidence(
     home: Home,
     name: Annotated[str | None, argument("A skill, recipe or tool, or the id of a lesson.", completes="skills")] = None,
@@ -77,7 +77,7 @@ class PlanEvidenceResult:
     lessons: Mapping[str, str]
 
 
-@use_case("evidence plan", access=Access.VIEWER)
+@use_case("skills evidence plan", access=Access.VIEWER)
 def plan_evidence(home: Home) -> PlanEvidenceResult:
     """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
     # Items with a verdict need no plan any more.
@@ -95,7 +95,7 @@ def _read_lesson_texts(memory: Cortex, items: Iterable[EvidenceItem]) -> dict[st
 
 
 @use_case(
-    "outcome",
+    "sessions outcome",
     route="POST /turns/{id}/outcome",
     access=Access.REVIEWER,
     example={"id": "d4342a3ce725", "ok": False, "reason": "the south is missing"},

@@ -138,7 +138,7 @@ class ExplainSkillRequest(RequestContextOptions):
 
 
 @use_case(
-    "why",
+    "skills why",
     route="GET /skills/{name}/why",
     access=Access.OPEN_READING,
     example={"name": "csv-summary", "request": "total by region"},

@@ -23,14 +23,14 @@ class IdentityDetails:
     undo: tuple[str, ...] = ()
 
 
-@use_case("identity", route="GET /identity", access=Access.VIEWER)
+@use_case("lessons identity", route="GET /identity", access=Access.VIEWER)
 def show_identity(home: Home) -> IdentityDetails:
     """Show who the assistant is and how it speaks: the first lines of every prompt."""
     now = load_identity_skill(home.skills)
     return IdentityDetails(text=now.body, version=now.version)
 
 
-@use_case("identity", route="PUT /identity", access=Access.ADMIN, example={"text": "You are brief and kind."})
+@use_case("lessons identity", route="PUT /identity", access=Access.ADMIN, example={"text": "You are brief and kind."})
 def change_identity(
     home: Home, text: Annotated[str, option("The new text; '-' reads standard input.", "--set", longest=MAX_TEXT_CHARS)]
 ) -> IdentityDetails:

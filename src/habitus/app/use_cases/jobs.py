@@ -44,7 +44,7 @@ def add_job(
     tokens: Annotated[int | None, option("Stop after this many model tokens.", least=1, most=10**12)] = None,
     id: AttemptId = "",
 ) -> Job:
-    """Queue a job for a worker: 'habitus worker' or 'habitus up' runs it, now or later."""
+    """Queue a job for a worker: 'habitus jobs work' or 'habitus up' runs it, now or later."""
     queue = open_queue(home)
     return queue.get(submit_job(home, queue, kind, arguments, tokens=tokens, priority=priority, id=id))
 
@@ -86,7 +86,7 @@ class ListSchedulesResult:
     schedule: Sequence[ScheduleStatus]
 
 
-@use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER)
+@use_case("jobs schedule", route="GET /jobs/schedule", access=Access.VIEWER)
 def list_schedules(home: Home) -> ListSchedulesResult:
     """List what runs by itself on a worker or under 'habitus up', and when it runs next."""
     return ListSchedulesResult(schedule=jobs.list_schedules(home, open_read_only_queue(home)))

@@ -282,7 +282,7 @@ def _collect_undo_command(memory: Cortex) -> Iterator[list[str]]:
     undo += ("undo", *build_lesson_targets(made)) if made else ()
 
 
-@use_case("curate", access=Access.ADMIN, example={"apply": True}, undo="lessons restore")
+@use_case("learn curate", access=Access.ADMIN, example={"apply": True}, undo="lessons restore")
 def curate(
     home: Home,
     apply: Annotated[bool, option("Apply the changes; archived lessons can be restored.")] = False,

@@ -394,9 +394,9 @@ class ListRepeatedFailuresResult:
 ReportedMonth = Annotated[str, option("The month, as YYYY-MM in UTC; default is this one.")]
 
 
-@use_case("report show", route="GET /report", access=Access.VIEWER, example={"month": "2026-10"})
+@use_case("report", route="GET /report", access=Access.VIEWER, example={"month": "2026-10"})
 def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = False) -> MonthlyReport:
-    """Show what a month of learning was worth, what it cost, and what is not known.
+    """Show what a month of learning was worth, and what it cost.
 
     *Because of* is said only of conversations that were randomised between two versions of a skill.
     """

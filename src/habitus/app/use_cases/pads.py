@@ -26,7 +26,7 @@ class ExecuteCellRequest:
     idle: Annotated[float, option("Stop the process after this many seconds without a cell.", least=0.1)] = 1800.0
 
 
-@use_case("pad exec", access=Access.OWNER, example={"name": "trial", "code": "print(x * 2)"})
+@use_case("tools scratchpad exec", access=Access.OWNER, example={"name": "trial", "code": "print(x * 2)"})
 def execute_cell(home: Home, request: ExecuteCellRequest) -> Cell:
     """Run a cell. Variables stay until the scratchpad is reset, removed, or idle for half an hour."""
     return execute_cell_streaming(home, request, lambda printed: None)
@@ -52,7 +52,7 @@ class ListScratchpadsResult:
     pads: Sequence[running_code.ScratchpadStatus]
 
 
-@use_case("pad list", access=Access.OWNER)
+@use_case("tools scratchpad list", access=Access.OWNER)
 def list_scratchpads(home: Home) -> ListScratchpadsResult:
     """List the scratchpads, and whether their variables are still in memory."""
     return ListScratchpadsResult(pads=running_code.list_scratchpads(home.settings))
@@ -64,13 +64,13 @@ class ListCellsResult:
     cells: Sequence[Cell]
 
 
-@use_case("pad view", access=Access.OWNER, example={"name": "trial"})
+@use_case("tools scratchpad view", access=Access.OWNER, example={"name": "trial"})
 def list_cells(home: Home, name: ScratchpadName) -> ListCellsResult:
     """Show the cells that ran since the scratchpad was created or reset, with their output."""
     return ListCellsResult(name=name, cells=running_code.list_cells(home.settings, name))
 
 
-@use_case("pad reset", access=Access.OWNER, example={"name": "trial"})
+@use_case("tools scratchpad reset", access=Access.OWNER, example={"name": "trial"})
 def reset_scratchpad(home: Home, name: ScratchpadName) -> running_code.ResetScratchpadResult:
     """Drop the variables and cells; files and packages stay."""
     return running_code.reset_scratchpad(home, name)
@@ -81,7 +81,7 @@ class RemoveScratchpadResult:
     removed: str
 
 
-@use_case("pad remove", access=Access.OWNER, example={"name": "trial"})
+@use_case("tools scratchpad remove", access=Access.OWNER, example={"name": "trial"})
 def remove_scratchpad(home: Home, name: ScratchpadName) -> RemoveScratchpadResult:
     """Delete a scratchpad with its files and packages. This can't be undone."""
     refuse_if_read_only(home)

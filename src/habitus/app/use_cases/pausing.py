@@ -22,18 +22,18 @@ def show_pause_status(home: Home) -> PauseStatus:
     return PauseStatus(paused=home.pause.get_state())
 
 
-@use_case("pause", route="PUT /pause", access=Access.ADMIN, undo="resume")
+@use_case("learn pause", route="PUT /pause", access=Access.ADMIN, undo="learn resume")
 def pause_learning(home: Home) -> PauseStatus:
     """Stop learning and automatic changes at once, in every process on this home."""
     refuse_if_read_only(home)
     refuse_unless_admin(home, "pause learning for all users")
     was_paused = home.pause.get_state() is not None
-    return PauseStatus(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("resume",))
+    return PauseStatus(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("learn", "resume"))
 
 
-@use_case("resume", route="DELETE /pause", access=Access.ADMIN, undo="pause")
+@use_case("learn resume", route="DELETE /pause", access=Access.ADMIN, undo="learn pause")
 def resume_learning(home: Home) -> PauseStatus:
     """Resume learning and automatic changes."""
     refuse_if_read_only(home)
     refuse_unless_admin(home, "resume learning for all users")
-    return PauseStatus(paused=None, undo=("pause",) if home.pause.resume() else ())
+    return PauseStatus(paused=None, undo=("learn", "pause") if home.pause.resume() else ())

@@ -25,7 +25,7 @@ class ListRecipesResult:
     recipes: Sequence[SkillRecipe]
 
 
-@use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING)
+@use_case("skills recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING)
 def list_recipes(
     home: Home, name: Annotated[str | None, option("Only those of this skill.", "--skill")] = None
 ) -> ListRecipesResult:
@@ -34,7 +34,7 @@ def list_recipes(
     return ListRecipesResult(recipes=[one for one in home.recipes.list_recipes() if skill in (None, one.skill)])
 
 
-@use_case("recipes show", access=Access.OPEN_READING, example={"recipe": "monthly-report"})
+@use_case("skills recipes show", access=Access.OPEN_READING, example={"recipe": "monthly-report"})
 def show_recipe(home: Home, recipe: Annotated[str, argument("A recipe.", metavar="NAME")]) -> SkillRecipe:
     """Show one recipe: its parameters, its steps, and its results so far."""
     return home.recipes.get(recipe)
@@ -50,7 +50,7 @@ class RunRecipeRequest:
 
 
 @use_case(
-    "recipes run",
+    "skills recipes run",
     route="POST /skills/{name}/recipes/{recipe}",
     access=Access.ADMIN,
     example={"recipe": "monthly-report", "payload": {"month": "2026-10"}},
@@ -98,7 +98,7 @@ class CheckRecipesResult:
         return any(one.problems for one in self.recipes)
 
 
-@use_case("recipes test", access=Access.OPEN_READING, example={"names": ("monthly-report",)})
+@use_case("skills recipes test", access=Access.OPEN_READING, example={"names": ("monthly-report",)})
 def check_recipes(
     home: Home, names: Annotated[tuple[str, ...], argument("Recipes; default is all.")] = ()
 ) -> CheckRecipesResult:

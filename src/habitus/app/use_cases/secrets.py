@@ -80,7 +80,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
     asked = secrets.find_secret_declaration(home.skills, skill)
     if asked.untrusted:
         raise Refused(
-            f"'{asked.item.name}': {asked.untrusted}.", hint=f"Read it, then: habitus trust {asked.item.name}"
+            f"'{asked.item.name}': {asked.untrusted}.", hint=f"Read it, then: habitus review trust {asked.item.name}"
         )
     for name in named:
         secrets.check_secret_declared(asked, name)

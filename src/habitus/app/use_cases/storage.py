@@ -33,7 +33,7 @@ def migrate_database(
     return database.migrate_database(settings, force=force)
 
 
-@use_case("backup create", access=Access.OWNER, example={"file": "/mnt/safe/habitus.tar.gz"})
+@use_case("db backup", access=Access.OWNER, example={"file": "/mnt/safe/habitus.tar.gz"})
 def create_backup(
     settings: Settings, file: Annotated[str | None, argument("The target file; default is in the home.")] = None
 ) -> backing_up.BackupDetails:
@@ -47,7 +47,7 @@ class ListBackupsResult:
     backups: Sequence[backing_up.BackupDetails]
 
 
-@use_case("backup list", access=Access.ADMIN)
+@use_case("db backups", access=Access.ADMIN)
 def list_backups(settings: Settings) -> ListBackupsResult:
     """List the backups stored in the home."""
     return ListBackupsResult(backups=backing_up.list_backups(settings))
@@ -60,9 +60,7 @@ def resolve_backup_path(settings: Settings, file: str) -> Path:
     return inside if not given.exists() and inside.exists() else given
 
 
-@use_case(
-    "backup restore", access=Access.OWNER, example={"file": "habitus-20260101-120000.tar.gz"}, undo="backup restore"
-)
+@use_case("db restore", access=Access.OWNER, example={"file": "habitus-20260101-120000.tar.gz"}, undo="db restore")
 def restore_backup(
     settings: Settings, file: Annotated[str, argument("A backup: a path, or a name that 'list' shows.")]
 ) -> backing_up.RestoreResult:
@@ -70,10 +68,10 @@ def restore_backup(
     return backing_up.restore_backup(settings, resolve_backup_path(settings, file), now=datetime.now(UTC))
 
 
-@use_case("forget", access=Access.ADMIN, example={"user": "ann", "dry_run": True})
+@use_case("users forget", access=Access.ADMIN, example={"user": "ann", "dry_run": True})
 def erase_user(
     home: Home,
-    user: Annotated[str, option("The user; only admins can erase other users.")],
+    user: Annotated[str, argument("The user; only admins can erase other users.")],
     dry_run: Annotated[bool, option("Only show what is stored about the user.")] = False,
 ) -> erasure.ErasureResult:
     """Erase a person from sessions, lessons, evidence, proposals, history, archive and search, for good."""

@@ -186,7 +186,7 @@ def check_tasks(
             waiting = list_unreviewed_tasks(home, skill)
             tasks += [(skill, task) for task in load_tasks(home, skill) if task not in waiting]
             owner = describe_task_owner(home, skill)
-            why = f"it came from {owner}, and nobody has reviewed it: see 'habitus trust {skill}'"
+            why = f"it came from {owner}, and nobody has reviewed it: see 'habitus review trust {skill}'"
             refused += [TaskValidation(task=task.id, is_sound=False, reason=why, skill=skill) for task in waiting]
     found = [*validate_tasks(home, tasks), *refused]
     return CheckTasksResult(tasks=found, is_failed=not all(one.is_sound for one in found))

@@ -1,4 +1,4 @@
-"""Trust in one skill, over REST: its risks, and whether it may act as it is now. `habitus trust` asks a person."""
+"""Trust in one skill, over REST: its risks, and whether it may act as it is now. `review trust` asks a person."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def show_trust(home: Home, name: SkillName) -> trusting.TrustStatus:
     return trusting.get_trust_status(home, trusting.resolve_skill_target(home, name))
 
 
-@use_case("", route="PUT /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust --revoke")
+@use_case("", route="PUT /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="review trust --revoke")
 def trust_skill(home: Home, name: SkillName) -> trusting.TrustStatus:
     """Trust the skill as it is now."""
     return trusting.grant_trust(home, trusting.resolve_skill_target(home, name), name)
 
 
-@use_case("", route="DELETE /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust")
+@use_case("", route="DELETE /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="review trust")
 def revoke_trust(home: Home, name: SkillName) -> trusting.TrustStatus:
     """Stop trusting the skill."""
     return trusting.revoke_trust(home, trusting.resolve_skill_target(home, name), name)

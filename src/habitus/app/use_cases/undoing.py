@@ -26,10 +26,10 @@ def undo_changes(
     return undoing.undo_targets(home, targets, reason)
 
 
-@use_case("rollback", access=Access.ADMIN, example={"to": "2 hours ago", "dry_run": True}, undo="undo")
+@use_case("undo since", access=Access.ADMIN, example={"to": "2 hours ago", "dry_run": True}, undo="undo")
 def rollback_home(
     home: Home,
-    to: Annotated[str, option("A point in time: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.")],
+    to: Annotated[str, argument("A point in time: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.")],
     dry_run: Annotated[bool, option("Only show what would change.")] = False,
 ) -> RollbackResult:
     """Return your lessons, and your skills in every writable layer, to a timestamp; nothing is lost."""
@@ -93,8 +93,8 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
         case ("users", "remove", name):
             gone_user = users.remove_user(home, name=name)
             return UndoResult(messages=(f"{gone_user.removed} can no longer sign in.",))
-        case ("resume" | "pause",) as turn:
-            now = (pausing.pause_learning if turn == ("pause",) else pausing.resume_learning)(home)
+        case ("learn", ("resume" | "pause") as turn):
+            now = (pausing.pause_learning if turn == "pause" else pausing.resume_learning)(home)
             return UndoResult(
                 messages=("Learning is paused." if now.paused else "Learning has resumed.",), undo=now.undo
             )
@@ -104,10 +104,10 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
         case ("disconnect", agent):
             wired = agents.disconnect_agent(home, agent=agent)
             return UndoResult(messages=(f"{wired.title} is disconnected.",), undo=wired.undo)
-        case ("trust", "--revoke", name):
+        case ("review", "trust", "--revoke", name):
             seen = trusting.revoke_trust(home, trusting.resolve_skill_target(home, name), name)
             return UndoResult(messages=(f"{name} is no longer trusted.",), undo=seen.undo)
-        case ("trust", name):
+        case ("review", "trust", name):
             seen = trusting.grant_trust(home, trusting.resolve_skill_target(home, name), name)
             return UndoResult(messages=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:

@@ -1,4 +1,4 @@
-"""`habitus chat` and `habitus ask`: talk to an agent that learns from its work."""
+"""`habitus chat`: talk to an agent that learns from its work."""
 
 from __future__ import annotations
 
@@ -48,8 +48,13 @@ JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print every event
 
 def start_chat(
     context: typer.Context,
-    session: Annotated[str | None, typer.Argument(help="With --resume: the session; default is the last.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", "-r", help="Continue an earlier session.")] = False,
+    request: Annotated[
+        str | None,
+        typer.Argument(help="A request to answer, then exit ('-' reads it); with --resume, the session."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", "-r", help="Continue an earlier session, by default the last.")
+    ] = False,
     model: ModelOption = "",
     attach: AttachOption = None,
     read: ReadableFoldersOption = None,
@@ -58,51 +63,29 @@ def start_chat(
     feature: FeaturesOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Chat with the agent. Without a terminal, every line of standard input is a turn; exits with 1 if one failed."""
-    if session is not None and not resume:
-        raise typer.BadParameter("Name a session with --resume. For a single question, use 'habitus ask'.")
+    """Chat with the agent, or give it one request. Without a terminal, every line of standard input is a turn.
+
+    Exits with 1 if a turn failed that no person saw.
+    """
     chat_context = ChatContext(
         paths=path or (), resources=resource or (), features=feature or (), readable_folders=read or ()
     )
     with _print_errors_as_json(as_json), open_habitus(context, model=model) as habitus:
-        refuse_agent_model(resolve_model_names(habitus.settings, os.environ)[0], os.environ)
-        unlock_vault(habitus)
-        past = get_past_session(habitus.settings, habitus.journal, session) if resume else None
+        if request is not None and not resume:
+            text, typed = sys.stdin.read() if request == "-" else request, partial(output.format_command, context)
+            running = _run_single_turn(habitus, text, attach or [], chat_context, as_json, typed)
+        else:
+            refuse_agent_model(resolve_model_names(habitus.settings, os.environ)[0], os.environ)
+            unlock_vault(habitus)
+            past = get_past_session(habitus.settings, habitus.journal, request) if resume else None
+            running = _run_chat(context, habitus, past, attach or [], chat_context, as_json)
         try:
-            is_well = asyncio.run(_run_chat(context, habitus, past, attach or [], chat_context, as_json))
+            is_well = asyncio.run(running)
         except KeyboardInterrupt:
-            if as_json or not _is_terminal():
+            if as_json or (request and not resume) or not _is_terminal():
                 raise
             # Ctrl-C between two prompts leaves the chat, as it does at a prompt.
             is_well = True
-    if not is_well:
-        raise typer.Exit(1)
-
-
-def ask_agent(
-    context: typer.Context,
-    request: Annotated[str | None, typer.Argument(help="What to ask; '-' or nothing reads standard input.")] = None,
-    model: ModelOption = "",
-    attach: AttachOption = None,
-    read: ReadableFoldersOption = None,
-    path: PathsOption = None,
-    resource: ResourcesOption = None,
-    feature: FeaturesOption = None,
-    as_json: JsonLinesOption = False,
-) -> None:
-    """Run a single turn and print the reply; exits with 1 if it failed."""
-    chat_context = ChatContext(
-        paths=path or (), resources=resource or (), features=feature or (), readable_folders=read or ()
-    )
-    with _print_errors_as_json(as_json), open_habitus(context, model=model) as habitus:
-        if request is None and sys.stdin.isatty():
-            raise typer.BadParameter("Pass a request: habitus ask 'How do I …?'")
-        text = sys.stdin.read() if request in (None, "-") else request
-        is_well = asyncio.run(
-            _run_single_turn(
-                habitus, text or "", attach or [], chat_context, as_json, partial(output.format_command, context)
-            )
-        )
     if not is_well:
         raise typer.Exit(1)
 

@@ -264,4 +264,4 @@ def _build_sync_undo(wishes: list[SyncRequest]) -> tuple[str, ...]:
     if wishes[0].is_removal:
         return ()
     scope = () if wishes[0].scope is ConfigScope.USER else ("--scope", wishes[0].scope.value)
-    return ("sync", *(wish.agent for wish in wishes), *scope, "--remove")
+    return ("skills", "sync", *(wish.agent for wish in wishes), *scope, "--remove")

@@ -1,4 +1,4 @@
-"""`habitus hooks`: the background process that answers the hooks of connected agents; the first hook starts it."""
+"""`habitus jobs hooks`: the background process that answers the hooks of connected agents; the first hook starts it."""
 
 from __future__ import annotations
 

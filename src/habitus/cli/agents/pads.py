@@ -1,4 +1,4 @@
-"""`habitus pad …`: renders results and holds a scratchpad's process; `use_cases/pads.py` does the work.
+"""`habitus tools scratchpad …`: renders results and holds a scratchpad's process; `use_cases/pads.py` does the work.
 
 A scratchpad's variables live in a background process, its cells in the home.
 """
@@ -50,7 +50,7 @@ def execute_cell(context: typer.Context, result: Cell) -> None:
 
 def list_scratchpads(context: typer.Context, result: pads.ListScratchpadsResult) -> None:
     rows = [(pad.name, "running" if pad.running else "stopped", pad.cells) for pad in result.pads]
-    empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
+    empty = "There are no scratchpads yet. Start one: habitus tools scratchpad exec NAME 'print(1)'"
     output.print_table_or_message(empty, ("name", "process", "cells"), rows)
 
 

@@ -1,4 +1,4 @@
-"""`habitus tour` and `habitus run`: a short guided run on a temporary home; everything but the model is real."""
+"""`habitus tour`: a short guided run on a temporary home; everything but the model is real."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def show_tour(
     home: Annotated[
         Path | None, typer.Option("--home", help="Play the tour in this home and keep the results.")
     ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="At a terminal, show the results on the web page.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """See Habitus at work in a few seconds: no server, no key, no network."""
+    """See Habitus at work in a few seconds: no key, no network."""
     home = home or context.find_root().obj
     if not as_json:
-        _print_tour(home)
+        _print_tour(home, serve=serve)
         return
     with redirect_stdout(io.StringIO()) as said:
         _print_tour(home)
@@ -54,9 +55,12 @@ def show_tour(
     output.print_json({"steps": [{"title": title, "output": shown.strip("\n")} for title, _, shown in steps]})
 
 
-def _print_tour(home: Path | None) -> None:
-    with play_tour(home):
-        pass
+def _print_tour(home: Path | None, *, serve: bool = False) -> None:
+    with play_tour(home) as habitus:
+        if serve and sys.stdin.isatty() and sys.stdout.isatty():
+            output.print_line()
+            output.print_line("The results are on a web page; press 'q' to stop.", style="bold")
+            asyncio.run(_serve_until_key(habitus))
     print_next_steps()
 
 
@@ -349,16 +353,6 @@ TOOL_CREATED = TourScene(
 
 
 _CTRL_C = "\x03"
-
-
-def play_tour_and_serve() -> None:
-    """Play the tour; at a terminal, serve its web page until 'q' or Ctrl-C."""
-    with play_tour(None) as habitus:
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            output.print_line()
-            output.print_line("The results are on a web page; press 'q' to stop.", style="bold")
-            asyncio.run(_serve_until_key(habitus))
-    print_next_steps()
 
 
 async def _serve_until_key(habitus: Habitus) -> None:

@@ -1,4 +1,4 @@
-"""`habitus dream`: self-play in the foreground or as a job, and checking of challenges."""
+"""`habitus learn dream`: self-play in the foreground or as a job, and checking of challenges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_self_play(
 ) -> None:
     """Practise: solve challenges in the sandbox, draw lessons, and keep those that proved to help.
 
-    Runs as a job: the same command or 'habitus worker' continues an interrupted run.
+    Runs as a job: the same command or 'habitus jobs work' continues an interrupted run.
     """
     with open_habitus(context) as habitus:
         if check:
@@ -93,7 +93,7 @@ def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) ->
         output.print_line(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
     elif not job.state.is_over:
         cycles = output.format_count(len(results), "cycle")
-        output.print_line(f"Interrupted after {cycles}; continue with 'habitus worker' ({id}).")
+        output.print_line(f"Interrupted after {cycles}; continue with 'habitus jobs work' ({id}).")
     raise_if_failed(job)
 
 

@@ -1,4 +1,4 @@
-"""`habitus evidence` and `habitus outcome`: shows the measured effect of items and records how a turn went."""
+"""`habitus skills evidence` and `sessions outcome`: shows the measured effect of items, records how a turn went."""
 
 from __future__ import annotations
 

@@ -55,9 +55,10 @@ def learn_from_transcripts(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find failures in agents' sessions and what worked next: Claude Code, Codex, Copilot, Cursor and others.
+    """Find failures in agents' sessions and what worked next.
 
-    Without files, reads the sessions of the agents on this machine (see 'habitus check -h') and Habitus' own.
+    Reads the sessions of Claude Code, Codex, Copilot, Cursor and others: without files, those on this machine (see
+    'habitus check -h') and Habitus' own.
     """
     paths = studying.find_transcripts(files or ())
     with open_habitus(context) as habitus:
@@ -227,7 +228,8 @@ def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
         output.print_line(f"  {one.name} ({one.evidence[0]}{waits})", style="green")
     if len(found) > MAX_SHOWN:
         output.print_line(
-            f"  and {len(found) - MAX_SHOWN} more; 'habitus recipes mine' with these files shows all", style="dim"
+            f"  and {len(found) - MAX_SHOWN} more; 'habitus skills recipes mine' with these files shows all",
+            style="dim",
         )
 
 

@@ -1,4 +1,4 @@
-"""`habitus review …` and `habitus trust`: renders results, opens the editor, and asks before trusting skills.
+"""`habitus review …` and `habitus review trust`: renders results, opens the editor, and asks before trusting skills.
 
 `app/use_cases/review.py` does the work.
 """

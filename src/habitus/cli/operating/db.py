@@ -1,4 +1,4 @@
-"""`habitus db …`, `habitus backup …` and `habitus forget`: renders results and shows the progress of a copy."""
+"""`habitus db …` and `habitus users forget`: renders results and shows the progress of a copy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def list_backups(context: typer.Context, result: storage.ListBackupsResult) -> N
         for one in result.backups
     ]
     output.print_table_or_message(
-        "No backups yet. Create one: habitus backup create", ("file", "made", "files", "size"), rows
+        "No backups yet. Create one: habitus db backup", ("file", "made", "files", "size"), rows
     )
 
 

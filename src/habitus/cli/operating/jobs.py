@@ -1,4 +1,4 @@
-"""`habitus jobs …` and `habitus worker`: renders jobs, follows one, and runs a worker."""
+"""`habitus jobs …` and `habitus jobs work`: renders jobs, follows one, and runs a worker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def list_workers(context: typer.Context, result: cases.ListWorkersResult) -> Non
         (each.name, each.host, each.version, inputs.format_timestamp(each.seen_on), ", ".join(each.jobs) or "idle")
         for each in result.workers
     ]
-    empty = "No worker is running. Start one: habitus worker, or habitus up."
+    empty = "No worker is running. Start one: habitus jobs work, or habitus up."
     output.print_table_or_message(empty, ("worker", "host", "version", "last seen", "runs"), rows)
 
 

@@ -1,4 +1,4 @@
-"""`habitus secrets …` and `habitus skill run`: stores secrets, grants them, and runs a skill's command line.
+"""`habitus secrets …` and `habitus skills run`: stores secrets, grants them, and runs a skill's command line.
 
 A command line started from the shell runs in the same sandbox and with the same grants as one called by an agent.
 """

@@ -1,4 +1,4 @@
-"""`habitus skills search`, `select`, `eval` and `habitus why`: renders what `use_cases/finding.py` returns."""
+"""`habitus skills search`, `select`, `eval` and `habitus skills why`: renders what `use_cases/finding.py` returns."""
 
 from __future__ import annotations
 

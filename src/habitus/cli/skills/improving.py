@@ -74,7 +74,7 @@ def improve_skill(
 ) -> None:
     """Try small changes to a skill on its tasks and propose one that proves better. Asks before it spends money.
 
-    The same command or 'habitus worker' continues an interrupted run; nothing is measured twice.
+    The same command or 'habitus jobs work' continues an interrupted run; nothing is measured twice.
     """
     text = inputs.read_text(improvement.text) if improvement.text else ""
     request = replace(improvement, text=text).run_request
@@ -142,7 +142,7 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
     """Print each run's proposal, or why there is none, and its costs."""
     if not job.state.is_over:
         output.print_line(
-            f"Interrupted; {progress.spent} saved. Continue {job.id} with the same command or 'habitus worker'."
+            f"Interrupted; {progress.spent} saved. Continue {job.id} with the same command or 'habitus jobs work'."
         )
     for run in results:
         if run["is_never_opened"]:

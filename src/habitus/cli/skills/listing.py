@@ -163,7 +163,8 @@ def _summarise_skill(item: ListedSkill) -> str:
     risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
     notes = [f"({output.format_count(risks, 'finding')}: see 'skills show')"] if risks else []
     notes += [
-        f"(the copy in {layer} is not trusted: 'habitus trust {item.name}@{layer}')" for layer in item.awaiting_trust
+        f"(the copy in {layer} is not trusted: 'habitus review trust {item.name}@{layer}')"
+        for layer in item.awaiting_trust
     ]
     told = (item.reason if item.state is not SkillState.OK else "") or (
         item.summary.when_to_use_line if item.summary else ""
@@ -185,7 +186,10 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         ("version", f"{skill.version} of {inputs.format_timestamp(skill.modified_on)}"),
         ("stages", ", ".join(stage.label for stage in Stage if stage in skill.stages)),
         ("files", ", ".join(files)),
-        ("not trusted", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.awaiting_trust)),
+        (
+            "not trusted",
+            ", ".join(f"{skill.name}@{layer} (see 'habitus review trust')" for layer in item.awaiting_trust),
+        ),
         ("used", _describe_uses(shown.counters)),
         ("evidence", " ".join(shown.evidence)),
         ("counts of its source", "; ".join(shown.source_counts)),
@@ -193,7 +197,9 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
         (
             "inert",
-            f"{', '.join(item.inert)}: inactive until you run 'habitus trust {skill.name}'" if item.inert else "",
+            f"{', '.join(item.inert)}: inactive until you run 'habitus review trust {skill.name}'"
+            if item.inert
+            else "",
         ),
     ]
     width = output.print_facts([(label, to_one_line(value)) for label, value in facts])

@@ -1,4 +1,4 @@
-"""`habitus recipes …`: renders results of `use_cases/recipes.py`, and mines new recipes."""
+"""`habitus skills recipes …`: renders results of `use_cases/recipes.py`, and mines new recipes."""
 
 from __future__ import annotations
 

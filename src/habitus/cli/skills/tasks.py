@@ -24,7 +24,7 @@ def list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> Non
         reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
         output.print_line(f"  {_describe_checks(task)}; {task.origin.kind}{reviewed}", style="dim")
         if task.id in result.unreviewed:
-            output.print_line(f"  from {result.owner}, not reviewed: habitus trust {name}", style="yellow")
+            output.print_line(f"  from {result.owner}, not reviewed: habitus review trust {name}", style="yellow")
     if not result.tasks:
         output.print_line(
             f"'{name}' has no tasks. Draft some: habitus tasks draft {name}; or add one: "

@@ -385,7 +385,7 @@ def _is_unfinished(known: ImportOrigin | None) -> bool:
 def _describe_override(item: ListedSkill, layer: str) -> str:
     """Describe how an imported skill affects those of its name in other layers; empty if it doesn't."""
     if layer in item.awaiting_trust:
-        trust = f"habitus trust {item.name}@{layer}"
+        trust = f"habitus review trust {item.name}@{layer}"
         return f"'{item.name}@{item.layer}' has this name and stays in its place until you trust this one: {trust}"
     others = [f"'{item.name}@{other}'" for other in item.hidden if item.layer == layer]
     return f"It takes the place of {' and '.join(others)}." if others else ""

@@ -134,9 +134,9 @@ class TrustStore:
         known = self._get_records(root)
         record = known.get(name)
         if root == APPROVED_ROOT and record is None:
-            return f"its code needs review; see 'habitus trust {name}'"
+            return f"its code needs review; see 'habitus review trust {name}'"
         if not known:
-            return "the project it belongs to is not trusted; see 'habitus trust'"
+            return "the project it belongs to is not trusted; see 'habitus review trust'"
         if record is not None and record.tree_hash == digest:
             return ""
         # Judging a change parses and scans the files, so the answer is cached by hash.
@@ -156,9 +156,9 @@ class TrustStore:
         known = record.powers if record is not None else frozenset()
         new = sorted(text for power in list_powers(name, tree) if (text := str(power)) not in known)
         what = "changed" if record is not None else "new"
-        since, hint = "the project was trusted", "habitus trust"
+        since, hint = "the project was trusted", "habitus review trust"
         if root == APPROVED_ROOT:
-            since, hint = "its code was approved", f"habitus trust {name}"
+            since, hint = "its code was approved", f"habitus review trust {name}"
         if new:
             return f"{what} since {since}, and it {new[0]}; see '{hint}'"
         # New text without new powers keeps its trust, unless a scan finds something.
