@@ -65,8 +65,8 @@ _LAUNCHER = (
 )
 LOOKS = {
     "imports": ["-c", "import sqlalchemy, typer, numpy"],
-    "evidence": ["-c", _COMMAND, "evidence"],
-    "curate": ["-c", _COMMAND, "curate"],
+    "evidence": ["-c", _COMMAND, "skills", "evidence"],
+    "curate": ["-c", _COMMAND, "learn", "curate"],
     "doctor": ["-c", _COMMAND, "doctor"],
     "home": ["-c", _OPEN + _PAGE, "/"],
     "insights": ["-c", _OPEN + _PAGE, "/insights"],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Direct
-from tests.cli.test_remedies import LESSON, RULE, session
+from tests.cli.test_remedies import LESSON, NO, RULE, session
 from tests.learning.hosts import WRITERS, Did
 from tests.learning.logs import asked, came, used, write
 
@@ -204,15 +204,56 @@ def test_the_first_look_has_24_lines_of_80_characters_and_verbose_all(direct: Di
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert any(line.endswith("more: habitus check --verbose") for line in lines)
+    findings = [line.partition(":")[0].strip() for line in lines if line.startswith("  ") and ": " in line[:10]]
+    assert findings == ["lesson", "broken"]
     whole = direct.ok("check", "--verbose")
     assert all(whole.count(f"risky: 'helper-{number}'") == 1 for number in range(9))
+
+
+def step(number: int, id: str, command: str, said: str, *, ok: bool = False) -> list[dict[str, Any]]:
+    at = {"timestamp": f"2026-05-{number:02}T11:00:00Z"}
+    return [used(id, "Bash", {"command": command}, **at), came(id, said, is_error=not ok, **at)]
+
+
+@pytest.mark.req("CL-08")
+def test_rules_come_first_and_whole_and_what_nobody_would_act_on_is_not_shown(direct: Direct) -> None:
+    logs = direct.cli.user_home / ".claude" / "projects" / "shop"
+    for number in (1, 2):
+        write(
+            logs / f"{number}.jsonl",
+            [
+                asked("deploy", timestamp=f"2026-05-{number:02}T10:00:00Z"),
+                *step(number, "a", "kubectl get pods", "error: You must be logged in to the server (Unauthorized)"),
+                *step(number, "b", "ls build/out", "ls: cannot access 'build/out': No such file or directory"),
+                *step(number, "c", "pytest tests/test_a.py", "FAILED tests/test_a.py::test_one - assert 1 == 2"),
+                *step(number, "d", "pytest tests/test_a.py", "1 passed", ok=True),
+                *step(
+                    number,
+                    "e",
+                    "kubectl apply -f prod.yaml",
+                    NO + "Never apply anything to prod yourself. Give me the command instead.",
+                ),
+            ],
+        )
+    write(logs / "empty.jsonl", [])
+    write(logs / "agent-1.jsonl", [{**asked("look around"), "isSidechain": True}])
+    shown = direct.ok("check").splitlines()
+    assert shown[0] == "Claude Code: 2 sessions, 10 calls."
+    text = " ".join(" ".join(shown).split())
+    assert "rule: Never apply anything to prod yourself. Give me the command instead. (said after" in text
+    assert text.index("rule: ") < text.index("failing: `kubectl get pods` keeps failing")
+    assert "`ls" not in text
+    assert "pytest" not in text
+    assert text.count("instead") == 1
 
 
 @pytest.mark.req("CL-08")
 def test_the_page_stands_alone_and_holds_no_secrets(direct: Direct, person: Path) -> None:
     said = direct.ok("check", "--html", "report.html")
-    assert said.splitlines()[0] == "Claude Code: 6 skills, 3 sessions, 11 calls."
-    assert said.splitlines()[-1] == "No data was sent, no tokens were spent, report.html was written."
+    first, *_, nothing, offer = said.splitlines()
+    assert first == "Claude Code: 3 sessions, 11 calls."
+    assert nothing == "No data was sent, no tokens were spent, report.html was written."
+    assert offer == "Let Claude Code know the next time: habitus connect claude-code"
     page = (direct.cli.cwd / "report.html").read_text()
     assert "&#x27;invoice-letter&#x27; and &#x27;invoice-mail&#x27;" in page
     assert [mark for mark in ("<script", "<link", "src=", "http:", SECRET, str(person)) if mark in page] == []

@@ -37,17 +37,17 @@ MIN_MATCH_SCORE, MIN_SCORE_LEAD = 0.8, 0.5
 class RemarkTopic(StrEnum):
     """Topics of remarks, in the order in which they are shown."""
 
+    # A rule that the user stated when stopping something.
+    RULE = "rule"
     # A lesson that would have helped.
     LESSON = "lesson"
     # A recurring failure without a known remedy.
     FAILING = "failing"
-    # A rule that the user stated when stopping something.
-    RULE = "rule"
+    BROKEN = "broken"
     # Two skills with the same text, or nearly.
     COPY = "copy"
     LISTING = "listing"
     RISKY = "risky"
-    BROKEN = "broken"
     CONFUSABLE = "confusable"
     SHADOWED = "shadowed"
     NEVER_FIRED = "never fired"
@@ -61,6 +61,8 @@ class AgentRemark:
     topic: RemarkTopic
     what: str
     hint: str
+    # Whether it is shown without being asked for: a person would act on it.
+    is_urgent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +118,7 @@ def remark_on_files(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
                 topic=RemarkTopic.BROKEN,
                 what=f"The head of '{each.name}' can't be read: {problem}",
                 hint=make_edit_command(each),
+                is_urgent=True,
             )
         if (winner := first.setdefault(each.name, each.path)) != each.path:
             yield AgentRemark(
@@ -177,7 +180,10 @@ def remark_on_copies(found: Iterable[SkillCopyPair]) -> Iterator[AgentRemark]:
     for one, two, is_same in found:
         how = "have the same text" if is_same else "have nearly the same text"
         yield AgentRemark(
-            topic=RemarkTopic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", hint=make_disable_command(two)
+            topic=RemarkTopic.COPY,
+            what=f"'{one.name}' and '{two.name}' {how}.",
+            hint=make_disable_command(two),
+            is_urgent=True,
         )
 
 

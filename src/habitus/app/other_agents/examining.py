@@ -6,8 +6,8 @@ Nothing is written, sent or asked of a model, and no home of ours is needed: the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -68,8 +68,13 @@ class AgentExaminer:
     policy: ScreeningPolicy
     on_progress: Callable[[int], None] = lambda done: None
 
-    def examine(self, agent: str = "") -> tuple[AgentReport, ...]:
-        """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none."""
+    def examine(
+        self, agent: str = "", on_sessions: Callable[[Sequence[AgentReport]], None] = lambda reports: None
+    ) -> tuple[AgentReport, ...]:
+        """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none.
+
+        `on_sessions` is called with what the sessions say before any skill is scanned.
+        """
         if agent and agent not in STUDIED_AGENTS:
             near = did_you_mean(agent, list(STUDIED_AGENTS))
             raise NotFound(f"No agent '{agent}' is known. {near}".strip(), hint=f"Known: {', '.join(STUDIED_AGENTS)}.")
@@ -83,21 +88,30 @@ class AgentExaminer:
                 "No agent keeps skills or transcripts here.",
                 hint=f"Looked for {', '.join(STUDIED_AGENTS)}; try 'habitus tour'.",
             )
-        return tuple(map(self._examine_agent, meant))
+        pasts = [(each, self._read_history(each)) for each in meant]
+        on_sessions(
+            [
+                self._make_report(each, past, _remark_on_failures(past.found, self.now) if past.found else ())
+                for each, past in pasts
+            ]
+        )
+        return tuple(self._examine_agent(each, past) for each, past in pasts)
 
-    def _examine_agent(self, agent: KnownAgent) -> AgentReport:
-        skills, past = list(self._read_skills(agent)), self._read_history(agent)
+    def _examine_agent(self, agent: KnownAgent, past: _AgentHistory) -> AgentReport:
+        skills = list(self._read_skills(agent))
+        return self._make_report(agent, past, self._make_remarks(agent, skills, past), skills=len(skills))
+
+    def _make_report(
+        self, agent: KnownAgent, past: _AgentHistory, found: Iterable[agent_skills.AgentRemark], *, skills: int = 0
+    ) -> AgentReport:
         remarks = [
-            agent_skills.AgentRemark(
-                topic=each.topic, what=self._redact_text(each.what), hint=self._redact_text(each.hint)
-            )
-            for each in self._make_remarks(agent, skills, past)
+            replace(each, what=self._redact_text(each.what), hint=self._redact_text(each.hint)) for each in found
         ]
         covered = past.found.coverage if past.found else None
         return AgentReport(
             agent=agent.name,
             label=agent.title,
-            skills=len(skills),
+            skills=skills,
             sessions=covered.sessions if covered else 0,
             calls=covered.calls if covered else 0,
             remarks=tuple(sorted(remarks, key=lambda each: list(agent_skills.RemarkTopic).index(each.topic))),
@@ -242,6 +256,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
             topic=agent_skills.RemarkTopic.LESSON,
             what=f"{wording.describe_lesson(held)} ({cost})",
             hint="habitus learn --apply",
+            is_urgent=not held.is_about_probe,
         )
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS and each.signature not in taught]
     for each in again[:MAX_FAILURES]:
@@ -251,6 +266,8 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
             topic=agent_skills.RemarkTopic.FAILING,
             what=f"`{called}` keeps failing{so_far}: {each.signature} ({each.sessions} sessions, {each.calls} calls).",
             hint="habitus lessons add 'what to do instead'",
+            # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
+            is_urgent=bool(each.command) and each.can_teach and each.is_open and not each.is_probe,
         )
     for rule in found.rules:
         if rule.is_lesson:
@@ -259,4 +276,5 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
                 topic=agent_skills.RemarkTopic.RULE,
                 what=f"{rule.correction.text} ({said})",
                 hint="habitus learn --apply",
+                is_urgent=rule.times >= MIN_SESSIONS,
             )

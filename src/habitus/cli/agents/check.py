@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -13,18 +14,21 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.other_agents.agent_skills import AgentRemark
+from habitus.app.other_agents.agent_skills import AgentRemark, RemarkTopic
 from habitus.app.other_agents.examining import AgentExaminer, AgentReport
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.errors import StorageFailed
 from habitus.files import parse_user_path
-from habitus.hosts.known_agents import STUDIED_AGENTS
+from habitus.hosts.known_agents import CONNECTABLE_AGENTS, STUDIED_AGENTS
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.findings import read_policy
 
 # The first report fits on the smallest usual terminal.
 MAX_LINES, MAX_WIDTH = 24, 80
+# More is not read; the rest is behind --verbose.
+MAX_FINDINGS = 7
+_ABOUT_SKILLS = (RemarkTopic.BROKEN, RemarkTopic.COPY)
 
 
 def check_agents(
@@ -50,18 +54,23 @@ def check_agents(
             policy=read_policy(settings.home),
             on_progress=progress,
         )
-        reports = examiner.examine(agent)
+        # What the sessions say is printed while the skills are still scanned.
+        screen = FirstScreen(is_quiet=as_json or verbose)
+        reports = examiner.examine(agent, screen.print_sessions)
     if html is not None:
         _write_html_report(html, render_html_report(reports, datetime.now(UTC)))
     if as_json:
         output.print_json({"agents": reports})
         return
-    # Agents share the screen evenly; lines that one leaves over go to the next.
-    left = MAX_LINES - 1
-    for number, report in enumerate(reports):
-        left -= _print_full_report(report) if verbose else _print_short_report(report, left // (len(reports) - number))
+    if verbose:
+        for report in reports:
+            _print_full_report(report)
+    screen.print_skills(reports)
     written = f"{html} was written" if html is not None else "nothing was written"
     output.print_line(f"No data was sent, no tokens were spent, {written}.")
+    if offered := [each for each in reports if each.agent in CONNECTABLE_AGENTS]:
+        most = max(offered, key=lambda each: each.sessions)
+        output.print_line(f"Let {most.label} know the next time: habitus connect {most.agent}", style="bold")
 
 
 def _write_html_report(path: Path, text: str) -> None:
@@ -71,29 +80,60 @@ def _write_html_report(path: Path, text: str) -> None:
         raise StorageFailed(f"{path} can't be written: {error.strerror}.", hint="Name another file.") from None
 
 
-def _print_short_report(report: AgentReport, line_limit: int) -> int:
-    """Print the costliest findings within the given number of lines; return how many lines were used."""
-    _print_counts(report)
-    used = 1
-    for number, remark in enumerate(report.remarks):
-        lines = textwrap.wrap(f"{remark.topic.value}: {remark.what}", MAX_WIDTH - 2, max_lines=2, placeholder=" …")
-        lines = [f"  {line}" for line in lines]
-        lines += [f"    {remark.hint}"] if len(remark.hint) <= MAX_WIDTH - 4 else []
-        if used + len(lines) >= line_limit:
-            output.print_line(f"  And {len(report.remarks) - number} more: habitus check --verbose", style="dim")
-            return used + 1
-        used += len(lines)
-        output.print_line("\n".join(lines))
-    return used
+@dataclass(slots=True)
+class FirstScreen:
+    """The findings of all agents that a person would act on, as many as fit, printed as they are known."""
+
+    is_quiet: bool
+    _rows: int = 0
+    _shown: set[tuple[str, str]] = field(default_factory=set)
+
+    def print_sessions(self, reports: Sequence[AgentReport]) -> None:
+        """Print what was read, and what keeps failing with its remedy."""
+        if self.is_quiet:
+            return
+        for report in reports:
+            counts = f"{output.format_count(report.sessions, 'session')}, {output.format_count(report.calls, 'call')}"
+            self._print(f"{report.label}: {counts}.", style="bold")
+        self._print_findings(reports)
+
+    def print_skills(self, reports: Sequence[AgentReport]) -> None:
+        """Print what is wrong with the skills, and how many findings are left."""
+        if self.is_quiet:
+            return
+        self._print_findings(reports)
+        if not any(report.remarks for report in reports):
+            self._print("Nothing to fix.")
+        left = sum(len(report.remarks) for report in reports) - len(self._shown)
+        if left:
+            self._print(f"And {left} more: habitus check --verbose", style="dim")
+
+    def _print_findings(self, reports: Sequence[AgentReport]) -> None:
+        topics = list(RemarkTopic)
+        found = [(report, each) for report in reports for each in report.remarks if each.is_urgent]
+        for report, remark in sorted(found, key=lambda one: topics.index(one[1].topic)):
+            key = report.agent, remark.what
+            where = f" in {report.label}" if len(reports) > 1 else ""
+            lines = textwrap.wrap(f"{remark.topic.value}{where}: {remark.what}", MAX_WIDTH - 2, max_lines=4)
+            if remark.topic in _ABOUT_SKILLS and len(remark.hint) <= MAX_WIDTH - 4:
+                lines.append(f"  {remark.hint}")
+            # Below the findings there is room for three lines.
+            if key in self._shown or len(self._shown) >= MAX_FINDINGS or self._rows + len(lines) > MAX_LINES - 3:
+                continue
+            self._shown.add(key)
+            self._print("\n".join(f"  {line}" for line in lines), rows=len(lines))
+
+    def _print(self, text: str, *, rows: int = 1, style: str = "") -> None:
+        self._rows += rows
+        output.print_line(text, style=style)
 
 
-def _print_full_report(report: AgentReport) -> int:
+def _print_full_report(report: AgentReport) -> None:
     """Print every finding in full."""
     _print_counts(report)
     for remark in report.remarks:
         output.print_line(f"  {remark.topic.value}: {remark.what}")
         output.print_line(f"    {remark.hint}", style="green")
-    return 0
 
 
 def _print_counts(report: AgentReport) -> None:

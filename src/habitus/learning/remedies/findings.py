@@ -6,14 +6,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
 from habitus.learning.remedies.calls import Remedy, RemedyKind, get_program_name, is_flag, quote_for_shell
 from habitus.learning.remedies.sessions import CallFailure, SessionFacts, UserCorrection, is_same_rule
+from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
 MAJORITY = 0.6  # share of the sessions with any remedy that found this one
 CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
 VARYING_WORD = "…"  # stands for a word that varied
+# Programs that an agent asks what is there; that they find nothing is an answer.
+_PROBES = LOOKUP_PROGRAMS | {"ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"}
+
+
+def is_probe(words: Sequence[str]) -> bool:
+    """Return whether a command only looks something up."""
+    return bool(words) and get_program_name(words[0]) in _PROBES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +39,8 @@ class RecurringFailure:
     signature: str
     command: str = ""  # the last failing command line; empty for tools
     is_open: bool = False  # no similar call succeeded later, in any session
+    can_teach: bool = False  # it is not about the work at hand, such as a failing test, and not transient
+    is_probe: bool = False  # it only looked something up, or is a call of the agent's own tools
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +61,11 @@ class SupportedRemedy:
     @property
     def is_lesson(self) -> bool:
         return self.sessions >= MIN_SESSIONS and self.is_clear
+
+    @property
+    def is_about_probe(self) -> bool:
+        """Whether the failed command only looked something up. A missing program is worth knowing all the same."""
+        return self.remedy.cause is not ErrorCause.PROGRAM and is_probe(self.remedy.wrong)
 
     @property
     def is_clear(self) -> bool:
@@ -122,6 +138,8 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             signature=signature,
             command=command,
             is_open=all(failure.ending is NoRemedyReason.NOTHING for _, failure in members),
+            can_teach=members[-1][1].cause.can_teach,
+            is_probe=is_probe(members[-1][1].words),
         )
         found.append((-seconds - 20 * calls, signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
@@ -325,4 +343,4 @@ def _count_remedied_failures(seen: Sequence[SessionFacts], lessons: Sequence[Sup
                 count["remedied"] += 1
                 key = _make_remedy_key(failure.remedy)
                 count["taught"] += (facts.project, *key) in taught or ("", *key) in taught
-    return RemedyCoverage(sessions=len(seen), **count)
+    return RemedyCoverage(sessions=sum(facts.is_conversation for facts in seen), **count)

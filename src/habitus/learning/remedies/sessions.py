@@ -62,6 +62,7 @@ class SessionFacts:
     failures: tuple[CallFailure, ...] = ()
     corrections: tuple[UserCorrection, ...] = ()
     worked: tuple[str, ...] = ()  # prefixes of commands that succeeded unchanged
+    is_conversation: bool = True  # somebody talked to the agent; a file of a subagent, or an empty one, is none
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class SessionReader:
     project: str = ""
     file: str = ""
     _count: int = 0
+    _is_conversation: bool = False
     _last: str = ""
     _main: list[SessionCall] = field(default_factory=list)
     _failures: list[CallFailure] = field(default_factory=list)
@@ -81,6 +83,7 @@ class SessionReader:
     def add_turn(self, turn: TranscriptTurn) -> None:
         made = list(pair_calls(turn.events, turn=turn.id, project=self.project))
         self._count += len(made)
+        self._is_conversation |= not turn.is_sidechain and bool(made or turn.utterances)
         self._last = max(
             [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.utterances)]
         )
@@ -106,6 +109,7 @@ class SessionReader:
             failures=(*self._failures, *_find_failures(self._main, len(self._main))),
             corrections=tuple(self._corrections),
             worked=tuple(self._worked),
+            is_conversation=self._is_conversation,
         )
 
     def _record_worked(self, call: SessionCall) -> None:
@@ -155,7 +159,7 @@ def _compute_lost_seconds(lost: Sequence[SessionCall], then: Sequence[SessionCal
 
 
 SHORTEST, LONGEST = 3, 40  # words of a rule
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+|;\s+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _UNDOING = re.compile(
     r"(?:no\b[\s,.!]*)?(?:please )?(?:undo|revert|roll(?: it)? back|put (?:it|that) back|take (?:it|that) back)", re.I
 )
@@ -174,6 +178,7 @@ _ORDER = re.compile(
     r"|keep|leave|run|make sure|no need)\b",
     re.I,
 )
+_REST = re.compile(r"\binstead\b(?! of\b)", re.I)
 _NEVER = re.compile(r"\b(?:never|don'?t|do not|mustn'?t|must not|shouldn'?t|should not|avoid|under no)\b", re.I)
 _WHEN = re.compile(r"^(?:when(?:ever)?|if|before|after|each time|every time)\b", re.I)
 
@@ -205,20 +210,25 @@ def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserC
 
 
 def _iterate_rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[UserCorrection]:
+    rules: list[str] = []
     for sentence in _SENTENCE.split(said.text.strip()):
         text = _strip_leading_words(sentence.strip())
         count = len(text.split())
         if not SHORTEST <= count <= LONGEST or not _ORDER.search(text) or text.endswith("?"):
             continue
-        if (
-            not _STANDING.search(text)
-            and not _NEVER.search(text)
-            and " instead" not in text.lower()
-            and not re.match("use ", text, re.I)
+        # "Give me the command instead." says what to do, but only with the sentence before it when.
+        if _REST.search(text) and rules and len(f"{rules[-1]} {text}".split()) <= LONGEST:
+            rules[-1] = f"{_end_sentence(rules[-1])} {text}"
+        elif (
+            _STANDING.search(text)
+            or _NEVER.search(text)
+            or " instead of " in text.lower()
+            or re.match("use ", text, re.I)
         ):
-            continue
+            rules.append(text)
+    for text in rules:
         yield UserCorrection(
-            text=text if text.endswith((".", "!")) else f"{text}.",
+            text=_end_sentence(text),
             kind=LessonKind.WHEN
             if _WHEN.match(text)
             else LessonKind.NEVER
@@ -229,6 +239,10 @@ def _iterate_rules(said: UserUtterance, after: UserStopKind, turn: str) -> Itera
             at=said.at,
             is_standing=_STANDING.search(text) is not None,
         )
+
+
+def _end_sentence(text: str) -> str:
+    return text if text.endswith((".", "!")) else f"{text}."
 
 
 def _strip_leading_words(sentence: str) -> str:

@@ -292,7 +292,7 @@ def parse_user_refusal(*fields: Mapping[str, object], texts: Iterable[str]) -> t
 
 _COMPARE_PROGRAMS = frozenset(("diff", "cmp"))
 _SEARCH_PROGRAMS = frozenset(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "pgrep", "find", "fd"))
-_LOOKUP_PROGRAMS = _COMPARE_PROGRAMS | _SEARCH_PROGRAMS | {"test", "[", "[[", "which", "type", "command"}
+LOOKUP_PROGRAMS = _COMPARE_PROGRAMS | _SEARCH_PROGRAMS | {"test", "[", "[[", "which", "type", "command"}
 _COMMAND_PREFIX = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
 
 
@@ -301,7 +301,7 @@ def is_empty_search(args: object, code: int, output: str) -> bool:
     if code != 1:
         return False
     programs = {_get_program(part) for part in _list_deciding_parts(get_shell_text(args))}
-    return bool(programs & (_COMPARE_PROGRAMS if output else _LOOKUP_PROGRAMS))
+    return bool(programs & (_COMPARE_PROGRAMS if output else LOOKUP_PROGRAMS))
 
 
 def _list_deciding_parts(command: str) -> list[str]:
