@@ -82,7 +82,14 @@ def _agents() -> str:
         for name, title in names.items()
     ]
     return _table(
-        ("agent", "`connect`", "`sync` of skills", "`check` and `learn` read its sessions", "as a model"), rows
+        (
+            "agent",
+            "`connect`",
+            "`sync` of skills",
+            "`check` and `learn` read its sessions",
+            "as a model, except to chat",
+        ),
+        rows,
     )
 
 

@@ -11,7 +11,7 @@ if [ -r "$noted" ]; then
 fi
 how="Habitus is not installed. Install it from the source you trust, for example: uv tool install '/path/to/habitus[all]'"
 echo "$how" >&2
-[ "$1" = mcp ] || exit 127
+[ "$1" = mcp ] || exit 1
 # One JSON-RPC message a line. Only requests have an id, and only they are answered.
 while IFS= read -r line || [ -n "$line" ]; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id"[[:space:]]*:[[:space:]]*\("[^"]*"\|-\{0,1\}[0-9][0-9]*\).*/\1/p')

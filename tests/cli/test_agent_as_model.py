@@ -51,9 +51,15 @@ def test_our_own_agent_works_with_it_and_a_chat_does_not(direct: Direct) -> None
     refused = direct("chat", env=env)
     assert (refused.code, refused.err) == (
         1,
-        "habitus: Claude Code can be the model for drafts, lessons and self-play, not for a chat. "
-        "Talk to it directly ('claude'), or set another: --model provider:model.\n",
+        "habitus: Claude Code can be the model for learning, drafting and improving, not for a chat. To chat, use "
+        "Claude Code itself with our server: habitus connect claude-code, or set another: --model provider:model.\n",
     )
+    told = claude("I read it."), claude("[1, 2]"), claude('"yes"')
+    fake = install(direct.cli.cwd / "bin", "claude-code", *told)
+    plain = direct("chat", "How do I review a change?", env=env)
+    assert plain.code == 1
+    assert "malformed answer: the answer: Input should be a JSON object" in plain.err
+    assert "_ToolRound" not in plain.err
     near = direct("chat", "x", "--model", "claude-coed", env=env)
     assert near.err == "habitus: 'claude-coed' names no provider. Did you mean 'claude-code'?\n"
     found = {check["name"]: check for check in direct.json("doctor", env=env)["checks"]}

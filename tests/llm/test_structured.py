@@ -43,10 +43,10 @@ async def test_json_is_found_in_what_the_model_wraps_around_it(text: str) -> Non
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ("I can't.", "the answer is not JSON: Expecting value"),
+        ("I can't.", "the answer is plain text where JSON was asked for"),
         ('{"name": "CSV"}', "name: String should match pattern '^[a-z-]+$'"),
         ('{"steps": 3}', "name: Field required; steps: Input should be a valid list"),
-        ("[]", "the answer: Input should be a valid dictionary"),
+        ("[]", "the answer: Input should be a JSON object"),
         ("[" * 100_000, "recursion"),
     ],
 )
@@ -85,7 +85,8 @@ async def test_a_whole_value_counts_though_the_room_was_used_up() -> None:
 async def test_it_gives_up_and_knows_what_was_spent() -> None:
     model = ScriptedModel([says("no")] * 3)
     with pytest.raises(
-        UnusableAnswerError, match="scripted:model gave a malformed answer: the answer is not JSON"
+        UnusableAnswerError,
+        match="scripted:model gave a malformed answer: the answer is plain text where JSON was asked for",
     ) as caught:
         await ask_structured(model, Draft, system="You draft.", messages=MESSAGES)
     assert caught.value.usage.output_tokens == 15

@@ -99,6 +99,8 @@ def _extract_json(text: str) -> object:
             return json.loads(candidate)
         except ValueError as error:
             problems.append(error)
+    if "{" not in text:
+        raise ValueError("the answer is plain text where JSON was asked for")
     raise ValueError(f"the answer is not JSON: {problems[0]}")
 
 
@@ -109,5 +111,10 @@ def describe_validation_error(error: Exception) -> str:
     """Describe a validation error in one line."""
     if not isinstance(error, ValidationError):
         return str(error) or type(error).__name__
-    found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]
+    found = [
+        # Pydantic names the class there, which is a word of ours.
+        f"{'.'.join(map(str, each['loc'])) or 'the answer'}: "
+        f"{'Input should be a JSON object' if each['type'] == 'model_type' else each['msg']}"
+        for each in error.errors()
+    ]
     return "; ".join(found[:MAX_PROBLEMS])

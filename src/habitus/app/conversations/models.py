@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from habitus.app.host_access import HostAccess, make_host_access
 from habitus.errors import Invalid, NoModelSet, Refused, UserError
+from habitus.hosts.known_agents import CONNECTABLE_AGENTS
 from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
 from habitus.llm.agents.program import AgentProgram
 from habitus.llm.model import CompletionRequest, CompletionResult, Model, PersonMessage, SessionModels, TextContent
@@ -50,9 +51,11 @@ def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
         raise _no_model_error(environ, [])
     # A program rereads the whole conversation for every reply: too slow and too expensive for a chat.
     if program := find_program(name):
+        connect = f": habitus connect {program.name}" if program.name in CONNECTABLE_AGENTS else ""
         raise Refused(
-            f"{program.title} can be the model for drafts, lessons and self-play, not for a chat.",
-            hint=f"Talk to it directly ('{program.command}'), or set another: --model provider:model.",
+            f"{program.title} can be the model for learning, drafting and improving, not for a chat.",
+            hint=f"To chat, use {program.title} itself with our server{connect}, or set another: "
+            "--model provider:model.",
         )
 
 
