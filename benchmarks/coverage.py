@@ -58,7 +58,7 @@ def main() -> None:
 def _scores(drawn: Drawn) -> dict[str, float]:
     rows = list(drawn.observations())
     found = {finding.item: finding for finding in collect_findings(rows, withhold=0.1).items}
-    seen = drawn.is_chosen.any(0)
+    seen = np.asarray(drawn.is_chosen.any(0))
     items = [item for item, is_seen in zip(ITEMS, seen, strict=True) if is_seen]
     effects = [found[item].estimate.offering for item in items]
     bounds = [found[item].bound for item in items]
