@@ -8,18 +8,24 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from habitus import tracing
 from habitus.app import Habitus, read_settings
+from habitus.app.operating import jobs
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.cli.conftest import Direct
+from tests.jobs.counting import until
 from tests.planted import KEYS
 
 
@@ -111,6 +117,31 @@ def test_a_turn_of_another_loop_is_traced_as_one_of_ours(direct: Direct, monkeyp
     assert (parent, told["habitus.turn"], set(told)) == (b"", turn.id, {"habitus.turn", "habitus.session"})
     assert {found.spans[f"habitus.{name}"][1] for name in ("select", "tool")} == {turn_span}
     assert found.counts["habitus.turns", "ok"] == 1
+    assert b"zeppelin" not in found.raw
+
+
+@pytest.mark.req("OP-02", "OP-07")
+def test_requests_and_jobs_are_traced_without_the_names_in_their_addresses(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collecting() as found:
+        monkeypatch.setenv(tracing.ENDPOINT_VARIABLE, found.address)
+        settings = read_settings(direct.home, {"HOME": str(direct.home)})
+        with (
+            tracing.export_telemetry(os.environ),
+            Habitus.open(settings) as habitus,
+            closing(HomePool(habitus)) as homes,
+        ):
+            keys = load_sign_in_keys(habitus)
+            headers = {"Authorization": f"Bearer {keys.owner_token}"}
+            client = TestClient(make_web_app(homes, keys, {"here:1"}), base_url="http://here:1", headers=headers)
+            assert client.get("/api/v1/skills/zeppelin").status_code == 404
+            id = client.post("/api/v1/jobs", json={"kind": "index"}).json()["id"]
+            queue = jobs.open_queue(habitus, for_worker=True)
+            with jobs.run_home_worker(habitus, queue, starts_due=False):
+                until(lambda: queue.get(id).state.is_over)
+    assert found.spans["habitus.request"][2]["habitus.method"] in ("GET", "POST")
+    assert found.spans["habitus.job"][2] == {"habitus.kind": "index", "habitus.job": id}
     assert b"zeppelin" not in found.raw
 
 

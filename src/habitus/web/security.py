@@ -19,6 +19,7 @@ from pathlib import Path
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from habitus import tracing
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
@@ -289,7 +290,9 @@ class SecurityMiddleware:
         answer = self._find_objection(scope, headers, asker, csrf, rule.access) or body.check_declared_length(
             scope, headers
         )
-        await (answer or self._app)(scope, body, _add_security_headers(send))
+        # Not the path, which names skills and people.
+        with tracing.trace_span("request", method=scope["method"]):
+            await (answer or self._app)(scope, body, _add_security_headers(send))
 
     def _identify_and_record(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
         """Identify the sender and record that they were seen."""
