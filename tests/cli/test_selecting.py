@@ -67,6 +67,21 @@ def test_why_and_select_take_them_too(asking: Direct) -> None:
     assert "lint-code" not in seen["menu"]
 
 
+@pytest.mark.req("SE-08", "CL-03")
+def test_what_has_no_line_comes_in_pages(asking: Direct) -> None:
+    asked = ("skills", "select", "--request", "hello")
+    whole = asking.json(*asked)
+    names = sorted([*whole["cut"], *(one["name"] for one in whole["left_out"])])
+    assert (len(names) > 1, whole["total"], whole["next"]) == (True, len(names), None)
+    paged: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = asking.json(*asked, "--limit", "1", "--after", after)
+        paged += [*page["cut"], *(one["name"] for one in page["left_out"])]
+        after = page["next"]
+    assert paged == names
+
+
 @pytest.mark.req("SK-20", "SE-04")
 def test_lint_tells_of_what_has_no_effect_and_what_is_risky(direct: Direct) -> None:
     front = 'metadata:\n  habitus.companion_skills: "brew-te"\n  habitus.exclude_skills: "nobody"\n'

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from habitus import search, sql
 from habitus.app import home_directory
 from habitus.app.home import DATABASE_AWAY, Clock, Home, refuse_if_read_only, refuse_unless_admin, utc_now
-from habitus.app.library.content import ScanCache, find_near_duplicates
+from habitus.app.library.content import SCANS_FILE, ScanCache, find_near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operating.erasure_records import list_missing_records
 from habitus.app.review.notifying import ReviewNotifier
@@ -102,7 +102,7 @@ class _ConcreteWiring:
         """Give a home its parts, in the order of their dependencies."""
         settings, clock = home.settings, home.clock
         home.pause = PauseSwitch(home.shared, clock)
-        home.scan_cache = ScanCache(home.writable_dir / "cache" / "scans.json")
+        home.scan_cache = ScanCache(home.writable_dir / SCANS_FILE)
         home.trust = TrustStore(home.local, clock=clock, scan=home.scan_tree)
         home.approvals = TrustStore(home.shared, clock=clock, scan=home.scan_tree)
         home.skills = open_library(home)

@@ -35,6 +35,10 @@ def list_high_findings(tree: Tree, policy: ScreeningPolicy) -> list[str]:
     return list(map(str, group_by_rule(one for one in scan_skill(tree, policy) if one.severity is Risk.HIGH)))
 
 
+# In a home.
+SCANS_FILE = Path("cache", "scans.json")
+
+
 class ScanCache:
     """A cache of scan results, keyed by content and rules.
 

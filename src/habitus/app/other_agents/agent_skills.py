@@ -18,10 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from habitus import sql
-from habitus.app.library.content import list_high_findings
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
-from habitus.screening.findings import ScreeningPolicy
 from habitus.search import IndexHit, SearchIndex, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, make_document
@@ -128,9 +126,9 @@ def remark_on_files(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
             )
 
 
-def remark_on_risks(skills: Sequence[AgentSkill], policy: ScreeningPolicy) -> Iterator[AgentRemark]:
+def remark_on_risks(skills: Sequence[AgentSkill], scan: Callable[[Tree], list[str]]) -> Iterator[AgentRemark]:
     """Remark on risky skills, one line each, those with the most kinds of findings first."""
-    found = [(each, risks) for each in skills if (risks := list_high_findings(each.tree, policy))]
+    found = [(each, risks) for each in skills if (risks := scan(each.tree))]
     for each, risks in sorted(found, key=lambda one: -len(one[1])):
         more = f" (and {len(risks) - 1} more)" if len(risks) > 1 else ""
         yield AgentRemark(

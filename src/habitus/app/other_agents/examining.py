@@ -13,6 +13,7 @@ from pathlib import Path
 
 from habitus.app.other_agents import agent_skills
 from habitus.errors import NotFound, did_you_mean
+from habitus.files import Tree
 from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
@@ -20,7 +21,6 @@ from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, col
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
-from habitus.screening.findings import ScreeningPolicy
 from habitus.skills import names, trees
 from habitus.skills.layers.layer import find_project_root
 
@@ -65,7 +65,8 @@ class AgentExaminer:
     cwd: Path
     now: datetime
     redactor: Redactor
-    policy: ScreeningPolicy
+    # Returns the high findings in the files of a skill.
+    scan: Callable[[Tree], list[str]]
     on_progress: Callable[[int], None] = lambda done: None
 
     def examine(
@@ -131,7 +132,7 @@ class AgentExaminer:
         same = list(agent_skills.find_copies(loadable))
         yield from agent_skills.remark_on_copies(same)
         yield from self._remark_on_listing(agent, skills)
-        yield from agent_skills.remark_on_risks(skills, self.policy)
+        yield from agent_skills.remark_on_risks(skills, self.scan)
         yield from agent_skills.remark_on_files(skills)
         if loadable:
             search = agent_skills.build_search(loadable)

@@ -10,7 +10,15 @@ from habitus.access import Access
 from habitus.agent.choosing import SkillExplanation
 from habitus.app.home import Home
 from habitus.app.library import explaining
-from habitus.app.use_cases.declaration import SkillName, argument, option, use_case
+from habitus.app.use_cases.declaration import (
+    PageCursor,
+    RestPageLimit,
+    SkillName,
+    argument,
+    option,
+    paginate_items,
+    use_case,
+)
 from habitus.errors import ConflictingOptions
 from habitus.search.model import IndexHit
 from habitus.skills.choosing.evals import TriggerEvalCase, TriggerEvalResult
@@ -81,6 +89,8 @@ class RequestContextOptions:
 @dataclass(frozen=True, kw_only=True)
 class SelectSkillsRequest(RequestContextOptions):
     request: Annotated[str, option("The request.", "-r", longest=_MAX_REQUEST_CHARS)] = ""
+    limit: RestPageLimit = None
+    after: PageCursor = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +101,18 @@ class NamedReason:
 
 @dataclass(frozen=True, kw_only=True)
 class SkillSelectionResult:
-    """The skills that would reach a prompt: in full, on the menu, cut from the menu, or left out."""
+    """The skills that would reach a prompt: in full, on the menu, only by search, or not at all.
+
+    `cut`, those without a line on the menu, and `left_out` are one list in name order, of which this is a page.
+    """
 
     eager: Sequence[NamedReason]
     menu: Sequence[str]
     cut: Sequence[str]
     left_out: Sequence[NamedReason]
+    # The cursor of the following page, None on the last, and the length of the list.
+    next: str | None
+    total: int
     menu_tokens: int
     menu_budget: int
     drops_memory: bool
@@ -117,11 +133,17 @@ def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str |
     # The same code as a turn's, so the preview can't differ from the real prompt.
     seen = explaining.preview_selection(home, request.build_request(home, request.request, user))
     best, selection = explaining.rank_eligible_skills(home.finder, seen, request.request), seen.selection
+    unlisted = sorted({*seen.cut, *selection.left_out})
+    page = paginate_items("skills", unlisted, str, limit=request.limit, after=request.after)
     return SkillSelectionResult(
         eager=[NamedReason(name=choice.name, reason=choice.reason) for choice in selection.eager],
         menu=seen.on_menu,
-        cut=seen.cut,
-        left_out=[NamedReason(name=name, reason=reason) for name, reason in sorted(selection.left_out.items())],
+        cut=[name for name in page.items if name not in selection.left_out],
+        left_out=[
+            NamedReason(name=name, reason=selection.left_out[name]) for name in page.items if name in selection.left_out
+        ],
+        next=page.next,
+        total=page.total,
         menu_tokens=seen.menu.tokens,
         menu_budget=seen.menu.budget,
         drops_memory=selection.excludes_memory,

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
+from habitus.app.library.content import SCANS_FILE, ScanCache
 from habitus.app.other_agents.agent_skills import AgentRemark, RemarkTopic
 from habitus.app.other_agents.examining import AgentExaminer, AgentReport
 from habitus.cli import output
@@ -44,6 +46,8 @@ def check_agents(
 ) -> None:
     """Find recurring failures of your agents and faults in their skills. Changes nothing."""
     settings = read_settings(context.find_root().obj)
+    # Reads the scans that imports and lint kept; `save` is not called, because nothing is written.
+    scans = ScanCache(settings.home / SCANS_FILE)
     with output.show_progress_counter(is_quiet=as_json, label="reading transcripts") as progress:
         examiner = AgentExaminer(
             home=Path.home(),
@@ -51,7 +55,7 @@ def check_agents(
             cwd=settings.cwd,
             now=datetime.now(UTC),
             redactor=open_redactor(settings.home, os.environ),
-            policy=read_policy(settings.home),
+            scan=partial(scans.list_high_findings, policy=read_policy(settings.home)),
             on_progress=progress,
         )
         # What the sessions say is printed while the skills are still scanned.

@@ -57,6 +57,7 @@ def select_skills(context: typer.Context, result: finding.SkillSelectionResult) 
         output.print_line(f"cut       {name}", style="yellow")
     for left in result.left_out:
         output.print_line(f"left out  {left.name}: {left.reason}", style="dim")
+    output.print_paging_hint(len(result.cut) + len(result.left_out), result.total, result.next)
     output.print_line(f"The menu takes {result.menu_tokens} of {result.menu_budget} tokens.")
 
 
