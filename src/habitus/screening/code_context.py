@@ -12,6 +12,8 @@ from habitus.screening.hosts import HostClassifier, HostKind, find_key_services,
 
 _MOST_NESTED = 3  # scripts inside of scripts
 _MOST_TEXT = 2_000
+# Each alone is ordinary; both in one skill are a theft, even where the flow between them can't be followed.
+READS_SECRETS, SENDS_FAR = "reads_secrets", "sends_far"
 _EITHER = ("secret", "token", "fetched", "decoded", "personal", "shell")
 
 

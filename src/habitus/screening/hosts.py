@@ -15,7 +15,7 @@ from typing import Any
 _ADDRESS = re.compile(
     r"(?:https?|wss?|ftp|s3|gs)://(?:[^\s/@\"'<>]{1,64}@)?(?P<url>[\w.-]{1,253})"
     r"|(?<=[\w.+-])@(?P<mail>(?:[\w-]{1,63}\.){1,5}[a-z]{2,24})\b"
-    r"|(?<![\w.:@/~$-])(?P<ip>\d{1,3}(?:\.\d{1,3}){3})(?![\w.]\d)"
+    r"|(?<![\w.:/~$-])(?P<ip>\d{1,3}(?:\.\d{1,3}){3})(?![\w.]\d)"
     r"|(?<![\w.:@/~$\\-])(?P<bare>(?:[a-z0-9-]{1,40}\.){1,4}"
     r"(?:com|org|net|io|dev|cc|ru|cn|xyz|biz|onion|top|site|online|live|club|info|app|tk))(?![\w(.-])(?=/|:\d|[\s,;.)`\"']|$)"
 )

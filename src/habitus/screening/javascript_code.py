@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Taint, get_pattern, merge_taints, set_text
 from habitus.screening.findings import Risk, Threat
 from habitus.screening.hosts import find_hosts, is_throwaway
+from habitus.screening.shell_code import trace_shell
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -105,6 +106,8 @@ class _JavaScriptTracer:
         dotted = self._resolve_name(node)
         if dotted == "process.env":
             return Taint(secret="all environment variables")
+        if get_pattern("browser_stores").fullmatch(dotted):
+            return Taint(secret=f"the page's {dotted.partition('.')[2]}")
         if found := re.fullmatch(r"process\.env\.(\w+)", dotted):
             home = found[1].upper() in ("HOME", "USERPROFILE")
             return (
@@ -222,6 +225,8 @@ class _JavaScriptTracer:
             return set_text(everything, mark.join(one.text for one in flows if one.text) if mark else everything.text)
         if get_pattern("reads").fullmatch(name) and get_pattern("secret_path").search(first.text):
             return Taint(secret=first.text)
+        if get_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
+            return Taint(secret="what is typed or stored in the browser")
         if get_pattern("lists").fullmatch(name):
             return Taint(
                 personal=first.text.rstrip("/*")
@@ -244,8 +249,8 @@ class _JavaScriptTracer:
             source = f"whatever {everything.fetched} sends" if everything.fetched else "text that it decodes first"
             self._report(Threat.RUNS_DOWNLOADS, f"Runs {source}.")
         if get_pattern("runs").fullmatch(name) and not name.startswith(("regexp", "/")):
-            self._judge_command(name, flows, plain)
-            return Taint(shell=self.has_shell)
+            printed = self._judge_command(name, flows, plain)
+            return Taint(shell=self.has_shell, secret=printed.secret or printed.token)
         if get_pattern("writes").fullmatch(name) and len(flows) > 1:
             self._judge_write(first, flows[1])
         if get_pattern("deletes").fullmatch(name):
@@ -272,7 +277,8 @@ class _JavaScriptTracer:
             self._report(Threat.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
         return Taint(fetched=target if target and self.context.is_foreign_host(target) else "")
 
-    def _judge_command(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> None:
+    def _judge_command(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
+        """Return what the command prints."""
         listed = re.findall(r"['\"`]([^'\"`]+)['\"`]", _node_text(plain[1])) if plain[1:] else []
         command = " ".join([*(flow.text for flow in flows[:1]), *map(shlex.quote, listed)])
         if self.makes_executable and self.foreign:
@@ -281,6 +287,7 @@ class _JavaScriptTracer:
             self._report(Threat.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
         self.has_shell |= re.fullmatch(r"(?:/\w+)*/?(?:ba|z)?sh|cmd(?:\.exe)?|powershell", command.strip()) is not None
         self._judge_inner_code(command)
+        return trace_shell(command, self.context)[1]
 
     def _judge_write(self, path: Taint, content: Taint) -> None:
         if path.personal:

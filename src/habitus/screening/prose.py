@@ -20,6 +20,10 @@ _FORBIDS = re.compile(r"\b(?:never|not|no|avoid)\b|n't\b")
 _WINDOW = 3  # statements before, in which a secret was read that "it" stands for
 _HARMFUL_VERBS = ("destroy", "send", "run", "open", "weaken")
 _OBEYS = re.compile(r"obey|follow|execute|carry out|act on|do\b")
+_EFFECT = re.compile(
+    r"\b(?:send|sent|upload|forward|export|chang|delet|install|run|copy|copies|cop(?:y|ied)|charg|transfer|record|add|push|remov|clear|clos|clean|disabl|grant)\w*"
+)
+_BEFORE_HOST = re.compile(r"[`\"'<(]*(?:\w+://)?[\w.+-]*@?$")
 _NEAR = 110  # characters between a verb and its object
 
 
@@ -55,9 +59,13 @@ def find_prose_threats(
             continue
         before = read[max(0, place - _WINDOW) : place]
         around = [*before, *read[place + 1 : place + 2]]
+        held = set[Threat]()
         for threat, why, is_held in one.find_threats(before, around):
+            if threat in held:
+                continue  # said already, and the first says it best
             is_excused = one.is_excused_for(threat) and not one.is_plain_theft
             severity = Risk.HIGH if is_held and not is_excused else Risk.NOTE
+            held |= {threat} if severity is Risk.HIGH else set()
             yield ProseFinding(threat=threat, severity=severity, statement=one.statement, why=why)
 
 
@@ -107,10 +115,7 @@ class StatementAnalysis:
     def can_have_threat(self) -> bool:
         """Whether there is an object of a threat or an order at all; most statements have none."""
         return (
-            self.is_lesson
-            or any(get_pattern(name).search(self.lower) for name in self.cues)
-            or bool(self.foreign_host)
-            or (self.is_prompt and self._has_pattern("universal"))
+            self.is_prompt or any(get_pattern(name).search(self.lower) for name in self.cues) or bool(self.foreign_host)
         )
 
     @cached_property
@@ -200,7 +205,10 @@ class StatementAnalysis:
         yield from self._find_running(before, hides)
         if (what := self.find_object("destroy", "belongings")) and not get_pattern("own_files").search(self.lower):
             whole = (
-                re.search(r"\b(?:all|every\w*|each|entire|whole|complete|home directory)\b|~/?$|home$", self.lower)
+                re.search(
+                    r"\b(?:all|every\w*|each|entire|whole|complete|home directory|with zeros|random)\b|~/?$|home$",
+                    self.lower,
+                )
                 is not None
             )
             is_last = re.search(r"hard|main|system|backups|history|production|user|customer", what.lower()) is not None
@@ -218,6 +226,37 @@ class StatementAnalysis:
             )
         yield from self._find_opening(second)
         yield from self._find_overriding(hides)
+        yield from self._find_frames(before)
+
+    def _find_frames(self, before: Sequence[StatementAnalysis]) -> Iterator[tuple[Threat, str, bool]]:
+        """The rows of `frames` whose signs all stand here; what they refer to may stand in the sentence before."""
+        places = {"page", "description" if self.statement.is_description else "lesson" if self.is_prompt else ""}
+        places |= {"prompt"} if self.is_prompt else set()
+        for row in load_rule_table("prose")["frames"]:
+            if row["where"] in places and all(self.has_sign(name, before[-1:]) for name in row["needs"].split()):
+                name = row["needs"].split()[0].lstrip("^")
+                first = get_pattern(name).search(self.lower) if name != "host" else None
+                what = first[0].strip("`") if first else "what was read before"
+                yield Threat(row["deed"]), row["why"].format(what=what, host=self.foreign_host), True
+
+    def has_sign(self, name: str, before: Sequence[StatementAnalysis] = ()) -> bool:
+        """Whether a sign stands here that is not forbidden: `!name` may not stand here, and `^name` may also be what
+        "it" stands for."""
+        if name.startswith("^"):
+            is_it = get_pattern("pronoun").search(self.lower) is not None
+            return self.has_sign(name[1:]) or (is_it and any(one.has_sign(name[1:]) for one in before))
+        match name:
+            case "to_stranger":
+                led = _BEFORE_HOST.sub("", self.lower[: self.lower.find(self.foreign_host)])
+                is_led = get_pattern("directed").search(led) is not None
+                return bool(self.foreign_host) and is_led and not get_pattern("goes_there").search(led)
+            case "host":
+                return bool(self.foreign_host)
+            case "effect":
+                return bool(self.foreign_host) or "`" in self.statement.text or _EFFECT.search(self.lower) is not None
+        pattern = get_pattern(name.lstrip("!"))
+        is_there = any(not _is_negated(self.lower, found.start()) for found in pattern.finditer(self.lower))
+        return is_there is not name.startswith("!")
 
     def _find_sending(self, before: Sequence[StatementAnalysis], second: bool) -> Iterator[tuple[Threat, str, bool]]:
         target = self.foreign_host or next(iter(find_hosts(self.lower)), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 import warnings
@@ -10,15 +11,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from habitus.screening.code_context import CodeContext, CodeFinding, get_pattern
+from habitus.screening.code_context import READS_SECRETS, SENDS_FAR, CodeContext, CodeFinding, get_pattern
 from habitus.screening.findings import Risk, Threat
 from habitus.screening.hosts import HostKind, find_hosts, is_other_service, is_throwaway
 from habitus.screening.values import NONE, PythonValueTable, ValueOrigin, ValueOrigins, is_open_function
 
 _HIGH, _NOTE = Risk.HIGH, Risk.NOTE
 _PER_RULE = 8
+_MOST_PAIRS = 64
 _EXECUTABLE = re.compile(r"chmod\([^)\n]{0,80}(?:0o?[57][0-7]{2}|S_IX|S_IEXEC|stat\.)")
 
+_CONNECTS = re.compile(r"(?:FTP|FTP_TLS|SMTP|SMTP_SSL|connect|Connection|Telnet|gethostbyname|Transport)$")
+_HOST_NAME = re.compile(r"(?:[\w-]+\.)+[a-z]{2,24}")
 _WRITE_MODE = re.compile(r"[rb]*[wax+][rwabx+t]*")
 _BODIES = ("data", "json", "params", "files", "content", "body")
 _OWNERS = ("os", "builtins", "__builtins__", "subprocess")
@@ -35,10 +39,12 @@ def find_python_threats(source: str, context: CodeContext) -> tuple[CodeFinding,
         look = _PythonReader(
             values=PythonValueTable(),
             has_sockets="socket" in source,
+            has_run_key="CurrentVersion" in source and "Run" in source,
             context=context,
             makes_executable=_EXECUTABLE.search(source) is not None,
             foreign=context.hosts.find_foreign_host(source),
         )
+        look.values.context = context
         look.values.read_module(tree)
         look.visit(tree)
     except (SyntaxError, ValueError):
@@ -53,20 +59,25 @@ def find_python_threats(source: str, context: CodeContext) -> tuple[CodeFinding,
 
 
 def combine_file_findings(found_by_path: Mapping[str, tuple[CodeFinding, ...]]) -> Iterator[tuple[str, CodeFinding]]:
-    """Reading credentials in one file and sending data to a stranger in another is one threat."""
+    """Reading credentials and sending data to a stranger are one threat, in whatever files they stand."""
     everything = [(path, found) for path, all_found in found_by_path.items() for found in all_found]
-    reads = [one for one in everything if one[1].rule in ("reads_secrets", "environment_dump", "spies")]
-    sends = [one for one in everything if one[1].rule == "sends_far"]
-    if reads and sends and len({path for path, _ in (reads[0], sends[0])}) > 1:
-        (source, reader), (path, sender) = reads[0], sends[0]
+    reads = [one for one in everything if one[1].rule in (READS_SECRETS, "environment_dump", "spies")]
+    sends = [one for one in everything if one[1].rule == SENDS_FAR]
+    for (source, reader), (path, sender) in [*itertools.product(reads, sends)][:_MOST_PAIRS]:
+        if source == path and (
+            reader.rule == "environment_dump" or any(one.rule == Threat.SENDS_SECRETS for one in found_by_path[path])
+        ):
+            continue
         why = f"{sender.why.rstrip('.')}, and {source}:{reader.line} reads credentials or private data."
         yield path, CodeFinding(rule=Threat.SENDS_SECRETS, severity=_HIGH, line=sender.line, why=why)
+        return
 
 
 @dataclass
 class _PythonReader(ast.NodeVisitor):
     values: PythonValueTable
     has_sockets: bool
+    has_run_key: bool
     context: CodeContext
     makes_executable: bool
     foreign: str  # the first host in the file that the skill has nothing else to do with
@@ -93,6 +104,13 @@ class _PythonReader(ast.NodeVisitor):
             return
         origins = self.values.find_origins(node.args[0])
         is_foreign = bool(origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED})
+        text = " ".join(map(self.values.evaluate_text, node.args))
+        if (
+            self.foreign
+            and get_pattern("python_imports").fullmatch(name)
+            and any(path in text for path in self.values.downloaded)
+        ):
+            self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, f"Imports what it downloads from {self.foreign}.")
         if get_pattern("python_evaluates").fullmatch(name):
             if is_foreign:
                 self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, f"Runs code that was downloaded or decoded: {name}().")
@@ -114,8 +132,12 @@ class _PythonReader(ast.NodeVisitor):
         text, origins = shlex.join(parts) or self.values.evaluate_text(first), self.values.find_origins(first)
         if self.makes_executable and self.foreign and ValueOrigin.FETCHED in self.values.list_origins:
             self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, f"Runs a program that it downloads from {self.foreign}.")
+        elif self.foreign and any(path in text for path in self.values.downloaded):
+            self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, f"Runs what it downloads from {self.foreign}.")
         if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
             self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, "Runs a command that was downloaded or decoded.")
+        if ValueOrigin.PERSONAL in origins and re.match(r"(?:rm|shred|gpg|openssl|del)\b", text):
+            self.report(Threat.DESTROYS, _HIGH, node, "Deletes the person's files one by one.")
         if get_pattern("python_spy_command").search(text):
             self.report("spies", _NOTE, node, "Reads the clipboard, the screen or the keychain.")
         self._judge_inner_code(text, node)
@@ -134,15 +156,22 @@ class _PythonReader(ast.NodeVisitor):
             self.report("spies", _NOTE, node, "Reads the clipboard, the screen, the keyboard, the camera or passwords.")
 
     def _judge_network(self, name: str, node: ast.Call) -> None:
+        first = self.values.evaluate_text(node.args[0]).strip() if node.args else ""
+        target = next(find_hosts(first), first if _CONNECTS.search(name) and _HOST_NAME.fullmatch(first) else "")
+        is_far = self.context.is_foreign_host(target) and "://" in first[:8]
         is_sending = get_pattern("python_sends").fullmatch(name) is not None
-        if is_sending or get_pattern("python_gets").fullmatch(name):
+        self.foreign = self.foreign or (
+            target if self.context.is_foreign_host(target) and (is_far or is_sending) else ""
+        )
+        # Whatever the library, a call with a stranger's address and more to say sends that there.
+        if is_sending or is_far or get_pattern("python_gets").fullmatch(name):
             bodies = [word.value for word in node.keywords if word.arg in _BODIES]
-            bodies += node.args[1:] if name.startswith(("requests", "httpx")) else node.args if is_sending else []
-            target = next(find_hosts(self.values.evaluate_text(node.args[0])), "") if node.args else ""
+            bodies += node.args if is_sending and not target else node.args[1:]
+            bodies += node.args[:1] if is_far or is_sending else []
             host = target or self.foreign
             is_far = bool(host) and self.context.hosts.classify(host) in (HostKind.FOREIGN, HostKind.PLACEHOLDER)
             if is_sending and is_far:
-                self.report("sends_far", _NOTE, node, f"Sends data to {host}.")
+                self.report(SENDS_FAR, _NOTE, node, f"Sends data to {host}.")
             origins: ValueOrigins = NONE.union(*map(self.values.find_origins, bodies))
             if (
                 is_far
@@ -150,11 +179,17 @@ class _PythonReader(ast.NodeVisitor):
                 and any(is_other_service(service, target) for service in self.values.find_services(node))
             ):
                 self.report(Threat.SENDS_SECRETS, _HIGH, node, f"Sends a key of another service to {target}.")
-            elif bodies and is_throwaway(target):
+            elif is_sending and bodies and is_throwaway(target):
                 self.report(Threat.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends data to {target}, a throwaway host.")
+            elif ValueOrigin.PERSONAL in origins and is_far and is_sending:
+                self.report(Threat.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends the person's files to {host}.")
             elif ValueOrigin.SECRET in origins:
                 severity = _HIGH if is_far or not host else _NOTE
                 self.report(Threat.SENDS_SECRETS, severity, node, f"Sends credentials to {host or 'a server'}.")
+        if name.endswith((".create_remote", ".push")) and (
+            host := self.context.hosts.find_foreign_host(" ".join(map(self.values.evaluate_text, node.args)))
+        ):
+            self.report(Threat.SENDS_PRIVATE_DATA, _HIGH, node, f"Pushes the repository to {host}.")
         if self.has_sockets and name in ("os.dup2", "pty.spawn"):
             self.report(Threat.OPENS_ACCESS, _HIGH, node, "Opens a shell on this machine for someone else.")
 
@@ -169,7 +204,11 @@ class _PythonReader(ast.NodeVisitor):
             if is_theirs:
                 self.report(Threat.DESTROYS, _HIGH, node, "Overwrites the person's files one by one.")
         elif is_open_function(name) and any(map(self.values.is_secret_path, [*operands, node])):
-            self.report("reads_secrets", _NOTE, node, "Reads a file that holds credentials.")
+            is_settings = get_pattern("settings_file").search(" ".join(map(self.values.evaluate_text, operands)))
+            rule = "reads_settings" if is_settings else READS_SECRETS
+            self.report(rule, _NOTE, node, "Reads a file that holds credentials.")
+        if name.endswith("SetValueEx") and self.has_run_key:
+            self.report(Threat.STARTS_ITSELF, _HIGH, node, "Makes itself start with Windows.")
         if get_pattern("python_deletes").fullmatch(name):
             self._judge_inner_code("rm -rf " + " ".join(filter(None, map(self.values.evaluate_text, operands))), node)
             if is_theirs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -32,6 +33,8 @@ _PER_RULE = 8  # places of one rule in one file that are reported; the first say
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
 _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a skill says it is
+_SPAN = re.compile(r"`([^`\n]{3,2000})`")
+_LONGEST_WRITTEN = 2_000
 _INLINE = re.compile(r"`([^`\s]{1,200}[ \t][^`\n]{3,2000})`")
 
 
@@ -201,8 +204,9 @@ class ScannedFile:
                 yield self._finding_at(statement.line, one.threat, one.severity, one.why, statement.text)
         for block in self._page.blocks:
             yield from self._scan_block(block)
-        for unit in self._page.units:
+        for unit, after in itertools.zip_longest(self._page.units, self._page.units[1:]):
             yield from self._scan_inline_code(unit)
+            yield from self._scan_written_lines(unit, after.text if after else "")
 
     def _scan_block(self, block: CodeBlock) -> Iterator[Finding]:
         """A block that can be run counts as a script, wherever it stands."""
@@ -217,7 +221,7 @@ class ScannedFile:
     def _scan_inline_code(self, unit: ProseUnit) -> Iterator[Finding]:
         """Commands in a sentence, marked as such or not; the sentence may excuse them."""
         text = unit.text
-        if not get_pattern("command_marks").search(text):
+        if not get_pattern("command_marks").search(text) and not ("`" in text and self.hosts.find_foreign_host(text)):
             return
         starts = [(found.start(1), found[1]) for found in _INLINE.finditer(text)]
         starts += [
@@ -229,7 +233,7 @@ class ScannedFile:
             before = text[max(0, start - 160) : start]
             for found in (
                 find_code_threats(command.split("`")[0], "sh", self.hosts)
-                if get_pattern("command_marks").search(command)
+                if get_pattern("command_marks").search(command) or self.hosts.find_foreign_host(command)
                 else ()
             ):
                 is_excused = found.rule != Threat.SENDS_SECRETS and is_command_excused(sentence, before)
@@ -237,6 +241,26 @@ class ScannedFile:
                 yield self._finding_at(
                     unit.get_line_at(start), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
                 )
+
+    def _scan_written_lines(self, unit: ProseUnit, after: str) -> Iterator[Finding]:
+        """A line that is to be added to a file is the command that writes it."""
+        paths = [*get_pattern("written_path").finditer(unit.text)]
+        if not paths or is_command_excused(unit.text, unit.text[: paths[0].start()]):
+            return
+        path = (
+            paths[0][0]
+            if "/" in paths[0][0] or "." in paths[0][0]
+            else "crontab"
+            if "cron" in paths[0][0]
+            else "~/.profile"
+        )
+        lines = [code for code in _SPAN.findall(unit.text) if code != paths[0][0]]
+        text = "\n".join(lines or [after])[:_LONGEST_WRITTEN]
+        for found in find_code_threats(f"cat >> '{path}' <<'HABITUS_END'\n{text}\nHABITUS_END\n", "sh", self.hosts):
+            is_held = found.severity is Risk.HIGH and self._is_counted(found)
+            yield self._finding_at(
+                unit.get_line_at(paths[0].start()), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
+            )
 
     def _is_counted(self, found: CodeFinding) -> bool:
         """In a file for reference, prose counts if it has a command, a foreign host and a secret."""

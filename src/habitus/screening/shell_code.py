@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from habitus.screening.code_context import (
     NOTHING,
+    READS_SECRETS,
+    SENDS_FAR,
     CodeContext,
     CodeFinding,
     Taint,
@@ -20,10 +21,18 @@ from habitus.screening.code_context import (
     set_text,
 )
 from habitus.screening.findings import Risk, Threat
-from habitus.screening.hosts import find_hosts, is_throwaway, load_rule_table
+from habitus.screening.hosts import find_hosts, is_throwaway
+from habitus.screening.shell_parsing import (
+    get_node_text,
+    is_decoder,
+    is_not_code,
+    load_command_rules,
+    parse_file_argument,
+    parse_shell,
+)
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
 
 _MOST_DEPTH = 80
 _MOST_TEXT = 2_000
@@ -31,29 +40,20 @@ _MOST_CALLS = 50  # of functions of the script
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
-@functools.cache
-def _create_parser() -> Parser:
-    import tree_sitter_bash  # the grammars are needed only where there is a script
-    from tree_sitter import Language, Parser
-
-    return Parser(Language(tree_sitter_bash.language()))
-
-
-@functools.cache
-def _load_command_rules() -> Sequence[tuple[Threat, str, re.Pattern[str]]]:
-    rows = load_rule_table("commands")["deeds"]
-    return [(Threat(row["deed"]), row["why"], re.compile(row["match"], re.IGNORECASE)) for row in rows]
-
-
 def find_shell_threats(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
     """Return what the commands do that a person should know of."""
-    walk = _ShellTracer(context=context)
+    return trace_shell(source, context)[0]
+
+
+def trace_shell(source: str, context: CodeContext) -> tuple[tuple[CodeFinding, ...], Taint]:
+    """Return what commands do and what they print."""
+    tracer = _ShellTracer(context=context)
     try:
-        walk.trace_node(_create_parser().parse(source.encode("utf-8", "replace")).root_node, NOTHING, 0)
+        printed = tracer.trace_node(parse_shell(source), NOTHING, 0)
     except RecursionError:
         why = "The commands are nested too deeply to be looked at."
-        return (CodeFinding(rule="deep_nesting", severity=Risk.HIGH, line=1, why=why),)
-    return tuple(dict.fromkeys(walk.found))
+        return (CodeFinding(rule="deep_nesting", severity=Risk.HIGH, line=1, why=why),), NOTHING
+    return tuple(dict.fromkeys(tracer.found)), printed
 
 
 @dataclass
@@ -63,6 +63,8 @@ class _ShellTracer:
     variables: dict[str, Taint] = field(default_factory=dict)
     files: dict[str, Taint] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)  # whose contents were downloaded, by host
+    socket: str = ""  # that a descriptor was opened on
+    remotes: dict[str, str] = field(default_factory=dict)  # of git, by name
     functions: dict[str, Node] = field(default_factory=dict)
     calls: int = 0
     line: int = 0
@@ -85,7 +87,7 @@ class _ShellTracer:
                 return NOTHING
             case "for_statement" | "c_style_for_statement":
                 self._trace_loop(node, depth)
-            case "declaration_command" if node.named_child_count == 0 or _node_text(node) in (
+            case "declaration_command" if node.named_child_count == 0 or get_node_text(node) in (
                 "export -p",
                 "declare -x",
             ):
@@ -93,7 +95,7 @@ class _ShellTracer:
             case "function_definition":
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
-                    self.functions[_node_text(name)] = body
+                    self.functions[get_node_text(name)] = body
             case "comment" | "heredoc_body":
                 return NOTHING
         flow = NOTHING
@@ -104,12 +106,12 @@ class _ShellTracer:
     def _trace_assignment(self, node: Node, depth: int) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
-            self.variables[_node_text(name)] = self._evaluate(value, depth)
+            self.variables[get_node_text(name)] = self._evaluate(value, depth)
 
     def _trace_loop(self, node: Node, depth: int) -> None:
         values = [self._evaluate(value, depth) for value in node.children_by_field_name("value")]
         if (name := node.child_by_field_name("variable")) is not None:
-            self.variables[_node_text(name)] = merge_taints(self._mark_listed_files(value) for value in values)
+            self.variables[get_node_text(name)] = merge_taints(self._mark_listed_files(value) for value in values)
 
     def _mark_listed_files(self, flow: Taint) -> Taint:
         """Files that a glob names one by one are the person's where it covers a folder of theirs."""
@@ -123,13 +125,15 @@ class _ShellTracer:
             raise RecursionError
         match node.type:
             case "word" | "number" | "string_content" | "variable_name" | "regex" | "special_variable_name":
-                return Taint(text=get_pattern("home").sub("~", _node_text(node).replace("\\ ", " ").replace("\\", "")))
+                return Taint(
+                    text=get_pattern("home").sub("~", get_node_text(node).replace("\\ ", " ").replace("\\", ""))
+                )
             case "raw_string":
-                return Taint(text=_node_text(node)[1:-1])
+                return Taint(text=get_node_text(node)[1:-1])
             case "ansi_c_string":
-                return Taint(text=_node_text(node)[2:-1])
+                return Taint(text=get_node_text(node)[2:-1])
             case "simple_expansion" | "expansion":
-                return self._expand_text(_node_text(node))
+                return self._expand_text(get_node_text(node))
             case "command_substitution" | "process_substitution":
                 return merge_taints(self.trace_node(child, NOTHING, depth + 1) for child in node.named_children)
         parts = [self._evaluate(child, depth + 1) for child in node.children if child.type not in ('"', "$")]
@@ -158,7 +162,7 @@ class _ShellTracer:
                 stdin = stdin | merge_taints(self._evaluate(child, depth + 1) for child in part.named_children)
             elif part.type == "heredoc_redirect":
                 body = next((child for child in part.named_children if child.type == "heredoc_body"), None)
-                stdin = stdin | Taint(text=_node_text(body)[:_MOST_TEXT] if body is not None else "")
+                stdin = stdin | Taint(text=get_node_text(body)[:_MOST_TEXT] if body is not None else "")
                 for child in part.named_children:  # `cat <<EOF | sh` and `cat <<EOF > file` hang below the mark
                     if child.type == "file_redirect":
                         written += [
@@ -176,12 +180,13 @@ class _ShellTracer:
         body = node.child_by_field_name("body")
         self.line = node.start_point[0] + 1
         if any(get_pattern("remote").search(target) for target in written) and get_pattern("interactive").search(
-            _node_text(node)
+            get_node_text(node)
         ):
             self._report(Threat.OPENS_ACCESS, "Opens a shell on this machine for someone else.")
         flow = self.trace_node(body, stdin, depth + 1) if body is not None else stdin
+        self.socket = next((target for target in written if target.startswith("/dev/tcp/")), self.socket)
         for target in written:
-            self._record_write(target, flow)
+            self._record_write(self.socket or target if target.isdigit() else target, flow)
         return flow
 
     def _read_file(self, path: str) -> Taint:
@@ -211,7 +216,9 @@ class _ShellTracer:
             self._report(Threat.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
         elif "bypassPermissions" in content and "settings" in path:
             self._report(Threat.WEAKENS, f"Has the agent act without asking the person ({path}).")
-        elif get_pattern("startup_path").search(path):
+        elif get_pattern("startup_path").search(path) or (
+            path.endswith("package.json") and re.search(r"\"(?:pre|post)install\"", content)
+        ):
             self._judge_autostart(path, flow)
         elif get_pattern("package_settings").search(path) and (host := self.context.hosts.find_foreign_host(content)):
             self._report(Threat.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
@@ -260,9 +267,21 @@ class _ShellTracer:
         name = words[0].rpartition("/")[2].lower().removesuffix(".exe")
         given = merge_taints(arguments[1:])
         line = " ".join([name, *words[1:]])[:_MOST_TEXT]
-        for threat, why, pattern in _load_command_rules():
+        for threat, why, pattern in load_command_rules():
             if found := pattern.match(line):
                 self._report(threat, why.format(*(found.groups(default="") or ("",))))
+        if name == "find" and (places := [at for at, word in enumerate(words) if word in ("-exec", "-execdir")]):
+            root = next((root for word in words[1:] if (root := self._find_personal_folder(word))), "")
+            is_rubbish = get_pattern("rubbish").search(line) is not None
+            each = Taint(personal="" if is_rubbish else root, secret=self._find_searched_secret(words))
+            inner = [each if "{}" in one.text else one for one in arguments[places[0] + 1 :] if one.text not in "+;"]
+            if inner and inner[0].text:
+                self._judge_command(inner, each)
+        shell = next((at for at, word in enumerate(words[1:], 1) if word in get_command_names("shells")), 0)
+        if name in get_command_names("carriers") and words[shell + 1 : shell + 2] == ["-c"]:
+            return self._judge_command(arguments[shell:], stdin)
+        if name == "git":
+            self._judge_push(words)
         if name == "xargs":
             inner = list(dropwhile(lambda one: re.fullmatch(r"-\S*|\{\}|\d+", one.text), arguments[1:]))
             return self._judge_command([*inner, stdin], stdin) if inner else stdin
@@ -274,13 +293,13 @@ class _ShellTracer:
                 if not word.startswith("-"):
                     self._record_write(word, stdin)
         self._judge_install(name, words)
-        if name in get_command_names("runners") or self._find_download(words[0]).fetched:
-            self._judge_execution(name, arguments, stdin)
+        is_run = name in get_command_names("runners") or self._find_download(words[0]).fetched
+        printed = self._judge_execution(name, arguments, stdin) if is_run else NOTHING
         if name in self.functions and self.calls < _MOST_CALLS:
             self.calls += 1
             self.variables |= {str(place): one for place, one in enumerate(arguments[1:], 1)}
             return self.trace_node(self.functions[name], stdin, 0)
-        return self._trace_output(name, arguments, stdin)
+        return printed | self._trace_output(name, arguments, stdin)
 
     def _trace_output(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         """Return what a command hands on of what it reads; data that leads away is told."""
@@ -289,32 +308,38 @@ class _ShellTracer:
         if name in ("env", "printenv", "set", "export") and len(words) == 1:
             return Taint(secret="all environment variables")
         if found := get_pattern("secret_command").match(" ".join([name, *words[1:]])):
+            self._report(READS_SECRETS, f"Reads the output of '{found[0]}'.", Risk.NOTE)
             return Taint(secret=f"the output of '{found[0]}'")
         if found := get_pattern("token_command").match(" ".join([name, *words[1:]])):
             return Taint(token=f"the output of '{found[0]}'")
         read = (
             NOTHING
             if name in get_command_names("no_readers")
-            else merge_taints(self._read_file(_parse_file_argument(word)) for word in words[1:])
+            else merge_taints(self._read_file(parse_file_argument(word)) for word in words[1:])
         )
+        if read.secret and not get_pattern("settings_file").search(read.secret):
+            self._report(READS_SECRETS, f"Reads {read.secret}.", Risk.NOTE)
+        if name in get_command_names("copiers"):
+            read = read | Taint(personal=next(filter(None, map(self._find_personal_folder, words[1:])), ""))
         through = set_text(stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text)
         if name in ("cat", "head", "tail") and not read.secret:
             through = set_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
             host = through.fetched or self.context.hosts.find_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
+        if is_decoder(name, words):
+            return Taint(secret=through.secret, fetched=through.fetched, decoded=True, text="")
         if name in get_command_names("senders"):
             return self._judge_network(name, arguments, stdin | read)
-        if _is_decoder(name, words):
-            return Taint(secret=through.secret, fetched=through.fetched, decoded=True, text="")
         if name in get_command_names("enumerate"):
             root = next((root for word in words[1:] if (root := self._find_personal_folder(word))), "")
-            return Taint(
-                personal=root, secret=through.secret if name in ("grep", "rg") else "", text=" ".join(words[1:])
-            )
+            secret = (through.secret if name in ("grep", "rg") else "") or self._find_searched_secret(words)
+            if secret and root:
+                self._report(READS_SECRETS, f"Looks for {secret} below {root}.", Risk.NOTE)
+            return Taint(personal=root, secret=secret, text=" ".join(words[1:]))
         if name in get_command_names("shells") and len(words) <= 2:
             return replace(through, shell=True)
-        if (through.secret or through.fetched) and name not in get_command_names("runners"):
+        if (through.secret or through.fetched or read.personal) and name not in get_command_names("runners"):
             for word in words[1:]:
                 if re.search(r"[/.]", word) and not self._read_file(word).secret and word not in self.files:
                     self.files[word] = through
@@ -345,6 +370,12 @@ class _ShellTracer:
             self._report(
                 Threat.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute."
             )
+        elif body.personal and self.context.is_foreign_host(target):
+            self._report(Threat.SENDS_PRIVATE_DATA, f"Sends the files below {body.personal} to {target}.")
+        elif self.context.is_foreign_host(target) and (
+            name not in get_command_names("fetchers") or get_pattern("uploads").search(" ".join(words))
+        ):
+            self._report(SENDS_FAR, f"Sends data to {target}.", Risk.NOTE)
         for key in self.context.find_misplaced_keys(keys, target):
             self._report(Threat.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if body.secret or keys:
@@ -352,13 +383,14 @@ class _ShellTracer:
         fetched = Taint(fetched=target if target and self.context.is_foreign_host(target) else "", text="")
         for word, after in zip(words[1:], [*words[2:], ""], strict=False):
             if re.fullmatch(r"-\w*[oO]|--output(?:-document)?|-OutFile", word) and "://" not in after:
+                self._record_write(after, fetched)
                 self.files |= {after: fetched, after.rpartition("/")[2]: fetched}
             elif "://" in word:
                 end = word.rpartition("/")[2].split("?")[0] or "index.html"
                 self.files = {end: fetched, f"./{end}": fetched} | self.files
-        return fetched if name in get_command_names("fetchers") else NOTHING
+        return fetched if name in get_command_names("fetchers") | get_command_names("listeners") else NOTHING
 
-    def _judge_execution(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> None:
+    def _judge_execution(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         takes_stdin = name in get_command_names("shells") | {"iex", "invoke-expression"} or all(
             word.startswith("-") for word in words[1:]
@@ -379,8 +411,17 @@ class _ShellTracer:
                 inner = words[place + 1]
         if not inner and takes_stdin and name in get_command_names("interpreters"):
             inner = stdin.text
+        if name in get_command_names("shells") and inner and self.calls < _MOST_CALLS:
+            self.calls += 1
+            self.variables |= {
+                str(place): one for place, one in enumerate(dropwhile(is_not_code(inner), arguments), -1)
+            }
+            line, printed = self.line, self.trace_node(parse_shell(inner), NOTHING, 0)
+            self.line = line
+            return printed
         for one in self.context.read_inner(inner, name):
             self._report(one.rule, one.why, one.severity)
+        return NOTHING
 
     def _judge_install(self, name: str, words: Sequence[str]) -> None:
         line = " ".join(words)
@@ -414,30 +455,19 @@ class _ShellTracer:
         ):
             self._report(Threat.DESTROYS, f"Encrypts the files below {given.personal}.")
 
+    def _find_searched_secret(self, words: Sequence[str]) -> str:
+        return next((word for word in words[1:] if get_pattern("key_file").fullmatch(word)), "")
+
+    def _judge_push(self, words: Sequence[str]) -> None:
+        host = next((host for word in words for host in find_hosts(word) if self.context.is_foreign_host(host)), "")
+        if words[1:2] == ["remote"] and host:
+            self.remotes |= dict.fromkeys(words[3:-1], host)
+        host = host or next((self.remotes[word] for word in words if word in self.remotes), "")
+        if "push" in words[1:4] and host:
+            self._report(Threat.SENDS_PRIVATE_DATA, f"Pushes the repository to {host}.")
+
     def _find_personal_folder(self, word: str) -> str:
         return word if get_pattern("personal_root").fullmatch(word.strip("\"'")) else ""
 
     def _report(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
         self.found.append(CodeFinding(rule=rule, severity=severity, line=self.line, why=why))
-
-
-def _node_text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
-
-
-def _parse_file_argument(word: str) -> str:
-    """The file that an argument names: `@file`, `name=@file`, `if=file`."""
-    return word.rpartition("@" if "@" in word and "://" not in word else "=")[2]
-
-
-def _is_decoder(name: str, words: Sequence[str]) -> bool:
-    flags = " ".join(words[1:])
-    return (
-        (
-            name in ("base64", "base32", "xxd", "openssl")
-            and re.search(r"(?:^|\s)-(?:d|D|-decode|r|\w*d)\b", flags) is not None
-        )
-        or name in ("rev", "uudecode", "gunzip", "zcat")
-        or (name == "tr" and "a-z" in flags.lower() and "n-za-m" in flags.lower())
-        or (name == "printf" and flags.count("\\x") >= 2)
-    )

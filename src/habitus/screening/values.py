@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from habitus.screening.code_context import get_pattern
+from habitus.screening.code_context import CodeContext, get_pattern
 from habitus.screening.hosts import find_key_services
+from habitus.screening.shell_code import trace_shell
 
 
 class ValueOrigin(StrEnum):
@@ -26,10 +27,15 @@ class ValueOrigin(StrEnum):
 ValueOrigins = frozenset[ValueOrigin]
 NONE: ValueOrigins = frozenset()
 
+_FILE = re.compile(r"[\w./~\\ -]*[./\\][\w.-]+")
+_GLOB = re.compile(r"(?<=/)[*?\[].*")
 _KEY_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
-_PATH_MAKERS = frozenset({"Path", "PurePath", "join", "expanduser", "expandvars", "str"})
+_PATH_MAKERS = frozenset({"dedent", "Path", "PurePath", "join", "expanduser", "expandvars", "str"})
 _TEXT_METHODS = frozenset({"expanduser", "joinpath", "format", "resolve", "encode", "strip", "lower"})
-_OPENERS = (".read_text", ".read_bytes", ".open", ".copy", ".copyfile", ".copytree")
+_OPENERS = (
+    *(".read_text", ".read_bytes", ".open", ".copy", ".copyfile", ".copytree", ".add", ".make_archive"),
+    *("sqlite3.connect", ".glob", ".iglob"),
+)
 _MOST_DEPTH = 60
 _LONGEST_KEY_NAME = 60
 _MOST_TEXT = 4096
@@ -43,6 +49,8 @@ _Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For 
 class PythonValueTable:
     """One table for the whole file: a name is taken to mean the same in every function."""
 
+    context: CodeContext | None = None
+    printed: dict[str, ValueOrigins] = field(default_factory=dict)  # by commands that the file runs
     names: dict[str, str] = field(default_factory=dict)  # what an imported name stands for
     origins: dict[str, ValueOrigins] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -51,10 +59,12 @@ class PythonValueTable:
     returned: dict[str, ValueOrigins] = field(default_factory=dict)  # by the functions of the file
     copies: set[str] = field(default_factory=set)  # of secret files
     called: ValueOrigins = NONE  # of the calls whose values nobody takes
+    downloaded: set[str] = field(default_factory=set)  # the files into which fetched data may be written
     written: list[str] = field(default_factory=list)  # the texts that are handed to `write`
 
     def read_module(self, tree: ast.AST) -> None:
         bindings: list[_Binding] = []
+        added: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
             match node:
                 case ast.Import(names=names):
@@ -67,15 +77,24 @@ class PythonValueTable:
                     for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
                         if arg.arg not in ("self", "cls"):
                             self.origins[arg.arg] = frozenset({ValueOrigin.GIVEN})
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as owner), args=[*_, last])):
+                    added.append((owner.id, last))
                 case _ if isinstance(node, _Binding):
                     bindings.append(node)
         for _ in range(3):  # again for what is bound above from what is bound below, and through functions
             for binding in bindings:
                 self._bind_names(binding)
+            for owner_name, value in added:  # `message.set_content(secret)`
+                taken = self.find_origins(value) & {ValueOrigin.SECRET, ValueOrigin.PERSONAL}
+                self.origins[owner_name] = self.origins.get(owner_name, NONE) | taken
             self._read_calls(tree)
         self.called = NONE.union(
             *(self.find_origins(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
         )
+        for node in ast.walk(tree) if ValueOrigin.FETCHED in self.list_origins else ():
+            if isinstance(node, ast.Call) and get_pattern("python_writes").fullmatch(self.resolve_name(node.func)):
+                texts = map(self.evaluate_text, [*node.args[:2], *_list_owner(node)])
+                self.downloaded |= {text for text in texts if _FILE.fullmatch(text)}
         self.written = [
             text[:_MOST_TEXT]
             for node in ast.walk(tree)
@@ -235,16 +254,13 @@ class PythonValueTable:
         if get_pattern("python_decodes").fullmatch(name):
             return frozenset({ValueOrigin.DECODED})
         if get_pattern("python_lists").fullmatch(name):
-            owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-            roots = [self.evaluate_text(part) for part in [*owner, *node.args]]
-            is_theirs = any(get_pattern("personal_root").fullmatch(root) for root in roots)
+            roots = [self.evaluate_text(part) for part in [*_list_owner(node), *node.args]]
+            is_theirs = any(get_pattern("personal_root").fullmatch(_GLOB.sub("", root)) for root in roots if root)
             return _origins_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
         if name in self.returned:
             return self.returned[name]
-        if get_pattern("python_runs").fullmatch(name) and node.args:
-            return _origins_if(
-                ValueOrigin.SECRET, get_pattern("secret_command").match(self.evaluate_text(node.args[0])) is not None
-            )
+        if get_pattern("python_runs").fullmatch(name) or get_pattern("python_runs_shell").fullmatch(name):
+            return self._find_printed_origins(self.evaluate_text(node.args[0]) if node.args else "")
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
         return _origins_if(
@@ -252,6 +268,15 @@ class PythonValueTable:
             get_pattern("python_spies").fullmatch(name) is not None
             or (is_open_function(name) and self.is_secret_path(node)),
         )
+
+    def _find_printed_origins(self, command: str) -> ValueOrigins:
+        if self.context is None or not command:
+            return NONE
+        if command not in self.printed:
+            printed = trace_shell(command, self.context)[1]
+            origins = {ValueOrigin.SECRET: printed.secret or printed.token, ValueOrigin.FETCHED: printed.fetched}
+            self.printed[command] = frozenset(origin for origin, source in origins.items() if source)
+        return self.printed[command]
 
     def find_services(self, node: ast.AST) -> frozenset[str]:
         """The services whose keys an expression holds, by the names of the keys."""
@@ -274,6 +299,10 @@ class PythonValueTable:
         if any(isinstance(one, ast.Name) and one.id in self.secret_paths for one in named):
             return True
         return any(get_pattern("secret_path").search(text) or text in self.copies for text in texts if text)
+
+
+def _list_owner(call: ast.Call) -> list[ast.expr]:
+    return [call.func.value] if isinstance(call.func, ast.Attribute) else []
 
 
 def is_open_function(name: str) -> bool:
