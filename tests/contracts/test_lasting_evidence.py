@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
-from habitus.app.learning.evidence import EvidenceService, list_chosen_items, make_observations
+from habitus.app.learning.evidence import EvidenceService, make_observations
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.evidence.findings import EvidenceFindings, collect_findings
@@ -143,14 +143,16 @@ def numbers(found: EvidenceFindings) -> dict[str, object]:
 
 def in_one_pass(book: Journal, now: datetime) -> EvidenceFindings:
     kept = book.load_exposures()
-    return collect_findings(make_observations(kept, list_chosen_items(kept), now), withhold=0.1)
+    return collect_findings(make_observations(kept, book.list_chosen_items(), now), withhold=0.1)
 
 
 @st.composite
 def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
     """What happens, in which conversation, on which day after the one before."""
     what = st.sampled_from(["offer", "offer", "offer", "stand", "judge", "use", "look", "look", "forget"])
-    return draw(st.lists(st.tuples(what, st.integers(0, 9), st.integers(0, 4)), min_size=8, max_size=16))
+    return draw(
+        st.lists(st.tuples(what, st.integers(0, 9), st.sampled_from([0, 1, 2, 4, 50])), min_size=8, max_size=16)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +195,13 @@ def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -
     now = journal(engine, later)
 
     def is_kept() -> bool:
-        return now.load_exposures_and_sums()[1].sums is not None
+        return now.load_sums()[0].sums is not None
 
     evidence(now, later).compute_findings()  # begins to count changes
     evidence(now, later).compute_findings()
     assert is_kept()
-    assert now.load_exposures_and_sums()[0] == []
-    mistaken = now.load_exposures_and_sums()[1]
+    mistaken = now.load_sums()[0]
+    assert list(now.iterate_exposures((), since=mistaken.until)) == []
     now.record_outcome("t1", word(OutcomeKind.FAILED))
     assert not is_kept()
     now.save_sums(mistaken)  # by somebody who had read before that
@@ -209,3 +211,33 @@ def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -
     now.erase_user_evidence("ann")
     assert not is_kept()
     assert evidence(now, later).compute_findings().items == ()
+
+
+@pytest.mark.req("PF-05", "LA-05")
+def test_a_late_judgement_leaves_the_sums_of_older_conversations(engine: sa.Engine) -> None:
+    for day in range(0, 100, 2):
+        began, said = NOW + timedelta(days=day), (word(OutcomeKind.OK),)
+        book = journal(engine, began)
+        book.record_turn(replace(TURN, id=f"t{day}", session=f"c{day}", started_on=began, outcomes=said))
+    later = NOW + timedelta(days=100)
+    now, read = journal(engine, later), list[str]()
+
+    def read_units(since: datetime | None) -> set[str]:
+        return {one.unit for some in now.iterate_exposures((), since=since) for one in some}
+
+    def judge(turn: str) -> tuple[bool, bool]:
+        now.record_outcome(turn, word(OutcomeKind.FAILED))
+        latest, base = now.load_sums()
+        assert latest.sums is None
+        read.append(str(len(read_units(base.until))))
+        assert numbers(evidence(now, later).compute_findings()) == numbers(in_one_pass(now, later))
+        return base.sums is not None, now.load_sums()[0].sums is not None
+
+    for _ in range(2):
+        evidence(now, later).compute_findings()
+    # A judgement of a conversation thirty days old: only the last forty-five days are read again.
+    assert judge("t70") == (True, True)
+    # One of ninety days: everything is.
+    assert judge("t10") == (False, True)
+    assert judge("t60") == (True, True)
+    assert read == ["22", "50", "22"]

@@ -154,7 +154,7 @@ def _append_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
     return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days
 
 
-_FORM = 4  # increase with every change of the layout or meaning of the sums
+_FORM = 5  # increase with every change of the layout or meaning of the sums
 _SIDES = ("explicit", "weak")
 _FAST = 1  # of zlib: what is read with every question is made anew only now and then
 

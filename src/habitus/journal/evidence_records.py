@@ -50,6 +50,8 @@ _SUMS_RESET_AGE = timedelta(days=2)
 # So many steady exposures that begin together are stored as one list.
 _LIST_SIZE = 4
 _UNITS_PER_QUERY = 500
+# The rows of `evidence_sums`.
+_LATEST_SUMS, _BASE_SUMS = 1, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,12 +139,7 @@ def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterabl
         }
 
     sql.upsert_rows(connection, lasting_outcomes, rows, replace_weaker)
-    # Only conversations old enough to be in the cached sums invalidate them.
-    old_exposures = [
-        sa.exists().where(table.c.unit == turn.unit, table.c.at <= now - _SUMS_RESET_AGE)
-        for table in (exposures, menu_exposures)
-    ]
-    reset_evidence_sums(connection, sa.or_(*old_exposures))
+    _reset_sums_of(connection, turn.unit, now)
 
 
 def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
@@ -170,63 +167,105 @@ def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure,
     return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
+def list_exposed_units(
+    connection: sa.Connection, *, since: datetime | None, until: datetime | None, user: str | None
+) -> list[str]:
+    """Return the conversations whose first exposure after `since` is not after `until`, oldest first."""
+    both = sa.union_all(
+        *(
+            sa.select(table.c.unit, table.c.at).where(*_limit_exposures(table, since, user))
+            for table in (exposures, menu_exposures)
+        )
+    ).subquery()
+    first = sa.func.min(both.c.at)
+    query = sa.select(both.c.unit).group_by(both.c.unit).order_by(first, both.c.unit)
+    return list(connection.execute(query if until is None else query.having(first <= until)).scalars())
+
+
+def list_chosen_items(
+    connection: sa.Connection, *, since: datetime | None, until: datetime | None, user: str | None
+) -> frozenset[tuple[str, str]]:
+    """Return the items, by kind and name, that were chosen for a request; others only stood in a steady part."""
+    is_chosen = [sa.not_(exposures.c.is_steady), _is_counted(), *_limit_exposures(exposures, since, user)]
+    is_chosen += [] if until is None else [exposures.c.at <= until]
+    query = sa.select(exposures.c.kind, exposures.c.item).where(*is_chosen).distinct()
+    return frozenset((kind, item) for kind, item in connection.execute(query))
+
+
+def has_exposures_of_others(connection: sa.Connection, user: str) -> bool:
+    """Return whether anybody but this user has exposures."""
+    tables = (exposures, menu_exposures)
+    return any(connection.execute(sa.select(t.c.unit).where(t.c.user != user).limit(1)).first() for t in tables)
+
+
 def load_exposures(
     connection: sa.Connection,
     items: Sequence[str] | None = None,
     *,
+    units: Collection[str] | None = None,
     since: datetime | None = None,
     user: str | None = None,
+    chosen: Collection[tuple[str, str]] = (),
     of_changes: bool = False,
 ) -> list[RecordedExposure]:
     """Return the exposures of these items (or all), oldest first, each with its conversation's later scores.
 
-    Includes real turns and the random assignments of trials; practice and replays do not count. Which version of a
-    skill a conversation got is a comparison of its own, `of_changes`.
+    Includes real turns and the random assignments of trials; practice and replays do not count. Without the steady
+    exposures of items that are `chosen` elsewhere. Which version of a skill a conversation got is a comparison of its
+    own, `of_changes`.
     """
     table = exposures.c
-    is_wanted = table.kind == CHANGE if of_changes else table.kind != CHANGE
-    is_arm = sa.and_(table.origin == TurnOrigin.TRIAL.value, table.propensity < 1)
-    counts = sa.or_(table.origin == TurnOrigin.REAL.value, is_arm)
-    some = sa.true() if items is None else table.item.in_(items)
+    some = [sa.true() if items is None else table.item.in_(items)]
+    some += [] if units is None else [table.unit.in_(units)]
     columns = [table[name] for name in _EXPOSURE_FIELDS]
     query = sa.select(table.unit, table.turn, table.at, table.origin, *columns)
-    rows = connection.execute(query.where(counts, some, is_wanted, *_limit_exposures(exposures, since, user))).all()
+    rows = connection.execute(
+        query.where(_is_counted(of_changes=of_changes), *some, *_limit_exposures(exposures, since, user))
+    ).all()
     began = [
         (unit, turn, at, origin, Exposure(**dict(zip(_EXPOSURE_FIELDS, values, strict=True))))
         for unit, turn, at, origin, *values in rows
     ]
-    known = {(unit, _get_exposure_key(one)) for unit, _, _, _, one in began}
-    is_real = menu_exposures.c.origin == TurnOrigin.REAL.value
-    listed = (
-        []
-        if of_changes
-        else load_exposure_menus(connection, is_real, *_limit_exposures(menu_exposures, since, user), items=items)
-    )
-    for row, several in listed:
+    known = {(unit, _get_exposure_key(one)) for unit, _, _, _, one in began if one.is_steady}
+    began = [one for one in began if not (one[4].is_steady and (one[4].kind, one[4].item) in chosen)]
+    # Menus have no comparisons of versions.
+    is_real = [sa.false() if of_changes else menu_exposures.c.origin == TurnOrigin.REAL.value]
+    is_real += [] if units is None else [menu_exposures.c.unit.in_(units)]
+    limits = _limit_exposures(menu_exposures, since, user)
+    for row, several in load_exposure_menus(connection, *is_real, *limits, items=items, without=chosen):
         start = row["unit"], row["turn"], row["at"], row["origin"]
         began += [(*start, one) for one in several if (row["unit"], _get_exposure_key(one)) not in known]
     # Reading all outcomes once is faster than asking for many units.
-    units = {unit for unit, *_ in began}
-    went = _load_outcomes_by_unit(connection, units if len(units) < _UNITS_PER_QUERY else None) if units else {}
+    found = {unit for unit, *_ in began}
+    went = _load_outcomes_by_unit(connection, found if len(found) < _UNITS_PER_QUERY else None) if found else {}
     # A conversation's exposures mostly begin together, so their scores are computed once.
     scores = {
         (unit, at): _score_turns(judged for began_on, judged in went[unit].values() if began_on >= at)
         for unit, at in {(unit, at) for unit, _, at, _, _ in began if unit in went}
     }
-    found = []
+    origins = {origin.value: origin for origin in TurnOrigin}
+    kept = []
     for unit, turn, at, origin, exposure in sorted(began, key=lambda one: (one[2], one[0])):
         said, seemed = scores.get((unit, at), ((), ()))
-        kept = RecordedExposure(
-            exposure=exposure,
-            origin=TurnOrigin(origin),
-            explicit_scores=said,
-            inferred_scores=seemed,
-            unit=unit,
-            turn=turn,
-            at=at,
+        kept.append(
+            RecordedExposure(
+                exposure=exposure,
+                origin=origins[origin],
+                explicit_scores=said,
+                inferred_scores=seemed,
+                unit=unit,
+                turn=turn,
+                at=at,
+            )
         )
-        found.append(kept)
-    return found
+    return kept
+
+
+def _is_counted(*, of_changes: bool = False) -> sa.ColumnElement[bool]:
+    """Whether an exposure is of a real turn, or the random assignment of a trial; `of_changes` or of items."""
+    is_wanted = exposures.c.kind == CHANGE if of_changes else exposures.c.kind != CHANGE
+    is_arm = sa.and_(exposures.c.origin == TurnOrigin.TRIAL.value, exposures.c.propensity < 1)
+    return sa.and_(is_wanted, sa.or_(exposures.c.origin == TurnOrigin.REAL.value, is_arm))
 
 
 def _limit_exposures(table: sa.Table, since: datetime | None, user: str | None) -> list[sa.ColumnElement[bool]]:
@@ -258,31 +297,53 @@ _EXPLICIT_OUTCOME_QUERY = (
 
 def count_sums_resets(connection: sa.Connection) -> int:
     """Return how often the cached sums were reset; -1 if there never were any."""
-    found = connection.execute(sa.select(evidence_sums.c.changes)).scalar()
+    query = sa.select(evidence_sums.c.changes).where(evidence_sums.c.id == _LATEST_SUMS)
+    found = connection.execute(query).scalar()
     return CachedEvidenceSums().changes if found is None else int(found)
 
 
-def load_evidence_sums(connection: sa.Connection) -> CachedEvidenceSums:
-    """Return the cached sums; empty ones if none were saved."""
-    row = connection.execute(sa.select(evidence_sums)).mappings().first()
-    return (
-        CachedEvidenceSums(changes=row["changes"], until=row["until"], sums=row["sums"])
-        if row
-        else CachedEvidenceSums()
+def load_evidence_sums(connection: sa.Connection) -> tuple[CachedEvidenceSums, CachedEvidenceSums]:
+    """Return the cached sums, and those of older conversations alone; empty ones if none were saved."""
+    found = {row["id"]: row for row in connection.execute(sa.select(evidence_sums)).mappings()}
+    changes = count_sums_resets(connection)
+    latest, base = (
+        CachedEvidenceSums(changes=changes, until=row["until"], sums=row["sums"])
+        if (row := found.get(id))
+        else CachedEvidenceSums(changes=changes)
+        for id in (_LATEST_SUMS, _BASE_SUMS)
     )
+    return latest, base
 
 
-def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums) -> None:
-    """Save the sums unless they were reset since `changes` was read; the first call only starts the count of resets."""
-    sql.insert_missing_rows(connection, evidence_sums, [{"id": 1, "changes": 0}])
-    unchanged = evidence_sums.c.changes == new.changes
-    connection.execute(evidence_sums.update().where(unchanged).values(until=new.until, sums=new.sums))
+def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, *, is_base: bool = False) -> None:
+    """Save the sums unless any were reset since `changes` was read; the first call only starts the count of resets."""
+    rows = [{"id": id, "changes": 0} for id in (_LATEST_SUMS, _BASE_SUMS)]
+    sql.insert_missing_rows(connection, evidence_sums, rows)
+    # Locked, so that a reset waits until the sums are saved, and finds them.
+    locked = sa.select(evidence_sums.c.changes).where(evidence_sums.c.id == _LATEST_SUMS).with_for_update()
+    if connection.execute(locked).scalar() == new.changes:
+        row = evidence_sums.c.id == (_BASE_SUMS if is_base else _LATEST_SUMS)
+        connection.execute(evidence_sums.update().where(row).values(until=new.until, sums=new.sums))
 
 
-def reset_evidence_sums(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
-    """Reset the cached sums; call this with every change to conversations that they may count."""
+def reset_evidence_sums(connection: sa.Connection) -> None:
+    """Reset all cached sums; call this when conversations were erased."""
     emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
-    connection.execute(evidence_sums.update().where(*where).values(emptied))
+    connection.execute(evidence_sums.update().values(emptied))
+
+
+def _reset_sums_of(connection: sa.Connection, unit: str, now: datetime) -> None:
+    """Reset the cached sums that may count this conversation; call this with every change to one."""
+    tables = (exposures, menu_exposures)
+    emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
+
+    def began_until(until: Any) -> sa.ColumnElement[bool]:
+        return sa.or_(*(sa.exists().where(table.c.unit == unit, table.c.at <= until) for table in tables))
+
+    # The latest first: its row is what a process that saves sums holds.
+    for id, until in ((_LATEST_SUMS, now - _SUMS_RESET_AGE), (_BASE_SUMS, evidence_sums.c.until)):
+        counted = (evidence_sums.c.id == id, began_until(until))
+        connection.execute(evidence_sums.update().where(*counted).values(emptied))
 
 
 def count_trial_variants(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialVariantCounts]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -404,23 +404,48 @@ class Journal:
                 self._was_judged = evidence_records.has_explicit_outcome(connection)
         return self._was_judged
 
-    def load_exposures_and_sums(self) -> tuple[list[RecordedExposure], CachedEvidenceSums]:
-        """Return the exposures that the cached sums do not count, and those sums; all exposures if there are none."""
+    def load_sums(self) -> tuple[CachedEvidenceSums, CachedEvidenceSums]:
+        """Return the cached sums, and those of older conversations alone."""
         with sql.read_transaction(self._engine) as connection:
-            sums = evidence_records.load_evidence_sums(connection)
-            found = evidence_records.load_exposures(connection, since=sums.until)
-            # A reset between the two reads would leave a gap, so then everything is loaded.
-            if evidence_records.count_sums_resets(connection) == sums.changes:
-                return found, sums
-            return evidence_records.load_exposures(connection), CachedEvidenceSums()
+            return evidence_records.load_evidence_sums(connection)
 
-    def save_sums(self, sums: CachedEvidenceSums) -> None:
+    def iterate_exposures(
+        self,
+        chosen: Collection[tuple[str, str]],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        user: str | None = None,
+    ) -> Iterator[list[RecordedExposure]]:
+        """Yield the exposures after `since` of the conversations that have one until `until`, in batches of whole
+        conversations, oldest first; without the steady exposures of items that are `chosen` for requests.
+        """
+        with sql.read_transaction(self._engine) as connection:
+            units = evidence_records.list_exposed_units(connection, since=since, until=until, user=user)
+        for start in range(0, len(units), _BATCH_SIZE):
+            some = units[start : start + _BATCH_SIZE]
+            with sql.read_transaction(self._engine) as connection:
+                yield evidence_records.load_exposures(connection, units=some, since=since, user=user, chosen=chosen)
+
+    def list_chosen_items(
+        self, *, since: datetime | None = None, until: datetime | None = None, user: str | None = None
+    ) -> frozenset[tuple[str, str]]:
+        """Return the items, by kind and name, that were chosen for a request in this time."""
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.list_chosen_items(connection, since=since, until=until, user=user)
+
+    def has_exposures_of_others(self, user: str) -> bool:
+        """Return whether anybody but this user has exposures."""
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.has_exposures_of_others(connection, user)
+
+    def save_sums(self, sums: CachedEvidenceSums, *, is_base: bool = False) -> None:
         """Save the sums, unless a transaction is open in this context."""
         # Writing needs a second connection, and a small pool may have none left.
         if sql.count_open_transactions():
             return
         with sql.write_transaction(self._engine) as connection:
-            evidence_records.save_evidence_sums(connection, sums)
+            evidence_records.save_evidence_sums(connection, sums, is_base=is_base)
 
     def count_trial_variants(self, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
         """Count the conversations of paired trials with and without an item (or all items of a kind), by version."""

@@ -70,11 +70,21 @@ def store_exposure_menu(
 
 
 def load_exposure_menus(
-    connection: sa.Connection, *where: sa.ColumnElement[bool], items: Collection[str] | None = None
+    connection: sa.Connection,
+    *where: sa.ColumnElement[bool],
+    items: Collection[str] | None = None,
+    without: Collection[tuple[str, str]] = (),
 ) -> Sequence[tuple[Mapping[Any, Any], list[Exposure]]]:
-    """Return the matching rows of `menu_exposures` with the exposures (of these items, or all) that each stands for."""
+    """Return the matching rows of `menu_exposures` with the exposures that each stands for.
+
+    These are of `items` or all, `without` those of these kinds and names.
+    """
     rows = connection.execute(sa.select(menu_exposures).where(*where)).mappings().all()
-    menus = _load_menus(connection, {row["menu"] for row in rows})
+    # Chosen once per menu, because many conversations share one.
+    menus = {
+        digest: [(number, *one) for number, one in enumerate(entries) if _is_wanted(one, items, without)]
+        for digest, entries in _load_menus(connection, {row["menu"] for row in rows}).items()
+    }
     found = []
     for row in rows:
         withheld = set(json.loads(row["withheld"]))
@@ -89,12 +99,16 @@ def load_exposure_menus(
                 request_kind=row["request_kind"],
                 tokens=tokens,
             )
-            for number, (kind, item, version, propensity, tokens) in enumerate(menus.get(row["menu"], []))
-            if items is None or item in items
+            for number, kind, item, version, propensity, tokens in menus.get(row["menu"], [])
         ]
         if exposures:
             found.append((row, exposures))
     return found
+
+
+def _is_wanted(entry: Sequence[Any], items: Collection[str] | None, without: Collection[tuple[str, str]]) -> bool:
+    kind, item = entry[:2]
+    return (items is None or item in items) and (kind, item) not in without
 
 
 def delete_unused_menus(connection: sa.Connection, before: datetime) -> int:

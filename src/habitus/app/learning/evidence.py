@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from habitus import sql
 from habitus.errors import HabitusError, NotFound, did_you_mean
@@ -20,8 +20,9 @@ from habitus.skills.layers.listing import ListedSkill
 
 # The share that a plan assumes while nothing is withheld.
 ASSUMED_SHARE = 0.1
-# In days.
-_MAX_SUMS_AGE_DAYS = 7.0
+# Sums of conversations this old are cached apart, so that a judgement of a younger one does not reset them, and are
+# extended once they are twice as old. Turns can be judged in lists while they are stored, which is thirty days.
+_BASE_AGE = timedelta(days=45)
 # Seconds to wait for a busy database: cached sums are not worth a longer wait.
 _WRITE_PATIENCE_S = 1.0
 # An item by its kind and name, without a version.
@@ -32,8 +33,7 @@ ItemKey = tuple[str, str]
 class EvidenceService:
     """Computes findings from the exposures in the journal.
 
-    Findings take every later outcome into account: cached sums of older conversations are dropped when one of those
-    changes.
+    Findings take every later outcome into account: cached sums are dropped when a conversation in them changes.
     """
 
     journal: Journal
@@ -45,43 +45,107 @@ class EvidenceService:
     # The number of settled conversations from which on sums are cached.
     cache_threshold: int = 64
 
-    def list_exposures(self) -> list[RecordedExposure]:
-        """Return all stored exposures, oldest first."""
-        return self.journal.load_exposures()
-
     def compute_findings(self) -> EvidenceFindings:
         """Return the findings about every skill version, lesson, recipe and tool that was offered or withheld."""
         return self.compute_findings_and_chosen()[0]
 
     def compute_findings_and_chosen(self) -> tuple[EvidenceFindings, frozenset[tuple[str, str]]]:
         """Return the findings, and the items that were ever chosen for a request."""
-        rows, kept = self.journal.load_exposures_and_sums()
         now = self.clock()
-        settled = _CachedSums.unpack_from(kept, now)
-        by_request = settled.chosen | list_chosen_items(rows)
-        # An item first chosen now must be counted differently in old conversations, so the cached sums no longer hold.
-        if kept.sums and not settled.is_valid_for(by_request):
-            rows, settled = self.list_exposures(), _CachedSums()
-            by_request = list_chosen_items(rows)
-        rest = [one for one in rows if one.unit not in settled.late]
-        old = frozenset(one.unit for one in rest if one.at <= now - SETTLING_PERIOD and _is_counted(one, by_request))
-        if len(old) >= self.cache_threshold:
-            settled = settled.extend(rows, old, by_request, now)
-            rest = [one for one in rest if one.unit not in old]
-            self._store_sums(
-                CachedEvidenceSums(changes=kept.changes, until=now - SETTLING_PERIOD, sums=settled.pack(now))
-            )
-        young = make_observations(rest, by_request, now)
+        horizon = now - SETTLING_PERIOD
+        settled, by_request, changes = self._load_settled(now, horizon)
+        extended, young = self._settle(settled, horizon, by_request, now)
+        if extended.units - settled.units >= self.cache_threshold:
+            self._store_sums(CachedEvidenceSums(changes=changes, until=horizon, sums=extended.pack()))
         found = collect_findings(
-            young, withhold=self.share or ASSUMED_SHARE, settled=settled.sums, today=_count_days_since_epoch(now)
+            make_observations(young, by_request, now),
+            withhold=self.share or ASSUMED_SHARE,
+            settled=extended.sums,
+            today=_count_days_since_epoch(now),
         )
         return found, by_request
 
-    def _store_sums(self, sums: CachedEvidenceSums) -> None:
+    def sum_conversations(
+        self, until: datetime, user: str | None
+    ) -> tuple[EvidenceSums, Sequence[RecordedExposure], frozenset[ItemKey]]:
+        """Return the sums of the conversations that began until then, the exposures of later ones, and the items ever
+        chosen for a request; of one user, or of everybody.
+        """
+        now = self.clock()
+        if user is not None and self.journal.has_exposures_of_others(user):
+            settled, by_request = _CachedSums(), self.journal.list_chosen_items(user=user)
+        else:
+            user, (settled, by_request, _) = None, self._load_settled(now, until)
+        extended, later = self._settle(settled, until, by_request, now, user=user)
+        return extended.sums, later, by_request
+
+    def _load_settled(self, now: datetime, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
+        """Return the latest valid sums of conversations that began until then, the items ever chosen for a request, and
+        the count of resets.
+        """
+        latest, base = self.journal.load_sums()
+        settled, by_request = self._unpack_valid(latest, now, until)
+        if settled.until is None:
+            settled, by_request = self._unpack_valid(base, now, until)
+            if settled.until is None or settled.until < now - 2 * _BASE_AGE:
+                settled, _ = self._settle(settled, now - _BASE_AGE, by_request, now, with_later=False)
+                if settled.units >= self.cache_threshold:
+                    new = CachedEvidenceSums(changes=base.changes, until=settled.until, sums=settled.pack())
+                    self._store_sums(new, is_base=True)
+        return settled, by_request, latest.changes
+
+    def _unpack_valid(
+        self, kept: CachedEvidenceSums, now: datetime, until: datetime
+    ) -> tuple[_CachedSums, frozenset[ItemKey]]:
+        """Return the sums, empty if they don't hold any more, and the items ever chosen for a request."""
+        settled = _CachedSums.unpack_from(kept)
+        by_request = settled.chosen | self.journal.list_chosen_items(since=settled.until)
+        # An item first chosen now must be counted differently in old conversations, and a clock may be set back.
+        if settled.until is not None and (settled.until > until or settled.steady & by_request):
+            settled = _CachedSums()
+        return settled, by_request
+
+    def _settle(
+        self,
+        settled: _CachedSums,
+        until: datetime,
+        by_request: frozenset[ItemKey],
+        now: datetime,
+        *,
+        user: str | None = None,
+        with_later: bool = True,
+    ) -> tuple[_CachedSums, list[RecordedExposure]]:
+        """Return the sums extended by the conversations that began until then, and the exposures of later ones."""
+        sums, units, late, steady = settled.sums, settled.units, set[str](), set(settled.steady)
+        later: list[RecordedExposure] = []
+        last = None if with_later else until
+        for rows in self.journal.iterate_exposures(by_request, since=settled.until, until=last, user=user):
+            new = [one for one in rows if one.unit not in settled.late and _is_counted(one, by_request)]
+            old = {one.unit for one in new if one.at <= until}
+            counted = [one for one in new if one.unit in old]
+            sums = add_observations(
+                make_observations(counted, by_request, now), settled=sums, today=_count_days_since_epoch(now)
+            )
+            units += len(old)
+            steady |= {_make_item_key(one) for one in counted if one.exposure.is_steady}
+            known = old | settled.late
+            late |= {one.unit for one in rows if one.unit in known and one.at > until}
+            later += [one for one in new if one.unit not in old]
+        extended = _CachedSums(
+            sums=sums,
+            units=units,
+            chosen=settled.chosen | self.journal.list_chosen_items(since=settled.until, until=until),
+            steady=frozenset(steady),
+            late=frozenset(late),
+            until=until,
+        )
+        return extended, later
+
+    def _store_sums(self, sums: CachedEvidenceSums, *, is_base: bool = False) -> None:
         """Cache the sums; on failure, the next query caches them."""
         with suppress(HabitusError), sql.limit_busy_wait(_WRITE_PATIENCE_S):
             self.refuse_changes()
-            self.journal.save_sums(sums)
+            self.journal.save_sums(sums, is_base=is_base)
 
     def find_item(self, name: str) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of an item.
@@ -112,57 +176,34 @@ class _CachedSums:
     """Sums over older conversations, with the conditions under which they are valid."""
 
     sums: EvidenceSums = NO_SUMS
-    # Items chosen for a request in these conversations.
+    # How many conversations.
+    units: int = 0
+    # Items chosen for a request until then.
     chosen: frozenset[ItemKey] = frozenset()
-    # Items in a steady part of their prompts.
+    # Items that are counted by having stood in a steady part of prompts.
     steady: frozenset[ItemKey] = frozenset()
-    # Steady items that are not counted there because they were chosen elsewhere.
-    apart: frozenset[ItemKey] = frozenset()
     # Conversations among them that had further offers later.
     late: frozenset[str] = frozenset()
+    # They count the conversations that began until then; None if there are none.
+    until: datetime | None = None
 
     @classmethod
-    def unpack_from(cls, kept: CachedEvidenceSums, now: datetime) -> _CachedSums:
-        """Unpack the cached sums; empty if there are none or they are older than a week."""
+    def unpack_from(cls, kept: CachedEvidenceSums) -> _CachedSums:
+        """Unpack the cached sums; empty if there are none."""
         found = unpack_sums(kept.sums) if kept.sums else None
-        # Rebuilt every week, because an older release may have changed a row without noting the change.
-        if found is None or not 0 <= _count_days_since_epoch(now) - found[1]["made"] <= _MAX_SUMS_AGE_DAYS:
+        if found is None or kept.until is None:
             return cls()
         sums, words = found
-        named = {name: frozenset((kind, item) for kind, item in words[name]) for name in ("chosen", "steady", "apart")}
-        return cls(sums=sums, late=frozenset(words["late"]), **named)
+        named = {name: frozenset((kind, item) for kind, item in words[name]) for name in ("chosen", "steady")}
+        return cls(sums=sums, units=words["counted"], late=frozenset(words["late"]), until=kept.until, **named)
 
-    def is_valid_for(self, by_request: frozenset[ItemKey]) -> bool:
-        return self.sums is not NO_SUMS and self.steady & by_request == self.apart
-
-    def extend(
-        self, rows: Sequence[RecordedExposure], old: Set[str], by_request: frozenset[ItemKey], now: datetime
-    ) -> _CachedSums:
-        """Return the sums extended by the `old` conversations; `rows` are all exposures since the last extension."""
-        until, units = now - SETTLING_PERIOD, self.late | old
-        added = [one for one in rows if one.at <= until or one.unit in units]
-        steady = self.steady | {_make_item_key(one) for one in added if one.exposure.is_steady}
-        counted = make_observations([one for one in rows if one.unit in old], by_request, now)
-        return _CachedSums(
-            sums=add_observations(counted, settled=self.sums, today=_count_days_since_epoch(now)),
-            chosen=self.chosen | list_chosen_items(added),
-            steady=steady,
-            apart=steady & by_request,
-            late=frozenset(one.unit for one in rows if one.unit in units and one.at > until),
-        )
-
-    def pack(self, now: datetime) -> bytes:
-        words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "apart", "late")}
-        return pack_sums(self.sums, {"made": _count_days_since_epoch(now), **words})
+    def pack(self) -> bytes:
+        words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "late")}
+        return pack_sums(self.sums, {**words, "counted": self.units})
 
 
 def _count_days_since_epoch(now: datetime) -> float:
     return now.timestamp() / 86_400
-
-
-def list_chosen_items(kept: Iterable[RecordedExposure]) -> frozenset[ItemKey]:
-    """Return the items that were ever chosen for a request; all others only stood in a steady part of prompts."""
-    return frozenset(_make_item_key(one) for one in kept if not one.exposure.is_steady)
 
 
 def _make_item_key(kept: RecordedExposure) -> ItemKey:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from habitus.app.home import Home
-from habitus.app.learning.evidence import list_chosen_items, make_observations
+from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.library.explaining import build_menu_options, select_skills
 from habitus.evidence.estimation import estimate_items
@@ -110,12 +110,20 @@ class TriedCandidateSummary:
 def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
     """Return the effects of the best-known skills, the most helpful first."""
     now, uses = home.clock(), _count_uses(home, user)
-    kept = home.journal.load_exposures(user=user)
-    rows = make_observations(kept, list_chosen_items(kept), now)
-    skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
-    ages = [(now - at).total_seconds() / 86_400 for at in timestamps]
-    history = [estimate_items(add_observations([row for row in skills if row.age_days >= age]), -age) for age in ages]
+    sums, kept, by_request = home.evidence.sum_conversations(timestamps[0], user)
+    began: dict[str, datetime] = {}
+    for one in kept:
+        began.setdefault(one.unit, one.at)
+    history, since = [], timestamps[0]
+    for at in timestamps:
+        # A conversation counts from the week in which it began.
+        new = [one for one in kept if since < began[one.unit] <= at] if at > since else []
+        today = at.timestamp() / 86_400
+        sums = add_observations(make_observations(new, by_request, at), settled=sums, today=today)
+        found = estimate_items(sums, today).items()
+        history.append({item: estimate for item, estimate in found if item.kind is ItemKind.SKILL})
+        since = at
     latest = {item.name: item for item in sorted(history[-1], key=lambda item: item.version)}
     known = [
         (name, item, effect) for name, item in latest.items() if (effect := history[-1][item].offering) is not None
