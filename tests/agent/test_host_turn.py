@@ -13,8 +13,8 @@ from habitus.agent.hosted_turn import HostTurn
 from habitus.app import Habitus, read_settings
 from habitus.errors import Invalid, Refused
 from habitus.events import OutcomeKind
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SkillPlacementKind, Turn
+from habitus.journal.usage import get_effective_outcome
 from habitus.memory.model import LessonProducer
 from habitus.skills.model import Manifest, Skill, Stage
 

@@ -16,8 +16,8 @@ from habitus.agent.stream import NoticeEvent
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SkillPlacementKind, Turn, TurnOutcome
+from habitus.journal.usage import get_effective_outcome
 from habitus.llm.model import CompletionRequest, Image, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import build_call, calls, says
 from habitus.llm.transcription import TranscriptionResult

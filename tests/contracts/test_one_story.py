@@ -178,15 +178,21 @@ def check_commands(run_cli: Cli, env: dict[str, str]) -> None:
     assert "the counters agree with the recorded uses" in run_cli("doctor", env=env).out
 
 
-@pytest.mark.req("SK-06", "SC-04")
+@pytest.mark.req("SK-06", "LA-06", "SC-04")
 async def test_one_story_has_the_same_numbers_in_every_view(
     habitus: Habitus, clients: dict[str, tuple[TestClient, TestClient]], run_cli: Cli, database: str
 ) -> None:
     await tell_story(habitus)
-    (row,) = show_stats(habitus, name="brew-tea").stats
-    assert {name: getattr(row, name) for name in USES} == USES
-    (counters,) = habitus.skills.read_counters("brew-tea").values()
-    assert {name: getattr(counters, name) for name in USES} == USES
+    for home in (habitus, habitus.as_user("eve")):
+        (row,) = show_stats(home, name="brew-tea").stats
+        assert {name: getattr(row, name) for name in USES} == USES
+        (counters,) = home.skills.read_counters("brew-tea").values()
+        assert {name: getattr(counters, name) for name in USES} == USES
+        # Each use was in a conversation of its own, so evidence has the same words, and a sign for what nobody judged.
+        (finding,) = home.evidence.find_item("brew-tea")
+        offered = finding.estimate.offered
+        assert (finding.estimate.used, offered.explicit) == (USES["used"], USES["succeeded"] + USES["failed"])
+        assert offered.weak == USES["no_feedback"]
     for user, (program, browser) in clients.items():
         check_program(program, user)
         check_pages(browser, user)
@@ -199,7 +205,8 @@ async def test_one_story_has_the_same_numbers_in_every_view(
     assert "Everybody" not in read_page(viewer[1], "/")
     assert viewer[0].get("/api/v1/overview", params={"all_users": True}).status_code == 409
     assert viewer[1].get("/?user=*").status_code == 409
-    check_commands(run_cli, {"HABITUS_USER": "ann"} | ({"HABITUS_DATABASE": database} if database else {}))
+    for user in clients:
+        check_commands(run_cli, {"HABITUS_USER": user} | ({"HABITUS_DATABASE": database} if database else {}))
     assert find_stale_counters(habitus) == []
     # An agent over MCP; last, because asking is a turn.
     behind = LazyHome(McpServerOptions(home=habitus.settings.home, profile="all"))

@@ -15,8 +15,8 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SkillPlacementKind
+from habitus.journal.usage import get_effective_outcome
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, fake_provider

@@ -20,8 +20,8 @@ from habitus.app import Habitus, read_settings
 from habitus.errors import NotInstalled
 from habitus.events import OutcomeKind
 from habitus.integrations.agent_run import require_package
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SkillPlacementKind
+from habitus.journal.usage import get_effective_outcome
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.environments import environment

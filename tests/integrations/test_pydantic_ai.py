@@ -16,8 +16,8 @@ from pydantic_ai.models.test import TestModel
 from habitus import Habitus, Skill, read_settings
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SkillPlacementKind, Turn
+from habitus.journal.usage import get_effective_outcome
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind, OutcomeKind
-from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
+from habitus.journal.journal import Journal, list_chosen_skills
 from habitus.journal.model import Exposure, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
+from habitus.journal.usage import get_effective_outcome
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -64,8 +64,6 @@ NOT_APPLICABLE = {
     "elicitation-sep1034-defaults": NO_QUESTIONS,
     "elicitation-sep1330-enums": NO_QUESTIONS,
     "server-sse-polling": "no tool of ours closes its stream while it works; the suite itself has it pending",
-    "resources-subscribe": "changes are told for the whole list, not for one resource",
-    "resources-unsubscribe": "changes are told for the whole list, not for one resource",
 }
 
 

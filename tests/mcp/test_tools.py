@@ -17,6 +17,7 @@ from habitus.app import Habitus
 from habitus.files import Tree, build_file
 from habitus.memory.model import LessonProducer
 from habitus.skills import trees
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Manifest, Skill
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.text import estimate_tokens
@@ -159,6 +160,40 @@ async def test_the_code_of_skills_comes_and_goes_and_clients_are_told(
         assert wrong.is_error
         await change(goes)
         assert await names(client) == DEFAULT
+
+
+@pytest.mark.req("CL-05")
+@pytest.mark.filterwarnings("ignore:resources/")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_hears_of_the_file_it_subscribed_to_and_of_no_other(
+    habitus: Habitus, connect: Connect, mode: str
+) -> None:
+    habitus.skills.create(Skill(name="mow-lawn", description="Steps.", body="1. Begin."), habitus.build_author())
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            heard.put_nowait(str(message.params.uri))
+
+    async def edit(name: str) -> None:
+        edit = TextEdit(operation=EditOperation.APPEND, content="2. Go on.")
+        await asyncio.to_thread(habitus.skills.edit, name, edit, habitus.build_author())
+
+    tea, lawn = "skill://brew-tea/SKILL.md", "skill://mow-lawn/SKILL.md"
+    async with connect(mode, poll_interval_s=0.01, client={"message_handler": hear}) as client:
+        if client.protocol_version < "2026":
+            for uri in (tea, lawn):
+                await client.subscribe_resource(uri)
+            await client.unsubscribe_resource(lawn)
+            await edit("mow-lawn")
+            await edit("brew-tea")
+            assert await asyncio.wait_for(heard.get(), 300) == tea
+        else:
+            async with client.listen(resource_subscriptions=[tea]):
+                await edit("mow-lawn")
+                await edit("brew-tea")
+                assert await asyncio.wait_for(heard.get(), 300) == tea
+        assert heard.empty()
 
 
 def made(habitus: Habitus, written: dict[str, Tree]) -> None:

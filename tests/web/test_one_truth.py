@@ -82,7 +82,7 @@ async def by_python(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_c
 Door = Callable[[Habitus, Cli, TestClient, Any], Awaitable[None]]
 
 
-@pytest.mark.req("SK-06")
+@pytest.mark.req("SK-06", "LA-06")
 @pytest.mark.parametrize("door", [by_command, by_chat, by_page, by_session, by_python])
 async def test_eight_failures_through_each_door_are_counted_and_propose_to_switch_it_off(
     habitus: Habitus,
@@ -99,7 +99,7 @@ async def test_eight_failures_through_each_door_are_counted_and_propose_to_switc
     assert find_stale_counters(habitus) == []
 
 
-@pytest.mark.req("SK-06")
+@pytest.mark.req("SK-06", "LA-06")
 async def test_ten_runs_that_nobody_judged_are_no_feedback_and_let_nothing_climb(habitus: Habitus) -> None:
     for _ in range(10):
         hosted(habitus)
@@ -109,7 +109,7 @@ async def test_ten_runs_that_nobody_judged_are_no_feedback_and_let_nothing_climb
     assert list_due_transitions(habitus) == ()
 
 
-@pytest.mark.req("SK-06")
+@pytest.mark.req("SK-06", "LA-06")
 async def test_the_last_word_counts_and_a_person_outweighs_a_program(habitus: Habitus, api: TestClient) -> None:
     turn = await asked(habitus)
     assert counts_of(habitus) == (1, 0, 0, 1)
@@ -126,7 +126,7 @@ async def test_the_last_word_counts_and_a_person_outweighs_a_program(habitus: Ha
     assert find_stale_counters(habitus) == []
 
 
-@pytest.mark.req("SK-06")
+@pytest.mark.req("SK-06", "LA-06")
 async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitus: Habitus) -> None:
     session = habitus.session(ScriptedModel([*SCRIPT, says("Then so.")]))
     await session.turn("How is tea brewed?")
@@ -136,7 +136,7 @@ async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitu
     assert (row.used, row.failed, row.no_feedback, row.weak_failures, row.reliability) == (1, 0, 1, 1, None)
 
 
-@pytest.mark.req("SK-06")
+@pytest.mark.req("SK-06", "LA-06")
 async def test_three_failures_after_an_edit_propose_its_rollback(habitus: Habitus) -> None:
     habitus.outcome(await asked(habitus), ok=True)
     before = habitus.skills.load("brew-tea").body
@@ -152,7 +152,7 @@ async def test_three_failures_after_an_edit_propose_its_rollback(habitus: Habitu
     assert habitus.skills.load("brew-tea").body == before
 
 
-@pytest.mark.req("SK-06")
+@pytest.mark.req("SK-06", "LA-06")
 def test_switching_off_is_proposed_by_the_upper_bound() -> None:
     assert [is_failing(UsageCounters(succeeded=s, failed=f)) for s, f in ((0, 8), (1, 8), (0, 2), (4, 6))] == [
         *(True, True),

@@ -17,8 +17,9 @@ from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last
 from habitus.evidence.versions import AssignedVersion, VersionAssignment
-from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
+from habitus.journal.journal import Journal, list_chosen_skills
 from habitus.journal.model import Exposure, SkillPlacementKind, Turn
+from habitus.journal.usage import get_effective_outcome
 from habitus.memory.cortex import Cortex
 from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank
 from habitus.search.model import IndexHit, SearchResults

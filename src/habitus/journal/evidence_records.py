@@ -40,7 +40,13 @@ from habitus.journal.tables import (
     turns,
     uses,
 )
-from habitus.journal.usage import EXPLICIT_WEIGHT, insert_uses
+from habitus.journal.usage import (
+    EXPLICIT_WEIGHT,
+    decide_verdict,
+    get_effective_outcome,
+    insert_uses,
+    judgement_from_row,
+)
 
 _EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
 # Younger conversations still change often, so they are left out of the cached sums.
@@ -167,19 +173,16 @@ def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure,
     return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
-def list_exposed_units(
-    connection: sa.Connection, *, since: datetime | None, until: datetime | None, user: str | None
-) -> list[str]:
-    """Return the conversations whose first exposure after `since` is not after `until`, oldest first."""
+def list_exposed_units(connection: sa.Connection, *, since: datetime | None, user: str | None) -> list[str]:
+    """Return the conversations with exposures after a time, by the first of them."""
     both = sa.union_all(
         *(
             sa.select(table.c.unit, table.c.at).where(*_limit_exposures(table, since, user))
             for table in (exposures, menu_exposures)
         )
     ).subquery()
-    first = sa.func.min(both.c.at)
-    query = sa.select(both.c.unit).group_by(both.c.unit).order_by(first, both.c.unit)
-    return list(connection.execute(query if until is None else query.having(first <= until)).scalars())
+    query = sa.select(both.c.unit).group_by(both.c.unit).order_by(sa.func.min(both.c.at), both.c.unit)
+    return list(connection.execute(query).scalars())
 
 
 def list_chosen_items(
@@ -357,36 +360,31 @@ def count_trial_variants(connection: sa.Connection, kind: str, item: str | None 
     return [TrialVariantCounts(item=name, version=number, offered=on, withheld=off) for name, number, on, off in rows]
 
 
-# Outcome rows by turn, with the time at which the turn began.
-_OutcomesByTurn = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]
+# Judgements by turn, with the time at which the turn began.
+_JudgementsByTurn = dict[str, tuple[datetime, list[TurnOutcome]]]
 
 
-def _load_outcomes_by_unit(connection: sa.Connection, units: Collection[str] | None) -> Mapping[str, _OutcomesByTurn]:
+def _load_outcomes_by_unit(connection: sa.Connection, units: Collection[str] | None) -> Mapping[str, _JudgementsByTurn]:
     """Return the recorded outcomes by unit and turn, of these units or of all."""
-    found: defaultdict[str, _OutcomesByTurn] = defaultdict(dict)
+    found: defaultdict[str, _JudgementsByTurn] = defaultdict(dict)
     query = sa.select(lasting_outcomes)
     some = query if units is None else query.where(lasting_outcomes.c.unit.in_(units))
     for row in connection.execute(some).mappings():
-        found[row["unit"]].setdefault(row["turn"], (row["began_on"], []))[1].append(row)
+        _, judgements = found[row["unit"]].setdefault(row["turn"], (row["began_on"], []))
+        judgements.append(judgement_from_row(row))
     return found
 
 
-def _score_turns(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _score_turns(turns: Iterable[Sequence[TurnOutcome]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Score turns by explicit feedback, and the rest by weak signals; outages count neither way."""
     said: list[float] = []
     seemed: list[float] = []
-    for judged in turns:
-        heaviest = max(judged, key=_outcome_sort_key)
-        if heaviest["kind"] != OutcomeKind.INFRA.value:
-            score = float(heaviest["kind"] == OutcomeKind.OK.value)
-            (said if heaviest["weight"] >= EXPLICIT_WEIGHT else seemed).append(score)
+    for judgements in turns:
+        went = get_effective_outcome(judgements)
+        if went is not None and went.kind is not OutcomeKind.INFRA:
+            is_known = decide_verdict(judgements).is_known
+            (said if is_known else seemed).append(float(went.kind is OutcomeKind.OK))
     return tuple(said), tuple(seemed)
-
-
-def _outcome_sort_key(judged: Mapping[Any, Any]) -> tuple[float, bool, int, datetime, str]:
-    """Sort key of an outcome row: weight, a known result before an outage, the stronger source, the later one."""
-    rank = SourceKind(judged["source_kind"]).rank
-    return judged["weight"], judged["kind"] != OutcomeKind.INFRA.value, rank, judged["at"], judged["source"]
 
 
 def erase_user_evidence(connection: sa.Connection, user: str) -> int:

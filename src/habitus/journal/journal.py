@@ -30,6 +30,7 @@ from habitus.journal.model import (
     TurnFilter,
     TurnOutcome,
 )
+from habitus.journal.retention import prune_turns
 from habitus.journal.tables import (
     TURN_FIELDS,
     events,
@@ -377,19 +378,7 @@ class Journal:
 
     def prune_turns(self) -> int:
         """Delete the turns that are older than the retention period; return how many."""
-        old = sa.select(turns.c.id).where(turns.c.started_on < self._clock() - self.retention)
-        deleted = 0
-        while True:
-            # In steps, because others wait while a transaction writes.
-            with sql.write_transaction(self._engine) as connection:
-                step = connection.execute(turns.delete().where(turns.c.id.in_(old.limit(_BATCH_SIZE)))).rowcount
-            deleted += step
-            if step < _BATCH_SIZE:
-                break
-        with sql.write_transaction(self._engine) as connection:
-            # Not the youngest: the turn that refers to it may be in a transaction that is still open.
-            menus.delete_unused_menus(connection, self._clock() - timedelta(days=1))
-        return deleted
+        return prune_turns(self._engine, self._clock(), self.retention)
 
     def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[RecordedExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
@@ -410,18 +399,14 @@ class Journal:
             return evidence_records.load_evidence_sums(connection)
 
     def iterate_exposures(
-        self,
-        chosen: Collection[tuple[str, str]],
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        user: str | None = None,
+        self, chosen: Collection[tuple[str, str]], *, since: datetime | None = None, user: str | None = None
     ) -> Iterator[list[RecordedExposure]]:
-        """Yield the exposures after `since` of the conversations that have one until `until`, in batches of whole
-        conversations, oldest first; without the steady exposures of items that are `chosen` for requests.
+        """Yield the exposures after a time in batches of whole conversations, oldest first.
+
+        Without the steady exposures of items that are `chosen` for requests.
         """
         with sql.read_transaction(self._engine) as connection:
-            units = evidence_records.list_exposed_units(connection, since=since, until=until, user=user)
+            units = evidence_records.list_exposed_units(connection, since=since, user=user)
         for start in range(0, len(units), _BATCH_SIZE):
             some = units[start : start + _BATCH_SIZE]
             with sql.read_transaction(self._engine) as connection:
@@ -504,19 +489,6 @@ class Journal:
             "round_idx": event.round_idx,
             "detail": self._redact_to_json(dict(event.detail)),
         }
-
-
-def get_effective_outcome(outcomes: Sequence[TurnOutcome]) -> TurnOutcome | None:
-    """Return the outcome that counts: the heaviest, of equal ones that of the strongest source, then the latest. None
-    without outcomes.
-    """
-
-    def sort_key(item: tuple[int, TurnOutcome]) -> tuple[float, int, datetime, int]:
-        number, one = item
-        return one.weight, one.source_kind.rank, one.at or datetime.min, number
-
-    ranked = sorted(enumerate(outcomes), key=sort_key)
-    return ranked[-1][1] if ranked else None
 
 
 def list_chosen_skills(turn: Turn) -> tuple[str, ...]:

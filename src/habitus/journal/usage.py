@@ -86,8 +86,7 @@ def decide_verdict(
     # The turn may still have succeeded by other means, but code that failed has failed.
     if result is OutcomeKind.FAILED:
         return UseVerdict.FAILED
-    if explicit := [one for one in judgements if _is_explicit(one)]:
-        last = max(explicit, key=lambda one: (one.source_kind.rank, one.at or _LONG_AGO, one.source))
+    if last := find_last_word(judgements):
         return UseVerdict.SUCCEEDED if last.kind is OutcomeKind.OK else UseVerdict.FAILED
     if result is OutcomeKind.OK:
         return UseVerdict.SUCCEEDED
@@ -95,6 +94,27 @@ def decide_verdict(
     if (True, OutcomeKind.FAILED) in signals:
         return UseVerdict.WEAK_FAILURE
     return UseVerdict.RAN_WITHOUT_ERROR if (False, OutcomeKind.OK) in signals else UseVerdict.NO_FEEDBACK
+
+
+def find_last_word(judgements: Iterable[TurnOutcome]) -> TurnOutcome | None:
+    """Return the judgement that decides: by the strongest kind of source that knows, and of these the latest."""
+    return max(filter(_is_explicit, judgements), key=_get_judgement_order, default=None)
+
+
+def get_effective_outcome(judgements: Sequence[TurnOutcome]) -> TurnOutcome | None:
+    """Return the outcome of a run: what someone who knows said, else the heaviest sign; None without any."""
+    if last := find_last_word(judgements):
+        return last
+    # A result counts before an outage.
+    return max(
+        judgements,
+        key=lambda one: (one.weight, one.kind is not OutcomeKind.INFRA, *_get_judgement_order(one)),
+        default=None,
+    )
+
+
+def _get_judgement_order(judgement: TurnOutcome) -> tuple[int, datetime, str]:
+    return judgement.source_kind.rank, judgement.at or _LONG_AGO, judgement.source
 
 
 def _is_explicit(judgement: TurnOutcome) -> bool:
@@ -120,10 +140,14 @@ def _load_judgements(connection: sa.Connection, ids: sa.Select[Any]) -> Mapping[
     """Return the judgements of these turns."""
     found: defaultdict[str, list[TurnOutcome]] = defaultdict(list)
     for row in connection.execute(sa.select(lasting_outcomes).where(lasting_outcomes.c.turn.in_(ids))).mappings():
-        kind, source_kind = OutcomeKind(row["kind"]), SourceKind(row["source_kind"])
-        told = {name: row[name] for name in ("weight", "source", "at")}
-        found[row["turn"]].append(TurnOutcome(kind=kind, source_kind=source_kind, **told))
+        found[row["turn"]].append(judgement_from_row(row))
     return found
+
+
+def judgement_from_row(row: Mapping[Any, Any]) -> TurnOutcome:
+    """Return a row of `lasting_outcomes` as a judgement."""
+    kind, source_kind = OutcomeKind(row["kind"]), SourceKind(row["source_kind"])
+    return TurnOutcome(kind=kind, source_kind=source_kind, **{name: row[name] for name in ("weight", "source", "at")})
 
 
 def _use_from_row(row: Mapping[Any, Any]) -> ItemUse:

@@ -148,6 +148,15 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         home.set_log_level(get_client_id(ctx), ctx.session, params.level)
         return types.EmptyResult()
 
+    async def listen(ctx: RequestContext, params: types.SubscriptionsListenRequestParams) -> Any:
+        # Who listens for lists alone must not wait for the home.
+        if params.notifications.resource_subscriptions:
+            await subscribe(ctx, params.notifications.resource_subscriptions)
+        return await listening(ctx, params)
+
+    subscribe = serve(lambda home, ctx, uris: home.subscribe(get_client_id(ctx), ctx.session, uris))
+    unsubscribe = serve(lambda home, ctx, uri: home.unsubscribe(get_client_id(ctx), ctx.session, uri))
+    listening = ListenHandler(lazy_home.bus)
     server = HabitusMcpServer(
         "habitus",
         version=version("habitus"),
@@ -162,7 +171,9 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         on_list_prompts=list_prompts,
         on_get_prompt=serve(lambda home, ctx, params: home.get_prompt(params.name, params.arguments or {})),
         on_completion=serve(lambda home, ctx, params: home.complete_argument(params)),
-        on_subscriptions_listen=ListenHandler(lazy_home.bus),
+        on_subscribe_resource=lambda ctx, params: subscribe(ctx, [str(params.uri)]),
+        on_unsubscribe_resource=lambda ctx, params: unsubscribe(ctx, str(params.uri)),
+        on_subscriptions_listen=listen,
     )
     server.extensions[SKILLS_EXTENSION] = {"directoryRead": True}
     list_skills = serve(lambda home, ctx, params: home.skills.list_manifests(params.cursor))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
 import mcp_types as types
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, ToolsListChanged
+from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, SubscriptionBus, ToolsListChanged
 
 from habitus.agent.hosted_turn import AsyncHostTurn, Watch
 from habitus.agent.session import generate_id
@@ -40,6 +40,8 @@ from habitus.text import to_one_line
 log = logging.getLogger(__name__)
 # The most characters of a failed call's result that are logged.
 _MAX_LOGGED_CHARS = 300
+# Of all clients of a person together.
+_MAX_WATCHED_FILES = 1000
 
 
 def open_mcp_service(scope: McpServerOptions, bus: SubscriptionBus) -> McpService:
@@ -74,6 +76,8 @@ class McpService:
         self.people = open_user_accounts(habitus)
         self.skills = McpSkillResources(SkillPublisher(habitus, self._user))
         self._clients: dict[str, McpClientState] = {}
+        # The files of skills whose changes clients want to hear of, with the digest they last had.
+        self._watched_files: dict[str, str] = {}
         self._mark: Hashable = None
         self._looked_at = 0.0
         # Calls since the last garbage collection.
@@ -164,6 +168,23 @@ class McpService:
         blank, skill = get_completion_target(params)
         return await self.skills.complete_argument(blank, params.argument.value, skill)
 
+    async def subscribe(self, client: str, session: ServerSession, uris: Collection[str]) -> types.EmptyResult:
+        """Tell the client from now on when one of these files of skills changes."""
+        known, new = self._get_client(client, session), set(uris) - self._watched_files.keys()
+        if len(self._watched_files) + len(new) > _MAX_WATCHED_FILES:
+            raise Refused(f"At most {_MAX_WATCHED_FILES:,} resources can be subscribed to.")
+        # What changes from now on is noticed as a change.
+        await self.notify_if_changed()
+        for uri in new:
+            self._watched_files[uri] = await self.skills.compute_digest(uri)
+        known.subscribed_files.update(uris)
+        return types.EmptyResult()
+
+    async def unsubscribe(self, client: str, session: ServerSession, uri: str) -> types.EmptyResult:
+        """Say nothing more about this file of a skill."""
+        self._get_client(client, session).subscribed_files.discard(uri)
+        return types.EmptyResult()
+
     def set_log_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
         """Set from which level on the client gets log messages."""
         self._get_client(client, session).log_level = level
@@ -235,9 +256,18 @@ class McpService:
             if not is_news:
                 return
             await self._bus.publish(ResourcesListChanged())
+            changed = [uri for uri, digest in self._watched_files.items() if await self._has_changed(uri, digest)]
+            for uri in changed:
+                await self._bus.publish(ResourceUpdated(uri=uri))
             for client in list(self._clients.values()):
                 await client.session.send_resource_list_changed()
+                for uri in client.subscribed_files.intersection(changed):
+                    await client.session.send_resource_updated(uri)
                 await self._notify_if_tools_changed(client)
+
+    async def _has_changed(self, uri: str, digest: str) -> bool:
+        self._watched_files[uri] = await self.skills.compute_digest(uri)
+        return self._watched_files[uri] != digest
 
     async def _notify_if_tools_changed(self, client: McpClientState) -> None:
         """Notify a client if its list of tools differs from the one it has."""
@@ -271,6 +301,8 @@ class McpClientState:
         self.session = session
         # The tools as the client has last seen them; None if it never asked.
         self.listed_tools: Mapping[str, types.Tool] | None = None
+        # The files of skills whose changes the client wants to hear of.
+        self.subscribed_files: set[str] = set()
         # From this level on the client wants log messages.
         self.log_level: types.LoggingLevel | None = None
         self._hosting = hosting

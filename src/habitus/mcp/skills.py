@@ -51,6 +51,15 @@ class McpSkillResources:
             raise NotFound(f"The skill '{name}' has no file '{path}'.", hint="skills/get lists its files.")
         return types.ReadResourceResult(contents=[_make_resource_contents(uri, path, content)])
 
+    async def compute_digest(self, uri: str) -> str:
+        """Return a digest of a file of a skill; empty if it doesn't exist."""
+        try:
+            name, path = _parse_uri(uri)
+            content = (await self._get_skill(name, uri)).files.get(path)
+        except (NotFound, Invalid):
+            return ""
+        return "" if content is None else hashlib.sha256(content).hexdigest()
+
     async def list_manifests(self, cursor: str | None) -> dict[str, Any]:
         """Return a page of manifests."""
 

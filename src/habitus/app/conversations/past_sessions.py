@@ -13,8 +13,9 @@ from habitus.agent.user_input import list_attached_names
 from habitus.app.home import resolve_user_filter
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import ToolCall, ToolCallRecord, get_text_detail
-from habitus.journal.journal import Journal, get_effective_outcome
+from habitus.journal.journal import Journal
 from habitus.journal.model import SelectedSkill, SessionSummary, SkillPlacementKind, Turn, TurnOutcome
+from habitus.journal.usage import get_effective_outcome
 from habitus.llm.model import AssistantMessage, PersonMessage, TextContent, ToolResultMessage
 from habitus.settings import Settings
 

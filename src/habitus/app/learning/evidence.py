@@ -118,8 +118,9 @@ class EvidenceService:
         """Return the sums extended by the conversations that began until then, and the exposures of later ones."""
         sums, units, late, steady = settled.sums, settled.units, set[str](), set(settled.steady)
         later: list[RecordedExposure] = []
-        last = None if with_later else until
-        for rows in self.journal.iterate_exposures(by_request, since=settled.until, until=last, user=user):
+        for rows in self.journal.iterate_exposures(by_request, since=settled.until, user=user):
+            if not with_later and rows and rows[0].at > until:
+                break
             new = [one for one in rows if one.unit not in settled.late and _is_counted(one, by_request)]
             old = {one.unit for one in new if one.at <= until}
             counted = [one for one in new if one.unit in old]

@@ -24,8 +24,8 @@ from habitus.app.library.content import find_near_duplicates
 from habitus.errors import HabitusError
 from habitus.events import EventKind, OutcomeKind
 from habitus.files import Tree, build_file
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SkillPlacementKind, Turn
+from habitus.journal.usage import get_effective_outcome
 from habitus.learning.budget import DEFAULT_PATIENCE_S, RunBudget
 from habitus.learning.remedies import calls
 from habitus.learning.transcripts.study import StudiedTurn, study_file

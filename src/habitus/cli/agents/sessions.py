@@ -14,9 +14,8 @@ from habitus.cli import inputs, output
 from habitus.cli.completion import AllUsersOption, JsonOption, WideOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import StorageFailed, did_you_mean
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import Turn, TurnMessage
-from habitus.journal.usage import decide_verdict
+from habitus.journal.usage import decide_verdict, get_effective_outcome
 from habitus.llm.model import AssistantMessage, ToolResultMessage
 
 SessionIdArgument = Annotated[str, typer.Argument(help="A session id, or its beginning.")]
