@@ -69,7 +69,7 @@ def test_a_bad_skill_is_improved_approved_compared_in_use_and_reported(direct: D
         assert "fewer of 24 conversations succeeded" in shown
         assert turn.id in page.get(f"/insights/month/rows?of=succeeded&month={month}").text
     assert "version 1, drawn to be compared with version 2" in " ".join(
-        _say(direct, "why", NAME, "--turn", turn.id).split()
+        _say(direct, "skills", "why", NAME, "--turn", turn.id).split()
     )
     assert "Harms: " in _say(direct, "skills", "comparisons")
     said = _say(direct, "report", "--month", month)
@@ -77,10 +77,10 @@ def test_a_bad_skill_is_improved_approved_compared_in_use_and_reported(direct: D
     assert "Because of compared changes about" in said
     assert "1 proposed, 0 kept, 0 rolled back" in said
     assert json.loads(_say(direct, "report", "rows", "compared", "--month", month, "--json"))["total"] == 32
-    assert "rolled back" in _say(direct, "curate", "--apply")
+    assert "rolled back" in _say(direct, "learn", "curate", "--apply")
     _say(direct, "review", "approve", "2")
     assert "Use capitals." not in direct.skill_file(NAME).read_text()
-    _say(direct, "curate", "--apply")
+    _say(direct, "learn", "curate", "--apply")
     with Habitus.open(read_settings(direct.home)) as habitus:
         assert "Use capitals." not in ask(habitus, "afterwards")
     assert json.loads(_say(direct, "report", "--json"))["rolled_back"] == 1
