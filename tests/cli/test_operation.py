@@ -137,7 +137,7 @@ def test_the_compose_file_of_a_team_works_as_it_is_written(run_cli: Cli, postgre
 
     with start("migrate") as migrate:
         assert migrate.wait() == 0
-    with start("web") as web, start("jobs", "work") as worker:
+    with start("web") as web, start("worker") as worker:
         try:
             assert web.stdout is not None
             said = [web.stdout.readline().strip() for _ in range(3)]
