@@ -51,18 +51,19 @@ _IN_A_BODY = (
     ("asked", "points"),
     [
         (_STATEMENT, 4.0),
-        ("canary traffic", 2.0),
-        (f"Can you help me? {_STATEMENT}.", 2.0),
+        ("canary traffic", 0.5),
+        (f"Can you help me? {_STATEMENT}.", 0.5),
         (f"Please help me with all of this. {_STATEMENT}. {' '.join(f'word{n}' for n in range(30))}", 4.0),
     ],
 )
-def test_the_text_counts_half_for_a_wish_or_a_topic_and_whole_for_a_statement_or_a_long_task(
+def test_the_text_counts_little_for_a_wish_or_a_topic_and_much_for_a_statement_or_a_long_task(
     engine: sa.Engine, asked: str, points: float
 ) -> None:
     index = SearchIndex.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
     index.put_documents(_IN_A_BODY)
     best = max(index.search(asked).hits, key=lambda hit: hit.parts.get("as_text", 0.0))
     assert (best.id, best.parts["as_text"]) == ("deploy", points)
+    assert ("passage" in best.parts) == (points > 1)
 
 
 @pytest.mark.req("SE-10")
@@ -79,10 +80,10 @@ def test_a_text_that_other_fields_outweigh_is_still_a_candidate(engine: sa.Engin
 
 @pytest.mark.req("SE-10")
 @pytest.mark.parametrize("k", [3, 10])
-def test_the_text_most_like_a_request_is_among_the_first_five_whatever_else_is_said(
+def test_the_text_most_like_a_statement_is_among_the_first_five_whatever_else_is_said(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
-    monkeypatch.setattr(ranking, "STATED_WEIGHTS", (0.0, 0.0, 0.0, -40.0))
+    monkeypatch.setattr(ranking, "STATED_WEIGHTS", (0.0, 0.0, 0.0, -400.0))
     wordy = [
         SearchDocument(
             id=f"wordy-{number}", name="canary traffic", description="Shift canary traffic.", body="Shift " * 40
@@ -93,6 +94,8 @@ def test_the_text_most_like_a_request_is_among_the_first_five_whatever_else_is_s
     index.put_documents(
         [*wordy, SearchDocument(id="likest", name="release", description="Rolls out.", body=f"{_STATEMENT}.")]
     )
+    wished = [hit.id for hit in index.search(f"Please help me with this: {_STATEMENT}", k=5).hits]
+    assert "likest" not in wished
     found = [hit.id for hit in index.search(_STATEMENT, k=k).hits]
     assert found[:4] == [f"wordy-{number}" for number in range(4)][:k]
     assert found[4:5] == ["likest"][: k - 3]

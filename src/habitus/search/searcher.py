@@ -209,7 +209,7 @@ class SearchEvidence:
 
 
 def _promote_most_similar_texts(order: list[int], found: SearchEvidence) -> list[int]:
-    """Return the order with the documents whose texts are most like the request among the first few."""
+    """Return the order with the documents whose texts are most like a text among the first few."""
     likeness = found.signals.as_text.tolist()
     if not any(likeness):
         return order
@@ -270,7 +270,8 @@ class DocumentSearcher:
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            order = _promote_most_similar_texts(order, found)
+            if signals.is_text_itself(found.asked):
+                order = _promote_most_similar_texts(order, found)
             fit = ranking.compute_confidence(found.signals, found.usage, self._tier).tolist()
             top = order[: max(k, 0)]
             parts = explain_scores(found.corpus, found.asked, found.signals, ranked, top)

@@ -22,7 +22,7 @@ SIGNAL_NAMES = (
     "lexical",  # BM25F over all fields, relative to the best document
     # Share of the request's terms that occur anywhere in the document.
     "coverage",
-    # The same for the best window of the body.
+    # The same for the best window of the body; 0 unless the request is a text itself.
     "passage",
     # Share of neighbouring words of the request that are also neighbours here.
     "phrase",
@@ -47,7 +47,7 @@ STATED_NAMES = (
     # The rarest word about the surrounding project (languages, frameworks) in the summary.
     "project",
     # Plain BM25 over the whole text, relative to the best document, scaled by the share of documents with bodies;
-    # half of it unless the request is a text itself.
+    # an eighth of it unless the request is a text itself.
     "as_text",
 )
 
@@ -111,8 +111,8 @@ def gather_signals(
         return CandidateSignals(
             slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)]
         )
-    is_text = _is_text(request)
-    passage, phrase, excluded = _score_by_position(corpus, asked, slots)
+    is_text = is_text_itself(request)
+    passage, phrase, excluded = _score_by_position(corpus, asked, slots, is_text=is_text)
     by_rarity, plain = _compare_words(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
     # A carefully written description helps wishes, but not texts.
@@ -132,7 +132,7 @@ def gather_signals(
         detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_with_body * (1 if is_text else 0.5))
+    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_with_body * (1 if is_text else 0.125))
     stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
     strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)
@@ -279,7 +279,9 @@ def _sum_by_term(by_term: Floats, worths: Floats) -> Floats:
     return total
 
 
-def _score_by_position(corpus: SearchCorpus, asked: WeighedRequest, slots: Slots) -> tuple[Floats, Floats, Floats]:
+def _score_by_position(
+    corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, *, is_text: bool
+) -> tuple[Floats, Floats, Floats]:
     """Return the passage, phrase and exclusion signals, which depend on the order of terms."""
     read = [corpus.get_codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
@@ -297,7 +299,10 @@ def _score_by_position(corpus: SearchCorpus, asked: WeighedRequest, slots: Slots
     before_excluded = lengths[:, :_EXCLUDED].sum(1)
     is_excluded = (inside >= before_excluded[row]) & (inside < before_body[row])
     return (
-        _score_best_passage(asked, row, inside - before_body[row], term, len(slots)),
+        # A wish rarely repeats a passage, and the one that shares most of its words misleads.
+        _score_best_passage(asked, row, inside - before_body[row], term, len(slots))
+        if is_text
+        else np.zeros(len(slots), dtype=np.float32),
         _score_phrases(asked, row, at, term, len(slots)),
         _compute_excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
     )
@@ -346,7 +351,7 @@ def _compute_excluded_share(asked: WeighedRequest, row: Slots, term: Slots, coun
     return shares
 
 
-def _is_text(request: ParsedSearchRequest) -> bool:
+def is_text_itself(request: ParsedSearchRequest) -> bool:
     """Return whether the request is a text by itself: a statement that asks for nothing, or a long task."""
     return len(request.terms) >= (_SHORTEST_TASK if request.is_asked else _SHORTEST_STATEMENT)
 
