@@ -344,6 +344,7 @@ PAIRS = [
         prepare=_tasks,
         status=201,
     ),
+    Pair(command=("skills", "improve", "--plan"), request=("GET", "/improvements/plan"), prepare=_tasks),
     Pair(
         command=("review", "edit", "1", "--file", "jam.md"),
         request=("PUT", "/review/1/text"),

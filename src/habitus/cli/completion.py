@@ -117,7 +117,8 @@ def _query_postgresql(address: str, workspace: str, query: str, values: QueryRow
 
 # Options shared by many commands; they live here because importing this module is cheap.
 AllUsersOption = Annotated[bool, typer.Option("--all-users", help="All users; for admins only.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+# Eager, so that an option that answers instead of the command knows how.
+JsonOption = Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON.")]
 PathsOption = Annotated[
     list[str] | None, typer.Option("--path", help="A file that the request is about; may be repeated.")
 ]

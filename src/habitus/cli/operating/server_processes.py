@@ -11,16 +11,12 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import typer
 
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid, Refused
 from habitus.mcp.http import open_listening_socket
-
-if TYPE_CHECKING:
-    from habitus.cli.operating.up import ServerAddress
 
 _LOOK_S = 0.2
 # A process that lives shorter than this is not started again at once.
@@ -50,10 +46,10 @@ class ServerProcess:
     def is_first(self) -> bool:
         return self.number == 0
 
-    def open_socket(self, address: ServerAddress) -> socket.socket:
+    def open_socket(self, host: str, port: int) -> socket.socket:
         """Return the listening socket; a process that inherits it ends with its parent."""
         if self.inherited_socket is None:
-            return open_listening_socket(address.host, address.port)
+            return open_listening_socket(host, port)
         threading.Thread(target=_end_with_parent, name="habitus-parent", daemon=True).start()
         return socket.socket(fileno=self.inherited_socket)
 

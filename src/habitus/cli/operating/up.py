@@ -143,7 +143,7 @@ async def serve_http_apps(
     behind = LazyHome(scope, lambda: homes.owner_home.is_offline)
     # Another process of this server, or another host, may get the next request.
     is_one_of_many = process.inherited_socket is not None or homes.owner_home.shared is not homes.owner_home.local
-    with process.open_socket(address) as door:
+    with process.open_socket(address.host, address.port) as door:
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.
         names = [

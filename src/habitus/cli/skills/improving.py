@@ -49,6 +49,9 @@ def _print_ranking(context: typer.Context, wanted: bool) -> None:
         return
     with open_habitus(context) as habitus:
         found = improving.plan_improvements(habitus)
+    if context.params["as_json"]:
+        output.print_json(found)
+        raise typer.Exit
     rows = [(number, one.skill, f"{one.gain:.1f}", one.reason) for number, one in enumerate(found.ranking, 1)]
     empty = "No skill has enough tasks; get some with 'habitus tasks mine' or 'habitus tasks draft NAME'."
     output.print_table_or_message(empty, ("", "skill", "gain", "why"), rows, wide="why", is_cut=False)
@@ -63,9 +66,7 @@ def improve_skill(
     improvement: improving.StartImprovementRequest,
     plan_all: Annotated[
         bool,
-        typer.Option(
-            "--plan", is_eager=True, callback=_print_ranking, help="Only show which skill pays most, and why; no NAME."
-        ),
+        typer.Option("--plan", callback=_print_ranking, help="Only show which skill pays most, and why; no NAME."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan and what it could detect.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Queue it for a worker.")] = False,
