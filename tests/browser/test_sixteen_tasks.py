@@ -124,6 +124,7 @@ def _look_after_skills(person: Person, site: Site) -> None:
         expect(page.locator("#tried .fit").first).to_contain_text("Close the month")
     with person.task("does it help"):
         person.goes_to("Insights")
+        person.click(page.get_by_role("link", name="Everybody's"))
         expect(page.locator(".effect-row", has_text="close-the-month")).to_contain_text("helps")
 
 
