@@ -46,6 +46,7 @@ def write(site: Site, *who: str, count: int = 1) -> None:
     assert [one.wait() for one in started] == [0] * len(who)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_two_processes_write_appears_on_the_open_page(page: Page, site: Site) -> None:
     """On eight pages at once, which share one connection; the typed text, the place and the opened parts stay."""
