@@ -145,7 +145,7 @@ def test_the_compose_file_of_a_team_works_as_it_is_written(run_cli: Cli, postgre
                 check = services["web"]["healthcheck"]["test"][1:]
                 healthy = [word.replace("8765", port) for word in check[1:]]
                 assert run([sys.executable, *healthy], check=False).returncode == 0
-                job = http.post("/api/v1/jobs", json={"kind": "index", "words": []}).json()
+                job = http.post("/api/v1/jobs", json={"kind": "index"}).json()
                 until(lambda: http.get(f"/api/v1/jobs/{job['id']}").json()["state"] == "done")
         finally:
             for process in (web, worker):
