@@ -359,8 +359,7 @@ def parse_setting_value(key: str, text: str) -> Any:
 
 def load_settings(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
     """Load the settings of a process; `home` wins over HABITUS_HOME, `account` over USER."""
-    user_home = Path(environ.get("HOME") or Path.home())
-    where = cwd / _expand_home(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
+    user_home, where = _get_user_home(environ), resolve_home(environ, cwd, home)
     from_file, warnings = _read_settings_file(where / SETTINGS_FILE)
     warnings += _warn_unknown_variables(environ)
     values = _apply_environment(from_file, environ)
@@ -375,6 +374,16 @@ def load_settings(environ: Mapping[str, str], cwd: Path, home: Path | None = Non
         raise Invalid(
             _describe_first_error(error), hint=f"Fix it in {where / SETTINGS_FILE} or the environment."
         ) from None
+
+
+def resolve_home(environ: Mapping[str, str], cwd: Path, home: Path | None = None) -> Path:
+    """Return the home directory of Habitus; `home` wins over HABITUS_HOME."""
+    user_home = _get_user_home(environ)
+    return cwd / _expand_home(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
+
+
+def _get_user_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or Path.home())
 
 
 def _expand_home(path: Path, user_home: Path) -> Path:

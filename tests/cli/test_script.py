@@ -85,6 +85,9 @@ def test_the_tab_key_completes_names_of_skills(stocked_cli: Cli) -> None:
     assert ran.out.split() == ["csv-summary"]
     ran = stocked_cli(env={**pressed, "COMP_WORDS": "habitus skills l", "COMP_CWORD": "2"})
     assert ran.out.split() == ["list", "lint"]
+    missing = {**pressed, "HABITUS_HOME": str(odd.with_name("missing")), "COMP_WORDS": "habitus skills show csv"}
+    assert stocked_cli(env={**missing, "COMP_CWORD": "3"}).out.strip() == ""
+    assert not odd.with_name("missing").exists()
 
 
 def test_the_tab_key_knows_the_home_that_was_given_and_the_shared_database(stocked_cli: Cli, tmp_path: Path) -> None:
@@ -96,7 +99,7 @@ def test_the_tab_key_knows_the_home_that_was_given_and_the_shared_database(stock
     new = ("skills", "new", "csv-shared", "--description", "Shared.")
     assert stocked_cli("--home", str(other), *new, env={"HABITUS_DATABASE": shared}).code == 0
     (other / "habitus.toml").write_text(f'database = "{shared}"\n')
-    assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-shared", "csv-summary"]
+    assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-shared"]
 
 
 @pytest.mark.full

@@ -1,118 +1,52 @@
-"""Tab completion of names, read straight from the databases, and options that many commands share.
-
-A key press can't wait for the whole application to start, so the queries are written by hand here.
-"""
+"""Tab completion of names, and options that many commands share."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import sqlite3
-import tomllib
-from contextlib import closing
-from pathlib import Path
-from typing import Annotated
-from urllib.parse import quote
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-QueryRow = tuple[str, ...]
+from habitus.errors import HabitusError
+
+if TYPE_CHECKING:
+    from habitus.app import Habitus
+
 _MAX_RESULTS = 200
-_SKILLS = "SELECT DISTINCT name FROM skills WHERE archived_on IS NULL AND name LIKE ? ORDER BY name LIMIT 200"
-_LESSONS = (
-    "SELECT id, text FROM engrams WHERE state != 'erased' AND id LIKE ? AND (scope != 'user' OR owner = ?)"
-    " ORDER BY id LIMIT 200"
-)
 
 
 def complete_skill_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the skill names with this prefix, from the home and from the shared database if there is one."""
-    return [
-        row[0] for row in _query_databases(_find_home(context), _SKILLS, incomplete.replace("_", "-").lower() + "%")
-    ]
+    """Return the skill names with this prefix; none if the home can't be read."""
+    prefix = incomplete.replace("_", "-").lower()
+    with _open_for_completion(context) as habitus:
+        names = {item.name for item in habitus.skills.list_skills()} if habitus else set()
+    return sorted(name for name in names if name.startswith(prefix))[:_MAX_RESULTS]
 
 
 def complete_lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return the lesson ids with this prefix that the user may see, each with the start of its text."""
-    home = _find_home(context)
-    user = _read_setting(home, "user") or _read_account_name()
-    return [(row[0], row[1][:60]) for row in _query_databases(home, _LESSONS, incomplete.lower() + "%", user)]
+    """Return the lesson ids with this prefix, each with the start of its text; none if the home can't be read."""
+    with _open_for_completion(context) as habitus:
+        found = habitus.memory.list_lessons() if habitus else ()
+    return sorted((one.id, one.text[:60]) for one in found if one.id.startswith(incomplete.lower()))[:_MAX_RESULTS]
 
 
-def _find_home(context: typer.Context) -> Path:
-    return resolve_home(context.find_root().params.get("home"))
+@contextmanager
+def _open_for_completion(context: typer.Context) -> Iterator[Habitus | None]:
+    """Open the home of this command line; None if there is none yet or it can't be read."""
+    # Only a Tab press needs these here; the options below are imported by every command.
+    from habitus.app import Habitus, read_settings
 
-
-def resolve_home(given: Path | None) -> Path:
-    """Return the home directory without reading the settings, which takes too long for a key press."""
-    home = Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus")
     try:
-        return home.expanduser()
-    except RuntimeError:
-        # `~name` of an unknown account; opening the home reports it.
-        return home
-
-
-def _read_account_name() -> str:
-    """Return the name of the current account, or its number if it has no name."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        # A container can run under a number without an account.
-        return str(os.getuid())
-
-
-def _read_setting(home: Path, name: str) -> str:
-    """Return a setting from the environment or from habitus.toml, or nothing."""
-    # Loading the settings class takes longer than a person waits for a Tab press.
-    if told := os.environ.get(f"HABITUS_{name.upper()}"):
-        return told
-    try:
-        return str(tomllib.loads((home / "habitus.toml").read_text("utf-8")).get(name, ""))
-    except (OSError, ValueError):
-        return ""
-
-
-def _query_databases(home: Path, query: str, *values: str) -> list[QueryRow]:
-    """Run the query on the home's and the shared database; return the merged rows, sorted and limited."""
-    found = {*_query_sqlite(home / "habitus.db", query, values), *_query_shared_database(home, query, values)}
-    return sorted(found)[:_MAX_RESULTS]
-
-
-def _query_shared_database(home: Path, query: str, values: QueryRow) -> list[QueryRow]:
-    kind, _, rest = _read_setting(home, "database").partition("://")
-    if kind == "sqlite":
-        return _query_sqlite(Path(rest.removeprefix("/")), query, values)
-    workspace = _read_setting(home, "workspace")
-    return _query_postgresql(f"postgresql://{rest}", workspace, query, values) if kind.startswith("postgresql") else []
-
-
-def _query_sqlite(database: Path, query: str, values: QueryRow) -> list[QueryRow]:
-    """Run the query on an SQLite file; return nothing if it is missing, locked or damaged."""
-    if not database.is_file():
-        return []
-    try:
-        # Read-only and with a short timeout: completion must never create, lock or wait for a database.
-        address = f"file:{quote(str(database.absolute()))}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=0.2)) as connection:
-            return list(connection.execute(query, values))
-    except sqlite3.Error:
-        return []
-
-
-def _query_postgresql(address: str, workspace: str, query: str, values: QueryRow) -> list[QueryRow]:
-    try:
-        import psycopg
-    except ImportError:
-        return []
-    try:
-        # Two seconds: a key press that waits longer feels broken.
-        with psycopg.connect(address, connect_timeout=2) as connection:
-            if workspace:
-                connection.execute("SELECT set_config('search_path', quote_ident(%s), true)", (workspace,))
-            return list(connection.execute(query.replace("?", "%s"), values))
-    except psycopg.Error:
-        return []
+        settings = read_settings(context.find_root().params.get("home"))
+        # A key press creates nothing.
+        if not settings.home.is_dir():
+            yield None
+            return
+        with Habitus.open(settings) as habitus:
+            yield habitus
+    except HabitusError:
+        yield None
 
 
 # Options shared by many commands; they live here because importing this module is cheap.

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus import tracing
-from habitus.cli import completion, output
+from habitus.cli import output
 from habitus.cli.commands import HELP_SECTIONS, build_commands
 from habitus.cli.lazy import CommandGroup, extract_first_sentence
 from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
@@ -79,7 +79,7 @@ def apply_root_options(
     context.obj = home
     # A Tab press parses too, and must neither log nor trace.
     if not context.resilient_parsing:
-        context.with_resource(configure_logging(completion.resolve_home(home), is_verbose=verbose))
+        context.with_resource(configure_logging(home, is_verbose=verbose))
         context.with_resource(tracing.export_telemetry(os.environ))
     if context.invoked_subcommand is None:
         output.print_help(context)
@@ -180,14 +180,18 @@ _LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
 
 
 @contextmanager
-def configure_logging(home: Path, *, is_verbose: bool) -> Iterator[None]:
+def configure_logging(home: Path | None, *, is_verbose: bool) -> Iterator[None]:
     """Log to standard error or to the file in HABITUS_LOG while the block runs; without either, log nothing."""
     wanted = os.environ.get("HABITUS_LOG", "") or ("info" if is_verbose else "")
     if not wanted:
         yield
         return
+    # Slow to import, and most commands log nothing.
+    from habitus.settings import resolve_home
+
     root = logging.getLogger()
-    before, handlers = root.level, _build_log_handlers(wanted, open_redactor(home, os.environ))
+    redactor = open_redactor(resolve_home(os.environ, Path.cwd(), home), os.environ)
+    before, handlers = root.level, _build_log_handlers(wanted, redactor)
     for handler in handlers:
         root.addHandler(handler)
     root.setLevel(_LEVELS.get(wanted.lower(), logging.INFO))
