@@ -234,6 +234,30 @@ def test_every_accepted_instance_is_a_task_and_some_can_be_picked(stocked: Direc
     assert len(stocked.json("tasks", "mine")["found"]) == 21
 
 
+@pytest.mark.req("IM-02")
+def test_accepted_work_becomes_the_next_tasks_by_schedule_and_waits_for_a_tick(stocked: Direct) -> None:
+    def mine() -> list[str]:
+        stocked.ok("jobs", "add", "mine")
+        assert stocked("jobs", "work", "--until-idle").code == 0
+        found = stocked.json("review", "list")["proposals"]
+        return [str(one["id"]) for one in found if one["action"] == "examine"]
+
+    ask_in_sessions(stocked, [(f"How long does tea {n} draw?", f"It draws {100 + n} seconds.") for n in range(3)])
+    (first,) = mine()
+    ask_in_sessions(stocked, [(f"How long does tea {n} draw?", f"It draws {100 + n} seconds.") for n in range(5)])
+    assert mine() == [first], "a second list waits until the first is decided"
+    stocked.ok("review", "approve", first)
+    assert len(stocked.json("tasks", "list", "csv-summary")["tasks"]) == 3
+    (second,) = mine()
+    stocked.ok("review", "approve", second)
+    assert len(stocked.json("tasks", "list", "csv-summary")["tasks"]) == 5
+    # A scheduled run does not know the folder of a conversation, so it can't lay out what is asked about.
+    (stocked.cli.cwd / "sales.csv").write_text("amount\n100\n23.45\n")
+    _asked(stocked, "The total is 123.45 EUR.")
+    assert mine() == []
+    assert len(stocked.json("tasks", "mine")["found"]) == 1
+
+
 def _asked_elsewhere(direct: Direct, then: str) -> None:
     """The same request in three sessions of Claude Code, done with the skill and a program."""
     for number in range(3):

@@ -142,36 +142,42 @@ class DreamResult:
 LessonExtractor = Callable[[Task, Sequence[Rollout]], Awaitable[ExtractedLesson]]
 
 
-async def run_dream_cycle(challenge: Task, solver: ChallengeSolver, extract: LessonExtractor) -> DreamResult:
-    """Solve one challenge, extract a lesson and verify it; the caller stores it."""
-    tried = await _attempt_challenge(challenge, solver)
-    last = tried[-1]
-    dreamt = DreamResult(
-        challenge=challenge.id,
-        verdict=DreamVerdict.NOTHING,
-        reason="it was solved at once",
-        attempts=len(tried),
-        passed=last.is_ok,
-    )
-    if last.is_infra:
-        return replace(dreamt, verdict=DreamVerdict.INFRA, reason=last.reason)
-    if last.is_ok and len(tried) == 1:
-        return dreamt
-    drawn = await extract(challenge, tried)
-    dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
-    if reason := find_challenge_objection(drawn.lesson, challenge):
-        return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
-    return await verify_lesson(challenge, solver, drawn.lesson, dreamt)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dreamer:
+    """Self-play: solves challenges, extracts lessons from the attempts, and verifies them; the caller stores them."""
 
+    solver: ChallengeSolver
+    extract: LessonExtractor
 
-async def _attempt_challenge(challenge: Task, solver: ChallengeSolver) -> list[Rollout]:
-    tried: list[Rollout] = []
-    while len(tried) < MAX_ATTEMPTS:
-        feedback = tried[-1].reason if tried else ""
-        tried.append(await solver.solve(challenge, feedback=feedback))
-        if tried[-1].is_ok or tried[-1].is_infra:
-            break
-    return tried
+    async def dream(self, challenge: Task) -> DreamResult:
+        """Run one cycle over a challenge."""
+        tried = await self._attempt(challenge)
+        last = tried[-1]
+        dreamt = DreamResult(
+            challenge=challenge.id,
+            verdict=DreamVerdict.NOTHING,
+            reason="it was solved at once",
+            attempts=len(tried),
+            passed=last.is_ok,
+        )
+        if last.is_infra:
+            return replace(dreamt, verdict=DreamVerdict.INFRA, reason=last.reason)
+        if last.is_ok and len(tried) == 1:
+            return dreamt
+        drawn = await self.extract(challenge, tried)
+        dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
+        if reason := find_challenge_objection(drawn.lesson, challenge):
+            return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
+        return await verify_lesson(challenge, self.solver, drawn.lesson, dreamt)
+
+    async def _attempt(self, challenge: Task) -> list[Rollout]:
+        tried: list[Rollout] = []
+        while len(tried) < MAX_ATTEMPTS:
+            feedback = tried[-1].reason if tried else ""
+            tried.append(await self.solver.solve(challenge, feedback=feedback))
+            if tried[-1].is_ok or tried[-1].is_infra:
+                break
+        return tried
 
 
 async def verify_lesson(

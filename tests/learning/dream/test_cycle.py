@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.learning.dreaming import (
+    Dreamer,
     DreamResult,
     DreamVerdict,
     ExtractedLesson,
     find_challenge_objection,
-    run_dream_cycle,
 )
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.tasks.checks import ValidatorCheck
@@ -55,7 +55,7 @@ async def run(outcomes: Sequence[Outcome], lesson: SelfPlayLessonBody = GOOD) ->
         return ExtractedLesson(lesson=lesson, confidence=0.7)
 
     solver = Scripted(list(outcomes))
-    return await run_dream_cycle(CHALLENGE, solver, extract), solver
+    return await Dreamer(solver=solver, extract=extract).dream(CHALLENGE), solver
 
 
 NO, AWAY = build_failed_outcome("AssertionError"), build_infra_outcome("the provider is away")

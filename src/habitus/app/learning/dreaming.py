@@ -19,13 +19,13 @@ from habitus.improve.rollouts import run_stored_rollout
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.learning.dreaming import (
     ChallengeSolver,
+    Dreamer,
     DreamResult,
     DreamVerdict,
     extract_lesson,
     list_bundled_challenges,
     propose_challenge,
     read_challenges,
-    run_dream_cycle,
     verify_lesson,
 )
 from habitus.llm.model import ProviderError, UnusableAnswerError
@@ -115,7 +115,7 @@ async def dream_with_solver(
             return DreamResult(challenge=challenge.id, verdict=DreamVerdict.UNSOUND, reason=sound.reason)
     draw = partial(extract_lesson, model=model, redactor=home.redactor)
     try:
-        dreamt = await run_dream_cycle(challenge, solver, draw)
+        dreamt = await Dreamer(solver=solver, extract=draw).dream(challenge)
     except (UnusableAnswerError, ProviderError, TimeoutError) as fault:
         return DreamResult(challenge=challenge.id, verdict=DreamVerdict.INFRA, reason=str(fault) or "it took too long")
     return await asyncio.to_thread(_store_lesson, home, challenge, dreamt, key)

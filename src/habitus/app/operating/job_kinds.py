@@ -23,6 +23,7 @@ from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.noted_sessions import learn_from_noted_sessions
 from habitus.app.library import importing
 from habitus.app.tasks import drafting
+from habitus.app.tasks.mining import propose_accepted_work
 from habitus.errors import Invalid, Refused
 from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
@@ -95,17 +96,18 @@ class CurateJob(_JobKind):
 
 
 class MineJob(_JobKind):
-    """Propose repeated procedures; those proposed before are not proposed again."""
+    """Propose repeated procedures and accepted requests; those proposed before are not proposed again."""
 
-    title = "Find recipes"
-    about = "Finds recurring steps in conversations and proposes recipes."
+    title = "Find recipes and tasks"
+    about = "Finds recurring steps and accepted requests in conversations, and proposes recipes and tasks."
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         mining = JournalMiner(self._home)
         mining.find_suggestions()
         mining.propose_all()
         found = mining.make_report()
-        return {"turns": found.turns, "proposals": len(found.suggestions)}
+        tasks = propose_accepted_work(self._home)
+        return {"turns": found.turns, "proposals": len(found.suggestions), "tasks": tasks}
 
 
 class IndexSkillsJob(_JobKind):

@@ -16,7 +16,7 @@ from habitus.app.home import Home
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
-from habitus.app.tasks.proposing import TaskCandidate, list_known_ids
+from habitus.app.tasks.proposing import TaskCandidate, list_known_ids, list_pending_tasks, propose_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Refused
 from habitus.improve.tasks import is_near_copy
@@ -62,8 +62,24 @@ class _AcceptedTurn:
     turn: Turn
     done: ObservedTurn
     skills: frozenset[str]
-    project: Path
+    project: Path | None  # None if it is unknown
     reply: str = ""
+
+
+def propose_accepted_work(home: Home) -> int:
+    """Propose accepted requests as the next tasks of their skills, and return how many.
+
+    A skill with tasks that are pending review gets no more. In a shared database a person proposes them, because
+    others will read the requests.
+    """
+    if home.settings.database is not None:
+        return 0
+    # A scheduled run has no project, so it can't lay out files.
+    found = _find_candidates(home, _iterate_journal_turns(home, project=None), TaskOriginKind.SESSION)
+    pending = {skill for skill in {one.skill for one in found} if list_pending_tasks(home, skill)}
+    new = [one for one in found if one.skill not in pending]
+    propose_tasks(home, new, source="mining", reason="recurring request with an accepted result")
+    return len(new)
 
 
 def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -> list[TaskCandidate]:
@@ -71,7 +87,16 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
 
     Those that were proposed before are left out.
     """
-    served = list(_iterate_journal_turns(home) if source is MiningSource.SESSIONS else _iterate_transcript_turns(home))
+    if source is MiningSource.SESSIONS:
+        served = _iterate_journal_turns(home, project=Path(home.project))
+        return _find_candidates(home, served, TaskOriginKind.SESSION, skill=skill)
+    return _find_candidates(home, _iterate_transcript_turns(home), TaskOriginKind.TRANSCRIPT, skill=skill)
+
+
+def _find_candidates(
+    home: Home, turns: Iterator[_AcceptedTurn], origin: TaskOriginKind, *, skill: str = ""
+) -> list[TaskCandidate]:
+    served = list(turns)
     found: list[TaskCandidate] = []
     for group in group_similar_requests(
         [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
@@ -83,7 +108,7 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
         known, tasks = list_known_ids(home, name), list(load_tasks(home, name))
         # Of the same request the latest result counts; another file or value makes another task.
         for latest in {one.turn.request: one for one in members}.values():
-            made = _build_task(home, name, latest, members, TaskOriginKind(source.value.removesuffix("s")))
+            made = _build_task(home, name, latest, members, origin)
             if made is not None and made.task.id not in known:
                 known.add(made.task.id)
                 # The same question in other words is a variant, or two of them would count as two observations.
@@ -94,7 +119,7 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
     return found
 
 
-def _iterate_journal_turns(home: Home) -> Iterator[_AcceptedTurn]:
+def _iterate_journal_turns(home: Home, *, project: Path | None) -> Iterator[_AcceptedTurn]:
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_turn(turn)
         if done.ok and turn.request.strip():
@@ -104,7 +129,7 @@ def _iterate_journal_turns(home: Home) -> Iterator[_AcceptedTurn]:
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
             skills = frozenset(mining.list_chosen_skills(turn))
-            yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=Path(home.project), reply=reply)
+            yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=project, reply=reply)
 
 
 def _iterate_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
@@ -159,10 +184,12 @@ def _build_task(
     return TaskCandidate(skill=skill, task=task, evidence=evidence)
 
 
-def _attach_named_files(home: Home, project: Path, request: str) -> tuple[str, dict[str, str]]:
+def _attach_named_files(home: Home, project: Path | None, request: str) -> tuple[str, dict[str, str]]:
     """Return the request and the files of the project that it names, redacted; no request if one can't be read."""
     files: dict[str, str] = {}
     for found in dict.fromkeys(_PATH.findall(request)):
+        if project is None:
+            return "", {}
         text = _read_named_file(home, project, found)
         if text is None:
             if "/" in found:
