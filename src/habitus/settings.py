@@ -113,7 +113,7 @@ class ScheduleSettings(_SettingsSection):
     )
     mine: _ScheduleText = Field(
         default="daily at 3",
-        description="When recurring procedures and tasks are mined; off also stops mining after sessions recorded by hooks.",
+        description="When procedures and tasks are mined; off also stops mining after sessions recorded by hooks.",
     )
     verify: _ScheduleText = Field(default="off", description="When unverified lessons are tested; calls a model.")
     dream: _ScheduleText = Field(default="off", description="When self-play runs; calls a model.")
