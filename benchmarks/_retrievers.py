@@ -34,7 +34,10 @@ def whole(item: Item) -> str:
 class Habitus:
     def __init__(self, corpus: Sequence[Item], *, tier: str = "static", examples: bool = True) -> None:
         from habitus import sql
-        from habitus.search import Embedder, MiniLMEmbedder, SearchDocument, SearchIndex, WordLlamaEmbedder
+        from habitus.search.index import SearchIndex
+        from habitus.search.model import SearchDocument
+        from habitus.search.texts.embedding import Embedder, WordLlamaEmbedder
+        from habitus.search.texts.minilm import MiniLMEmbedder
 
         embedder: Embedder = MiniLMEmbedder() if tier == "minilm" else WordLlamaEmbedder()
         self._folder = tempfile.TemporaryDirectory()
@@ -89,7 +92,8 @@ class BM25:
 
 class Embedding:
     def __init__(self, corpus: Sequence[Item], *, tier: str = "static") -> None:
-        from habitus.search import Embedder, MiniLMEmbedder, WordLlamaEmbedder
+        from habitus.search.texts.embedding import Embedder, WordLlamaEmbedder
+        from habitus.search.texts.minilm import MiniLMEmbedder
 
         self._embedder: Embedder = MiniLMEmbedder() if tier == "minilm" else WordLlamaEmbedder()
         by_id = sorted(corpus, key=lambda item: str(item["id"]))  # a stable sort then breaks ties by id

@@ -27,9 +27,13 @@ from scipy.optimize import minimize
 
 from _report import progress, read_jsonl
 from habitus import sql
-from habitus.search import Embedder, MiniLMEmbedder, NoEmbedder, SearchDocument, SearchIndex, WordLlamaEmbedder, ranking
+from habitus.search import ranking
 from habitus.search.calibration import CalibrationTier, get_tier
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument
 from habitus.search.searcher import SearchEvidence
+from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlamaEmbedder
+from habitus.search.texts.minilm import MiniLMEmbedder
 from retrieval import auroc
 
 Array = NDArray[np.float64]

@@ -30,7 +30,8 @@ from habitus.memory.recall import RELEVANCE_FLOOR
 from habitus.memory.store import EngramStore
 from habitus.memory.text_equivalence import MIN_SIMILARITY, is_equivalent
 from habitus.redact import Redactor
-from habitus.search import SearchIndex, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.texts.embedding import WordLlamaEmbedder
 
 DATA = Path(__file__).parent / "data"
 _THINGS = [

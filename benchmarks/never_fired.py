@@ -26,7 +26,7 @@ from habitus.app.other_agents.agent_skills import (
     build_search,
     find_clear_match,
 )
-from habitus.search import SearchResults
+from habitus.search.model import SearchResults
 from habitus.skills.model import Skill
 
 FAMILIES = ("skillroute", "clinc150", "metatool_single")

@@ -19,8 +19,8 @@ from typing import Any
 
 from _report import Metrics, peak_mb, progress, report
 from habitus import sql
-from habitus.search import SearchDocument
 from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SelectionInput, select_skills
 from habitus.skills.layers.listing import ListedSkill

@@ -21,7 +21,10 @@ import sqlalchemy as sa
 from _report import Metrics, progress, read_jsonl, show
 from _retrievers import Item
 from habitus import sql
-from habitus.search import PostgresIndex, SearchDocument, SearchIndex, SearchResults, get_default_embedder
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument, SearchResults
+from habitus.search.postgres_index import PostgresIndex
+from habitus.search.texts.embedding import get_default_embedder
 from index_size import recombined
 from scale_out import postgresql
 

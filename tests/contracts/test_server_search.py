@@ -13,7 +13,10 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.sharing import database, offline_snapshot
 from habitus.files import build_file
-from habitus.search import PostgresIndex, SearchDocument, SearchIndex, SearchResults, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument, SearchResults
+from habitus.search.postgres_index import PostgresIndex
+from habitus.search.texts.embedding import WordLlamaEmbedder
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
 from tests.contracts.lines import line_to

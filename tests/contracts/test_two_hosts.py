@@ -20,7 +20,7 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
 from habitus.files import build_file
-from habitus.search import SearchResults
+from habitus.search.model import SearchResults
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed

@@ -19,7 +19,8 @@ from habitus.memory.page_files import MemoryPageFiles
 from habitus.memory.store import EngramStore
 from habitus.pause import PauseSwitch
 from habitus.redact import Redactor
-from habitus.search import SearchIndex, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.texts.embedding import WordLlamaEmbedder
 from tests.homes import migrated
 
 

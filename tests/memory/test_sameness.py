@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.memory.text_equivalence import is_equivalent
-from habitus.search import WordLlamaEmbedder
+from habitus.search.texts.embedding import WordLlamaEmbedder
 
 PAIRS = [
     json.loads(line)

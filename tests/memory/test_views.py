@@ -27,7 +27,8 @@ from habitus.memory.model import Engram, LessonKind, LessonScope, TrustLevel
 from habitus.memory.page_files import PAGE_SPECS, MemoryPageFiles, PageEdits, PageLine, ParsedPage, UnparsedLine
 from habitus.memory.store import EngramStore
 from habitus.redact import Redactor
-from habitus.search import SearchIndex, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.texts.embedding import WordLlamaEmbedder
 from habitus.text import to_one_line
 from tests.journeys.crash import Killer
 from tests.memory.conftest import Clock, Make, lesson

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import WordLlamaEmbedder, store
-from habitus.search.texts.embedding import Vectors
+from habitus.search import store
+from habitus.search.texts.embedding import Vectors, WordLlamaEmbedder
 
 
 class CountingEmbedder:

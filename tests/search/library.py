@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.search import SearchDocument, SearchResults
+from habitus.search.model import SearchDocument, SearchResults
 
 
 def assert_alike(found: SearchResults, wanted: SearchResults) -> None:

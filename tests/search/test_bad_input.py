@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
-from habitus.search import SearchDocument, SearchIndex, SearchResults, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument, SearchResults
+from habitus.search.texts.embedding import WordLlamaEmbedder
 from habitus.search.texts.index_entry import encode_document, pack_entry, unpack_entry
 from habitus.search.texts.words import extract_content_words, extract_terms, parse_request
 from tests.search.library import SKILLS, skill

@@ -9,7 +9,7 @@ import pytest
 
 _SAYS_WHAT_CAME = """
 import sys
-from habitus.search import SearchDocument, SearchResults
+from habitus.search.model import SearchDocument, SearchResults
 print(sorted({"numpy", "sqlalchemy", "tokenizers", "Stemmer", "wordllama"} & set(sys.modules)))
 """
 

@@ -9,7 +9,10 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Embedder, IndexHit, NoEmbedder, SearchIndex, WordLlamaEmbedder, searcher
+from habitus.search import searcher
+from habitus.search.index import SearchIndex
+from habitus.search.model import IndexHit
+from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlamaEmbedder
 from habitus.search.texts.words import encode_terms, extract_terms, hash_term
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 

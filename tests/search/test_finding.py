@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from habitus.search import NoEmbedder, SearchDocument, SearchIndex, SearchResults, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument, SearchResults
+from habitus.search.texts.embedding import NoEmbedder, WordLlamaEmbedder
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 
 

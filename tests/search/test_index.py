@@ -10,8 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import NoEmbedder, SearchDocument, SearchIndex
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument
 from habitus.search.store import documents, vectors
+from habitus.search.texts.embedding import NoEmbedder
 from tests.search.conftest import BrokenEmbedder, CountingEmbedder
 from tests.search.library import SKILLS, assert_alike, skill
 

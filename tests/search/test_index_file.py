@@ -14,7 +14,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.files import TEMPORARY_PREFIX
-from habitus.search import Embedder, NoEmbedder, SearchDocument, SearchIndex, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument
+from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlamaEmbedder
 from tests.search.library import SKILLS, assert_alike
 
 _ASKED = ("bake a loaf", "make my pictures smaller", "sum up a table")

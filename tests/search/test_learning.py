@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from habitus.search import NoEmbedder, SearchIndex, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
 from habitus.search.learned_requests import (
     HALF_LIFE_DAYS,
     MAX_REQUESTS_PER_ITEM,
@@ -17,6 +17,7 @@ from habitus.search.learned_requests import (
     LearnedRequestSet,
     compute_strength,
 )
+from habitus.search.texts.embedding import NoEmbedder, WordLlamaEmbedder
 from tests.search.library import SKILLS, assert_alike
 
 DAY = 86_400.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from habitus.search import NoEmbedder, SearchIndex, WordLlamaEmbedder
+from habitus.search.index import SearchIndex
+from habitus.search.texts.embedding import NoEmbedder, WordLlamaEmbedder
 from tests.search.library import SKILLS, skill
 
 

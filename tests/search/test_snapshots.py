@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import NoEmbedder, SearchDocument, SearchIndex, SearchResults
-from habitus.search.texts.embedding import Vectors
+from habitus.search.index import SearchIndex
+from habitus.search.model import SearchDocument, SearchResults
+from habitus.search.texts.embedding import NoEmbedder, Vectors
 from tests.search.library import SKILLS
 
 _PATIENCE_S = 60

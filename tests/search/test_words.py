@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import WordLlamaEmbedder
+from habitus.search.texts.embedding import WordLlamaEmbedder
 from habitus.search.texts.words import encode_terms, extract_terms, hash_term
 
 _ODD = st.text(st.sampled_from("abCX 5#+'’_-.\n\x01\x02é漢①™…"), max_size=14)

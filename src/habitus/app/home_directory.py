@@ -13,14 +13,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import sqlalchemy as sa
 
-from habitus import search, sql
 from habitus import settings as settings_module
+from habitus import sql
 from habitus.app.operating import home_replacement
 from habitus.errors import Refused, StorageFailed
+
+if TYPE_CHECKING:
+    from habitus.search.index import SearchIndex
 
 DATABASE = "habitus.db"
 # The file with this home's name among hosts.
@@ -209,9 +212,12 @@ def get_database_url(settings: settings_module.Settings) -> str:
 
 def open_search_index(
     settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills", folder: Path | None = None
-) -> search.SearchIndex:
+) -> SearchIndex:
     """Open the search index of skills or lessons with the configured encoder."""
-    return search.open_index(engine, collection, settings.search.encoder, get_weights_dir(settings), folder)
+    # Imports numpy, which only a search needs.
+    from habitus.search.index import open_index
+
+    return open_index(engine, collection, settings.search.encoder, get_weights_dir(settings), folder)
 
 
 def get_weights_dir(settings: settings_module.Settings) -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import sqlalchemy as sa
 
-from habitus import search, sql
+from habitus import sql
 from habitus.app import home_directory
 from habitus.app.home import DATABASE_AWAY, Clock, Home, refuse_if_read_only, refuse_unless_admin, utc_now
 from habitus.app.library.content import SCANS_FILE, ScanCache, find_near_duplicates
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from habitus.journal.usage import UsageObserver
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
+    from habitus.search.postgres_index import PostgresIndex
+    from habitus.search.texts.embedding import Embedder
     from habitus.tools.tools import ToolService
 
 log = logging.getLogger(__name__)
@@ -231,10 +233,13 @@ def _build_shared_index(settings: Settings, shared: sa.Engine) -> ServerIndexUpd
     if not settings.database or sa.make_url(settings.database).get_backend_name() != "postgresql":
         return None
 
-    def open_server(embedder: search.Embedder) -> search.PostgresIndex:
+    def open_server(embedder: Embedder) -> PostgresIndex:
+        # Imports numpy, which only a search needs.
+        from habitus.search.postgres_index import PostgresIndex
+
         # The offline snapshot is SQLite and has no such index.
         if shared.dialect.name != "postgresql":
             raise DatabaseUnavailable(f"{DATABASE_AWAY} So is the index of its skills.", hint="Retry when it is back.")
-        return search.PostgresIndex(shared, embedder)
+        return PostgresIndex(shared, embedder)
 
     return ServerIndexUpdater(USER_LAYER, memory_limit=settings.search.server_above, open_server=open_server)

@@ -27,7 +27,7 @@ from habitus.memory.model import (
 )
 from habitus.memory.store import EngramStore
 from habitus.memory.text_equivalence import MIN_SIMILARITY, is_equivalent
-from habitus.search import IndexHit, SearchDocument, SearchResults
+from habitus.search.model import IndexHit, SearchDocument, SearchResults
 from habitus.search.texts.words import extract_content_words, extract_terms
 from habitus.settings import RetentionSettings
 

@@ -47,7 +47,7 @@ STATED_NAMES = (
     # The rarest word about the surrounding project (languages, frameworks) in the summary.
     "project",
     # Plain BM25 over the whole text, relative to the best document, scaled by the share of documents with bodies;
-    # an eighth of it unless the request is a text itself.
+    # half of it unless the request is a text itself.
     "as_text",
 )
 
@@ -132,7 +132,7 @@ def gather_signals(
         detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_with_body * (1 if is_text else 0.125))
+    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_with_body * (1 if is_text else 0.5))
     stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
     strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)

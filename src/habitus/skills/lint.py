@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from habitus.files import Tree
-from habitus.search import IndexHit, SearchResults
+from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD

@@ -14,7 +14,7 @@ from habitus.evidence.findings import ItemFinding
 from habitus.evidence.model import EffectEstimate
 from habitus.improve.report import CandidateReport, VersionComparison
 from habitus.journal.usage import DailyRequestCounts
-from habitus.search import IndexHit
+from habitus.search.model import IndexHit
 from habitus.use_counts import UsageCounts
 from habitus.web.labels import describe_effect, describe_skill_uses
 

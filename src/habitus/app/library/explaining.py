@@ -20,7 +20,7 @@ from habitus.app.library.layers import build_gates
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import SelectedSkill, SkillPlacementKind
-from habitus.search import IndexHit, SearchResults
+from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names
 from habitus.skills.choosing import evals, menu
 from habitus.skills.choosing.finding import SkillFinder

@@ -20,7 +20,8 @@ from pathlib import Path
 from habitus import sql
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
-from habitus.search import IndexHit, SearchIndex, SearchResults
+from habitus.search.index import SearchIndex
+from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, make_document
 from habitus.skills.model import Severity, Skill

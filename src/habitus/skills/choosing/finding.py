@@ -11,8 +11,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import DatabaseUnavailable
-from habitus.search import IndexHit, SearchDocument, SearchResults
-from habitus.search.model import ENTRY_FORMAT
+from habitus.search.model import ENTRY_FORMAT, IndexHit, SearchDocument, SearchResults
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillSummary
