@@ -55,6 +55,7 @@ docs:           ## write docs/reference, the public types and the plugin's manif
 	@$(BIN)/python scripts/reference.py
 	@$(BIN)/python scripts/typed_face.py
 	@$(BIN)/python scripts/plugin.py
+	@$(BIN)/python scripts/first_answers.py
 	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[docs]'
 	@$(BIN)/python scripts/docs_site.py
 

@@ -3,8 +3,9 @@
     python benchmarks/connected_agent.py --claude PROGRAM [--sessions 10] [--busy 2]
 
 Each session is headless, in a new home, with a provider on loopback that answers "Done."; ours is connected by
-`habitus connect`, the bare echo server of the same SDK by hand. By turns, so that both see the same load. The program
-is what `npm install @anthropic-ai/claude-code` brings, of any version.
+`habitus connect` and, in another home, loaded as a plugin; the bare echo server of the same SDK by hand. By turns, so
+that all see the same load. The program is what `npm install @anthropic-ai/claude-code` brings, of any version, or what
+the wheel `claude-agent-sdk` carries.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from _report import progress, show
 from mcp_server import ECHO
 
 HABITUS = Path(sys.executable).with_name("habitus")
+PLUGIN = Path(__file__).parent.parent / "plugin"
+# The prefix of the tools of a server in the agent's requests.
+PREFIXES = {"echo": "mcp__echo__", "habitus": "mcp__habitus__", "plugin": "mcp__plugin_habitus_habitus__"}
 
 
 def main() -> None:
@@ -35,7 +39,7 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     version = subprocess.run([args.claude, "--version"], env=_environ(Path("/")), capture_output=True, text=True)
-    present = {"echo": 0, "habitus": 0}
+    present = dict.fromkeys(PREFIXES, 0)
     with ExitStack() as burning:
         for _ in range(args.busy):
             burner = burning.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
@@ -53,7 +57,10 @@ def has_tools(claude: Path, name: str) -> bool:
     with tempfile.TemporaryDirectory() as folder, provider() as server:
         home = Path(folder)
         environ = _environ(home)
-        if name == "habitus":
+        command = [str(claude), "-p", "hello", "--model", "claude-sonnet-4-5"]
+        if name == "plugin":
+            command += ["--plugin-dir", str(PLUGIN)]
+        elif name == "habitus":
             connect = [str(HABITUS), "connect", "claude-code", "--yes", "--no-hook", "all"]
             subprocess.run(connect, env=environ, check=True, capture_output=True)
         else:
@@ -64,16 +71,15 @@ def has_tools(claude: Path, name: str) -> bool:
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        command = [str(claude), "-p", "hello", "--model", "claude-sonnet-4-5"]
         subprocess.run(
             command, env={**environ, **there}, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, check=True
         )
         offered = [tool["name"] for tool in server.requests[0]["tools"]]
-        return any(tool.startswith(f"mcp__{name}__") for tool in offered)
+        return any(tool.startswith(PREFIXES[name]) for tool in offered)
 
 
 def _environ(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ.get("PATH", ""), "HOME": str(home)}
+    return {"PATH": f"{HABITUS.parent}:{os.environ.get('PATH', '')}", "HOME": str(home)}
 
 
 class Provider(ThreadingHTTPServer):

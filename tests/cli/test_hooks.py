@@ -6,10 +6,12 @@ import asyncio
 import json
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from habitus.app.other_agents.hook_server import run_hook_daemon
 from habitus.hosts import hook, known_agents
 from habitus.resident_process import HOOK_SERVER, is_process_running, request_stop
 from habitus.settings import Settings, get_account_name
+from habitus.sql.errors import BUSY_TIMEOUT_S
 from habitus.text import estimate_tokens
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
@@ -183,6 +186,31 @@ async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_
             pass  # another one begins while the first still ends
     await run_hook_daemon(settings, idle_s=0.01)
     assert not (settings.home / "hooks.socket").exists()
+
+
+@pytest.mark.req("CL-06")
+async def test_a_home_that_was_moved_is_not_made_again(direct: Direct) -> None:
+    agent = Agent(cli=direct.cli)
+    async with resident(settings_of(direct.cli)):
+        await agent.runs("SessionStart", source="startup")
+        await agent.runs("UserPromptSubmit", prompt="Run the tests.")
+        direct.home.rename(direct.home.with_name("moved"))
+        for event in (one.event for one in known_agents.AGENT_HOOKS):
+            assert await agent.runs(event, prompt="Hello.", tool_name="Bash", error=NOT_FOUND) == ""
+    assert not direct.home.exists()
+
+
+@pytest.mark.req("CL-06")
+async def test_hooks_do_not_wait_for_a_locked_database(direct: Direct) -> None:
+    agent = Agent(cli=direct.cli)
+    async with resident(settings_of(direct.cli)):
+        await agent.runs("SessionStart", source="startup")
+        with closing(sqlite3.connect(direct.home / "habitus.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            for event in (one.event for one in known_agents.AGENT_HOOKS):
+                await agent.runs(event, prompt="Run the tests.", tool_name="Bash", error=NOT_FOUND)
+            assert time.monotonic() - began < BUSY_TIMEOUT_S
 
 
 @pytest.mark.full

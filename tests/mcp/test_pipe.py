@@ -17,6 +17,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from fastmcp.skills import SkillsClientExtension
 
+import habitus.mcp
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from tests.conftest import Cli
@@ -61,8 +62,8 @@ class Pipe:
         id = self.send(method, params)
         return self.answer(id)[id]
 
-    def greet(self) -> Any:
-        greeted = self.ask("initialize", **GREETING)
+    def greet(self, version: str = "2025-11-25") -> Any:
+        greeted = self.ask("initialize", **{**GREETING, "protocolVersion": version})
         self.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
         return greeted
 
@@ -124,28 +125,51 @@ def test_an_unknown_protocol_version_gets_one_that_is_known(run_cli: Cli) -> Non
         assert pipe.ask("tools/list")["error"]["code"] == -32602  # nobody has greeted
 
 
+_LISTS = ("tools/list", "prompts/list", "resources/list")
+
+
+@pytest.mark.req("CL-05")
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+def test_a_home_that_nobody_has_used_is_answered_for_by_the_package(run_cli: Cli, version: str) -> None:
+    """Before the server is loaded, and as the server itself answers; else: make docs."""
+    shipped = json.loads((Path(habitus.mcp.__file__).parent / "first_answers.json").read_text())
+    with served(run_cli) as pipe:
+        early = [pipe.greet(version)["result"], *(pipe.ask(method)["result"] for method in _LISTS)]
+        assert early == [shipped[f"{method} {version}"] for method in ("initialize", *_LISTS)]
+        # The server's turn: it has got the early requests before this one.
+        assert pipe.ask("tools/call", name="list_lessons", arguments={})["result"]["isError"] is False
+        assert [pipe.ask(method)["result"] for method in _LISTS] == early[1:]
+    assert not [*run_cli.home.glob("cache/mcp-*.json")]  # where an answer that differs would be kept
+
+
 @pytest.mark.req("CL-05")
 def test_the_next_client_has_its_tools_before_anything_is_imported_and_is_told_what_changed(run_cli: Cli) -> None:
     """From the answers that were remembered; every call is answered by the server itself."""
-    asked = ("tools/list", "prompts/list", "resources/list")
+    assert run_cli("skills", "new", "brew-coffee", "-d", "How coffee is brewed").code == 0
     with served(run_cli) as pipe:
-        first = [pipe.greet()["result"], *(pipe.ask(method)["result"] for method in asked)]
+        pipe.greet()
+        pipe.ask("resources/list")
+        assert "# Skill: brew-coffee" in str(
+            pipe.answer(pipe.send("tools/call", {"name": "recall_skill", "arguments": {"name": "brew-coffee"}}))
+        )
+        first = [pipe.ask(method)["result"] for method in _LISTS]
     (kept,) = (run_cli.home / "cache").glob("mcp-*.json")
     answers = json.loads(kept.read_text())
-    assert list(answers["answers"].values()) == first
+    assert answers["answers"]["resources/list 2025-11-25"] == first[2]
     assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
     answers["answers"]["tools/list 2025-11-25"] = {"tools": [{"name": "gone", "inputSchema": {"type": "object"}}]}
     kept.write_text(json.dumps(answers))
     with served(run_cli) as pipe:
-        early = [pipe.greet()["result"], *(pipe.ask(method)["result"] for method in asked)]
-        assert early == [first[0], answers["answers"]["tools/list 2025-11-25"], *first[2:]]
+        pipe.greet()
+        early = [pipe.ask(method)["result"] for method in _LISTS]
+        assert early == [answers["answers"]["tools/list 2025-11-25"], *first[1:]]
         pipe.send("tools/call", {"name": "recall_skill", "arguments": {"name": "brew-tea"}})
         heard = [pipe.hear() for _ in range(3)]
         assert "# Skill: brew-tea" in str([one["result"] for one in heard if "result" in one])
         changes = {"notifications/tools/list_changed", "notifications/resources/list_changed"}
         assert {one["method"] for one in heard if "method" in one} == changes
         assert pipe.ask("tools/call", name="gone")["result"]["isError"] is True
-        assert pipe.ask("tools/list")["result"] == first[1]
+        assert pipe.ask("tools/list")["result"] == first[0]
         assert "brew-tea" in str(pipe.ask("resources/list"))
 
 

@@ -41,5 +41,5 @@ def get_early_responder(*words: str) -> EarlyResponder:
     """Return the early responder for the MCP client that started this process with these arguments."""
     # Only MCP servers need it, so no other command imports it.
     early = importlib.import_module("habitus.mcp.early_responder")
-    made: EarlyResponder = early.EarlyResponder(early.get_answers_file(words, os.environ))
+    made: EarlyResponder = early.make_early_responder(words, os.environ)
     return made

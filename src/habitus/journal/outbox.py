@@ -117,7 +117,7 @@ class JournalOutbox:
         return True
 
     def _append_bytes(self, name: str, data: bytes) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.mkdir(exist_ok=True, mode=0o700)
         append_to_file(self.folder / name, data)
 
     def _claim_lines(self) -> list[bytes]:

@@ -1,7 +1,8 @@
 """Answers an MCP client's first requests from a cache, before anything heavy is imported.
 
-An agent goes on without the tools of a server that takes a second to start. The server gets the same requests later; if
-its answer differs by then, the client is notified of a change. Only the standard library is imported here.
+An agent goes on without the tools of a server that takes a second to start. Without a cache it gets the answers of an
+empty home, which come with the package. The server gets the same requests later; if its answer differs by then, the
+client is notified of a change. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -21,23 +22,29 @@ _CACHED_METHODS = ("initialize", "server/discover", _LISTEN, "tools/list", "prom
 _HANDSHAKE_METHODS = _CACHED_METHODS[:2]
 _PREFIX = "io.modelcontextprotocol/"
 _VERSION, _SUBSCRIPTION = f"{_PREFIX}protocolVersion", f"{_PREFIX}subscriptionId"
-_META = {"clientInfo": "clientInfo", "capabilities": "clientCapabilities"}
-# Protocol versions in which a client starts with `initialize`.
-_INITIALIZE_VERSIONS = ("2025-06-18", "2025-11-25")
-_CHANGES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
-# The protocol versions that today's agents speak.
-PROTOCOL_VERSIONS = (*_INITIALIZE_VERSIONS, "2026-07-28")
 # Start the server after this long without a further request.
 _IDLE_BEFORE_START_S = 1.0
 # The same, if a request is waiting that only the server can answer.
 _PENDING_BEFORE_START_S = 0.2
 # The longest wait for the server's own handshake.
 _MAX_WAIT_S = 60.0
+# The answers of an empty home with the default tools, written by scripts/first_answers.py.
+_EMPTY_HOME_FILE = os.path.join(os.path.dirname(__file__), "first_answers.json")
 # Options that don't prevent caching, with the number of words that follow each.
 _CACHEABLE_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}
 
 
-def get_answers_file(arguments: Sequence[str], environ: Mapping[str, str]) -> str:
+def make_early_responder(arguments: Sequence[str], environ: Mapping[str, str]) -> EarlyResponder:
+    """Return the responder for `habitus ARGUMENTS…`."""
+    file = _get_answers_file(arguments, environ)
+    answers = _load_answers(file)
+    # Other tools than the default ones have other answers.
+    if file and not answers and not {"--tools", "--read-only"} & {*arguments}:
+        answers = _load_json(_EMPTY_HOME_FILE)
+    return EarlyResponder(file, answers)
+
+
+def _get_answers_file(arguments: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return the cache file for `habitus ARGUMENTS…`, by home, user and profile; empty if the answers
     are not cached.
     """
@@ -62,10 +69,10 @@ class EarlyResponder:
     Requests answered early are passed on first, and the server's answers to them are dropped.
     """
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, answers: dict[str, Any]) -> None:
         self._file = file
         self._in, self._out = 0, 1
-        self._answers: dict[str, Any] = _load_answers(file)
+        self._answers = answers
         self._early: list[bytes] = []
         # Ids of requests that the client already has an answer to.
         self._is_answered: set[str] = set()
@@ -77,15 +84,10 @@ class EarlyResponder:
         self._listens: Any = None
         self._first_is_answered = threading.Event()
 
-    @property
-    def has_answers(self) -> bool:
-        """Whether answers are cached."""
-        return bool(self._answers)
-
     def answer_early_requests(self) -> None:
         """Answer cached requests until the client has its tools or asks for something else."""
         limit: float | None = None
-        while self.has_answers and select.select([self._in], [], [], limit)[0]:
+        while self._answers and select.select([self._in], [], [], limit)[0]:
             line = self._read_line_unbuffered()
             self._early.append(line)
             message = _parse_message(line)
@@ -127,13 +129,10 @@ class EarlyResponder:
         # The SDK rejects requests that arrive before it has answered the handshake.
         if self._early and any(key.startswith(_HANDSHAKE_METHODS) for key in list(self._asked.values())):
             self._first_is_answered.wait(_MAX_WAIT_S)
-        line = self._early.pop(0) if self._early else self._read_next_line()
+        line = self._early.pop(0) if self._early else self._lines.readline()
         if any(method.encode() in line for method in _CACHED_METHODS):
             self._record_request(_parse_message(line))
         return line.decode("utf-8", "replace")
-
-    def _read_next_line(self) -> bytes:
-        return self._lines.readline()
 
     def write(self, line: str) -> None:
         """Pass a line of the server on to the client, unless it was answered early."""
@@ -216,38 +215,6 @@ class EarlyResponder:
             line = line[os.write(self._out, line) :]
 
 
-class WarmUpClient(EarlyResponder):
-    """A client that sends the usual first requests, to cache the answers before a real one connects."""
-
-    def __init__(self, file: str, version: str) -> None:
-        super().__init__(file)
-        about = {"clientInfo": {"name": "habitus", "version": "0"}, "capabilities": {}}
-        greets = version in _INITIALIZE_VERSIONS
-        meta = (
-            {} if greets else {"_meta": {_VERSION: version, **{f"{_PREFIX}{_META[key]}": about[key] for key in about}}}
-        )
-        first = {"method": "initialize", "params": {"protocolVersion": version, **about}}
-        asked = [first if greets else {"method": "server/discover", "params": meta}]
-        if not greets:
-            asked.append({"method": _LISTEN, "params": {**meta, "notifications": dict.fromkeys(_CHANGES, True)}})
-        asked += [{"method": method, "params": meta} for method in _CACHED_METHODS[3:]]
-        lines = [{"jsonrpc": "2.0", "id": number, **each} for number, each in enumerate(asked)]
-        if greets:
-            lines.insert(1, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-        self._early = [json.dumps(line).encode() + b"\n" for line in lines]
-        self._is_over = threading.Event()
-
-    def _read_next_line(self) -> bytes:
-        """Wait until everything is answered and return the end of input."""
-        self._is_over.wait(_MAX_WAIT_S)
-        return b""
-
-    def write(self, line: str) -> None:
-        self._filter_server_line(line)
-        if not self._early and not self._asked:
-            self._is_over.set()
-
-
 def _parse_message(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
@@ -263,10 +230,15 @@ def _get_installation_mark() -> int:
 
 def _load_answers(file: str) -> dict[str, Any]:
     """Return the cached answers of this installation, or an empty dict."""
-    try:
-        with open(file, "rb") as kept:
-            found = _parse_message(kept.read())
-    except OSError:
-        return {}
+    found = _load_json(file)
     answers = found.get("answers")
     return answers if found.get("by") == _get_installation_mark() and isinstance(answers, dict) else {}
+
+
+def _load_json(file: str) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if there is none."""
+    try:
+        with open(file, "rb") as kept:
+            return _parse_message(kept.read())
+    except OSError:
+        return {}

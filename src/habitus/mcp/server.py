@@ -21,7 +21,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from habitus.errors import UserError
-from habitus.mcp.early_responder import PROTOCOL_VERSIONS, EarlyResponder, WarmUpClient
+from habitus.mcp.early_responder import EarlyResponder
 from habitus.mcp.prompting import PROMPTS, SKILL_FILE_TEMPLATE, read_prompt_text
 from habitus.mcp.scope import McpServerOptions
 
@@ -217,16 +217,6 @@ async def serve_stdio(scope: McpServerOptions, responder: EarlyResponder) -> Non
     except* BrokenPipeError:
         # The client left before it got its answer.
         pass
-    finally:
-        await behind.close()
-
-
-async def record_first_answers(scope: McpServerOptions, file: str) -> None:
-    """Send the first requests of every protocol version, to cache their answers."""
-    behind = LazyHome(scope)
-    try:
-        for version in PROTOCOL_VERSIONS:
-            await _serve_streams(behind, WarmUpClient(file, version))
     finally:
         await behind.close()
 

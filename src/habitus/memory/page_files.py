@@ -291,7 +291,7 @@ class MemoryPageFiles:
     def lock(self) -> Iterator[bool]:
         """Lock the pages for one process; yields False if another process has the lock and we can't wait."""
         with translate_disk_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.mkdir(exist_ok=True, mode=0o700)
         # Its holder may wait for the database, so waiting inside a transaction could deadlock.
         with (try_lock if sql.has_open_write(self._engine) else hold_lock)(self.folder / ".lock") as held:
             yield held is not None

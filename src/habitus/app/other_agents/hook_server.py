@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest, KeyedResourcePool
 from habitus.app.conversations.sessions import open_random_assignment
 from habitus.app.home import Home
+from habitus.app.home_directory import DATABASE
 from habitus.app.learning import noted_sessions
 from habitus.app.learning.learning import find_remedy
 from habitus.app.library.layers import build_gates
@@ -45,6 +47,8 @@ IDLE_S = 4 * 3600.0
 _MOST_PLACES, _MOST_SESSIONS = 8, 100
 # Seconds that a failed call waits for lessons of the last sessions.
 _LEARNING_WAIT_S = 2.0
+# Seconds that a hook waits before it asks whether the database is locked.
+_LOCK_PATIENCE_S = 0.3
 # Characters; Claude Code cuts at 10,000.
 _MAX_CONTEXT_CHARS = 9_000
 
@@ -107,7 +111,7 @@ class HookDaemon:
         event = (await reader.readline()).decode().strip()
         told = json.loads(await reader.read())
         try:
-            said = await self._handle_event(event, told)
+            said = await self._handle_within_patience(event, told)
         # A failing hook must never hold up the agent.
         except Exception:
             log.warning("The hook %s could not be answered.", event, exc_info=True)
@@ -116,6 +120,20 @@ class HookDaemon:
             context = {"hookEventName": event, "additionalContext": said[:_MAX_CONTEXT_CHARS]}
             writer.write(json.dumps({"hookSpecificOutput": context}).encode())
             await writer.drain()
+
+    async def _handle_within_patience(self, event: str, payload: Mapping[str, Any]) -> str:
+        """Handle an event; while the database is locked, return nothing instead of letting the user wait for it."""
+        handling = asyncio.create_task(self._handle_event(event, payload))
+        await asyncio.wait([handling], timeout=_LOCK_PATIENCE_S)
+        # Asked on the loop, because all threads may be waiting for the same lock.
+        if handling.done() or not _is_locked(self._settings.home / DATABASE):
+            return await handling
+
+        async def finish() -> None:
+            await handling
+
+        self._background.spawn(finish())
+        return ""
 
     async def close(self) -> None:
         """Finish background work and close all projects."""
@@ -241,6 +259,16 @@ class HookDaemon:
             log.info("Learned from %d transcripts.", read)
         finally:
             self._has_learned.set()
+
+
+def _is_locked(database: Path) -> bool:
+    """Return whether another connection holds the write lock of an SQLite database."""
+    try:
+        with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return True
+    return False
 
 
 def _make_session_id(payload: Mapping[str, Any]) -> str:

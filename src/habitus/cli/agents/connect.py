@@ -6,9 +6,6 @@ into its folders, with a lockfile, and imports edits made there as versions.
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import logging
 import os
 import sys
 from typing import Annotated
@@ -25,12 +22,9 @@ from habitus.cli.completion import JsonOption, YesOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SYNCED_AGENTS, AgentHook, ConfigScope, get_agent
-from habitus.mcp.early_responder import EarlyResponder, get_answers_file
-from habitus.mcp.scope import McpServerOptions as Served
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import Settings
 
-log = logging.getLogger(__name__)
 AgentArgument = Annotated[
     str,
     typer.Argument(help=f"One of: {', '.join(CONNECTABLE_AGENTS)}.", autocompletion=lambda: list(CONNECTABLE_AGENTS)),
@@ -67,7 +61,6 @@ def connect_agent(
     )
     if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.apply_plan(settings, planned)
-        _record_first_answers(settings)
         _print_connected(context, settings, planned, as_json=as_json)
 
 
@@ -86,20 +79,6 @@ def disconnect_agent(
         use_case.apply_plan(settings, planned)
         said = f"{planned.host.title} is disconnected."
         output.print_command_result(context, as_json, _describe_plan(settings, planned), said, undo=planned.undo)
-
-
-def _record_first_answers(settings: Settings) -> None:
-    """Record the server's first answers, which makes its tools available at once even on the first start."""
-    file = get_answers_file(use_case.make_server_arguments(settings), os.environ)
-    if EarlyResponder(file).has_answers:
-        return
-    # Imports the MCP SDK, which takes most of a second.
-    server = importlib.import_module("habitus.mcp.server")
-    try:
-        asyncio.run(server.record_first_answers(Served(home=settings.home), file))
-    # The agent is connected either way; only its first start is slower.
-    except Exception:
-        log.warning("The server's first answers are not known yet; the first client waits for them.", exc_info=True)
 
 
 def _confirm_hook(hook: AgentHook, *, is_interactive: bool, is_quiet: bool) -> bool:
