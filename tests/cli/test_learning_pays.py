@@ -42,6 +42,7 @@ def _say(direct: Direct, *words: str, env: Mapping[str, str] | None = None) -> s
     return " ".join(ran.out.split())
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-07", "IM-08")
 def test_a_bad_skill_is_improved_approved_compared_in_use_and_reported(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 24)

@@ -31,6 +31,7 @@ def count_skills(direct: Direct) -> int:
     return int(direct.json("skills", "list", "--layer", "user", "--limit", "1")["total"])
 
 
+@pytest.mark.full
 def test_a_large_import_is_one_line_and_its_undo_brings_nothing_to_review(direct: Direct, tmp_path: Path) -> None:
     write_skills(tmp_path / "first", 1)
     direct.ok("skills", "import", str(tmp_path / "first"))

@@ -178,6 +178,7 @@ def check_commands(run_cli: Cli, env: dict[str, str]) -> None:
     assert "the counters agree with the recorded uses" in run_cli("doctor", env=env).out
 
 
+@pytest.mark.some(1)
 @pytest.mark.req("SK-06", "LA-06", "SC-04")
 async def test_one_story_has_the_same_numbers_in_every_view(
     habitus: Habitus, clients: dict[str, tuple[TestClient, TestClient]], run_cli: Cli, database: str

@@ -163,6 +163,7 @@ async def test_switched_off_there_is_no_draw_and_no_comparison(home: Path, is_on
         assert len(list_reports(habitus)) == is_on
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-07")
 def test_a_person_compares_an_edit_of_their_own(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:

@@ -13,6 +13,7 @@ SKILL = "---\nname: name-a-town\ndescription: Names a town.\nalways_include: tru
 TOWNS = 22
 
 
+@pytest.mark.full
 @pytest.mark.req("IM-02", "IM-03", "IM-04")
 def test_an_evening_leads_from_no_tasks_to_an_examined_and_reviewed_change(installed_cli: Cli, tmp_path: Path) -> None:
     typed: list[tuple[str, ...]] = []
