@@ -65,6 +65,17 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.req("IM-08")
+def test_the_report_is_printed_on_one_page_without_what_surrounds_it(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/insights/month")
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    page.emulate_media(media="print")
+    expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
+    expect(page.get_by_role("heading", name="Not known")).to_be_visible()
+    assert page.pdf().count(b"/Type /Page\n") == 1
+
+
+@pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path: Path) -> None:
     file = tmp_path / "brew-tea.md"

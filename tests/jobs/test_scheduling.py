@@ -10,13 +10,14 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.reporting import LearningCost, ReportMonth, build_monthly_report
 from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import Invalid
 from habitus.files import build_file
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
-from habitus.settings import Settings
+from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import MatchesCheck
 from habitus.tasks.files import write_tasks
@@ -102,6 +103,21 @@ def test_jobs_that_were_over_long_ago_are_forgotten_and_those_that_wait_are_not(
     scheduler.add_due_jobs()
     assert over not in {job.id for job in queue.list_jobs()}
     assert waiting in {job.id for job in queue.list_jobs()}
+
+
+@pytest.mark.req("IM-07", "IM-08", "OP-01")
+def test_switched_off_nothing_starts_by_itself_and_the_month_costs_nothing(
+    habitus: Habitus, queue: JobQueue, clock: Clock
+) -> None:
+    scheduler = Scheduler(habitus, queue)
+    for kind in set(ScheduleSettings.model_fields) - {"timezone"}:
+        jobs.set_schedule(habitus, kind, "off")
+    for _ in range(8):
+        clock.now += timedelta(days=1)
+        assert scheduler.add_due_jobs() == []
+    assert not queue.list_jobs()
+    month = build_monthly_report(habitus, ReportMonth.parse("", clock.now), None)
+    assert month.cost == LearningCost(rollouts=0, tokens=0, dollars=0.0, budget_tokens=0, decisions=0)
 
 
 @pytest.mark.req("OP-01")
