@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
@@ -31,7 +32,13 @@ _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
 _NUMBER = re.compile(r"(?<![\w.,])(\d{1,3}(?:[.,]\d{3})+|\d+)(?:[.,](\d+))?(?!\w|[.,]\d)")
 _QUOTED = re.compile(r"[\"'`“‘]([^\"'`”’\n]{1,80})[\"'`”’]")
-_EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "and", "not", "the", "all", "any", "one", "two"))
+# A word that somebody is told to answer: "Reply with no.", "Set done to true."
+_DIRECTED = re.compile(
+    r"\b(?:answer|say|reply|respond|return|output|print|write|give|begin|start|set \w+)(?: is| be| with| to)?:?\s+"
+    r"([^\s\"'`.,;!]{1,20})(?=[.,;!\n]|$)",
+    re.IGNORECASE,
+)
+_EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "not", "the", "all", "any", "one", "two"))
 
 
 def find_copied_words(said: str, task: Task, known: str = "") -> str:
@@ -56,7 +63,7 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
         )
         if parts:
             return ", ".join(parts)
-        if isinstance(check, MatchesCheck) and _is_pattern_met(check.pattern, said, public):
+        if isinstance(check, MatchesCheck) and _fits(check.pattern, said) and not _fits(check.pattern, public):
             return check.pattern
     return ""
 
@@ -89,7 +96,7 @@ def _list_check_answers(check: Check) -> Iterator[str]:
         case ShapeCheck(schema=schema):
             yield from _iterate_schema_answers(schema)
         case FileExistsCheck(path=path):
-            yield path
+            yield from (path, posixpath.basename(path))
         case FileEqualsCheck(content=content):
             yield from content.splitlines()
         case CalledCheck(tool=tool, command=command):
@@ -116,10 +123,11 @@ def _has_all(parts: tuple[str, ...], text: str) -> bool:
     return is_telling and any(all(_has_words(part, line) for part in parts) for line in text.splitlines())
 
 
-def _is_pattern_met(pattern: str, said: str, public: str) -> bool:
-    """Return whether a text has what a pattern asks for; a pattern with few fixed characters fits most texts."""
+def _fits(pattern: str, text: str) -> bool:
+    """Return whether a text has what a pattern asks for; one with few fixed characters fits most texts."""
     fixed = sum(letter.isalnum() for run in _split_pattern(pattern) for letter in run)
-    return fixed >= MOST_NAMED and find_match(pattern, said) and not find_match(pattern, public)
+    parts = ([text] if fixed >= MOST_NAMED else []) + (_DIRECTED.findall(text) if fixed else [])
+    return any(find_match(pattern, part) for part in parts)
 
 
 def _list_pattern_texts(pattern: str) -> Iterator[str]:
@@ -136,7 +144,7 @@ def _split_pattern(pattern: str) -> list[str]:
 def _iterate_schema_answers(schema: Any) -> Iterator[str]:
     match schema:
         case dict():
-            yield from _iterate_leaf_texts([schema.get("const"), schema.get("enum")])
+            yield from _iterate_leaf_texts([schema[key] for key in ("const", "enum") if key in schema])
             if isinstance(pattern := schema.get("pattern"), str):
                 yield from _list_pattern_texts(pattern)
             if "minimum" in schema and schema["minimum"] == schema.get("maximum"):
@@ -165,21 +173,19 @@ def _iterate_leaf_texts(value: Any) -> Iterator[str]:
                 yield from _iterate_leaf_texts(below)
             if len(value) > 1 and not any(isinstance(below, (dict, list, tuple)) for below in value):
                 yield " ".join(map(str, value))
-        case None | bool():
-            return
         case str():
             yield value
-        case int() | float():
+        case None | bool() | int() | float():
             yield json.dumps(value)
 
 
 def _is_answer_named(answer: str, text: str) -> bool:
-    """Return whether a text gives an answer away; one short or everyday word does so only in quotes."""
+    """Return whether a text gives an answer away; a short or everyday word does so in quotes or as an instruction."""
     if not _has_words(answer, text):
         return False
     words = _normalize_text(answer)
     is_telling = " " in words or (len(words) > 1 if words.isdigit() else len(words) > 2 and words not in _EVERYDAY)
-    return is_telling or words in map(_normalize_text, _QUOTED.findall(text))
+    return is_telling or words in map(_normalize_text, (*_QUOTED.findall(text), *_DIRECTED.findall(text)))
 
 
 def _has_words(answer: str, text: str) -> bool:
@@ -188,7 +194,8 @@ def _has_words(answer: str, text: str) -> bool:
 
 
 def _normalize_text(text: str) -> str:
-    return " ".join(_WORD.findall(_NUMBER.sub(_normalize_number, text.casefold())))
+    words = _WORD.findall(_NUMBER.sub(_normalize_number, text.casefold()))
+    return " ".join(word for word in words if word != "and")
 
 
 def _normalize_number(found: re.Match[str]) -> str:
