@@ -10,6 +10,7 @@ from habitus.errors import UserError
 # Module → the extra that provides it, with the names of pyproject.toml.
 EXTRA_BY_MODULE: Mapping[str, str] = {
     "anthropic": "anthropic",
+    "authlib": "oidc",
     "cryptography": "secrets",
     "fastapi": "web",
     "google.genai": "google",

@@ -158,6 +158,33 @@ class WebSettings(_SettingsSection):
     metrics: bool = Field(
         default=False, description="`habitus up` serves /metrics for Prometheus, with a token of its own."
     )
+    address: str = Field(
+        default="",
+        pattern=r"^(https?://[^/\s]+)?$",
+        description="The address under which people reach `habitus up`, such as https://habitus.example.org.",
+    )
+
+
+class OidcSettings(_SettingsSection):
+    """Sign-in with OpenID Connect."""
+
+    issuer: str = Field(
+        default="",
+        pattern=r"^(https://\S+|http://(localhost|127\.0\.0\.1)[:/]\S*)?$",
+        description="The address of the provider, as its discovery document states it; empty is off.",
+    )
+    client_id: str = Field(default="habitus", description="What the provider calls this application.")
+    client_secret_file: Path = Field(
+        default=Path("oidc-secret"), description="The file with the client's secret, in the home unless absolute."
+    )
+    scopes: Names = Field(default=("openid", "profile", "email"), description="What the provider is asked for.")
+    name_claim: str = Field(
+        default="preferred_username", description="The claim that gives a new account its name; what follows @ is cut."
+    )
+    groups_claim: str = Field(default="groups", description="The claim that lists a person's groups.")
+    admins: Names = Field(default=(), description="Groups whose members are admins; * is everyone at the provider.")
+    reviewers: Names = Field(default=(), description="Groups whose members are reviewers.")
+    viewers: Names = Field(default=(), description="Groups whose members are viewers; without a group, nobody gets in.")
 
 
 class SearchEncoder(StrEnum):
@@ -243,6 +270,7 @@ class Settings(_SettingsSection):
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     web: WebSettings = Field(default_factory=WebSettings)
+    oidc: OidcSettings = Field(default_factory=OidcSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context.")
     menu_tokens: int = Field(
         default=1_000, ge=0, le=4_000, description="Tokens of the skill menu, within 2 % of the context."

@@ -64,6 +64,7 @@ def test_only_the_wire_knows_a_provider_s_library() -> None:
         "llm/providers/wire.py",
         "llm/providers/faults.py",
         "llm/prices.py",
+        "app/operating/identity_provider.py",
         "integrations/pydantic_ai.py",
     }
 

@@ -24,6 +24,7 @@ from habitus.web.pages import (
     model_choice,
     settings,
     shared_routes,
+    signing_in,
     skill_tasks,
 )
 from habitus.web.pages import lessons as lesson_pages
@@ -80,6 +81,7 @@ def build_application() -> AccessCheckedApp:
     use_case_routes.build_router().add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
     for pages in (
         shared_routes,
+        signing_in,
         home,
         skill_pages,
         skill_page,

@@ -74,7 +74,12 @@ def make_problem_response(
 
 
 def make_refusal(
-    path: str, status: HTTPStatus, message: str, hint: str, headers: Mapping[str, str] | None = None
+    path: str,
+    status: HTTPStatus,
+    message: str,
+    hint: str,
+    headers: Mapping[str, str] | None = None,
+    sign_in_url: str = "",
 ) -> ASGIApp:
     """Return an application that answers with an error: problem+json, a notice on an open page, or a
     page of its own.
@@ -85,7 +90,9 @@ def make_refusal(
     async def say(scope: Scope, receive: Receive, send: Send) -> None:
         is_open = is_htmx_request(Request(scope))
         answer = (
-            make_error_notice(message, hint, status) if is_open else render_standalone_problem(status, message, hint)
+            make_error_notice(message, hint, status)
+            if is_open
+            else render_standalone_problem(status, message, hint, sign_in_url)
         )
         answer.headers.update(headers or {})
         await answer(scope, receive, send)

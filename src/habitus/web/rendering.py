@@ -70,6 +70,8 @@ def render_page(
         "csrf": request.state.csrf,
         "is_signed_in": access >= Access.VIEWER,
         "who": request.state.person,
+        "can_sign_out": bool(request.state.csrf) and request.app.state.keys.cookie in request.cookies,
+        "has_provider": request.app.state.keys.people.provider is not None,
         "me": habitus.settings.signature,
         "may_change": access >= required_access,
         "is_admin": access >= Access.ADMIN,
@@ -123,9 +125,10 @@ def make_error_notice(message: str, hint: str, status: HTTPStatus) -> HTMLRespon
     return answer
 
 
-def render_standalone_problem(status: HTTPStatus, what: str, hint: str) -> HTMLResponse:
-    """Return an error page that needs nothing from the home."""
-    text = _load_templates().get_template("problem_alone.html").render(status=status, what=what, hint=hint)
+def render_standalone_problem(status: HTTPStatus, what: str, hint: str, sign_in_url: str = "") -> HTMLResponse:
+    """Return an error page that needs nothing from the home, with a button if one can sign in at a provider."""
+    values = {"status": status, "what": what, "hint": hint, "sign_in_url": sign_in_url}
+    text = _load_templates().get_template("problem_alone.html").render(values)
     return HTMLResponse(replace_surrogates(text), status_code=status)
 
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
+from urllib.parse import urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,6 +30,7 @@ from habitus.web.problems import make_refusal
 from habitus.web.routing import SAFE_METHODS, RouteAccessRule
 
 KEY_FILE = "web.key"
+SIGN_IN_PATH = "/oidc/sign-in"
 COOKIE_PREFIX = "habitus-"
 # Seconds that a sign-in lasts.
 SESSION_SECONDS = 30 * 24 * 3600
@@ -80,7 +82,7 @@ class SignInKeys:
         """`used_links` is a folder that all processes of this home share."""
         self._own = key
         self._shared = b""
-        self._people = people
+        self.people = people
         self._clock = clock
         self._used_links = used_links
         self._used_here: dict[str, object] = {}
@@ -91,7 +93,7 @@ class SignInKeys:
 
     def use_people(self, people: UserAccountStore) -> None:
         """Use the users of another database and its signing key from now on."""
-        self._people, self._shared = people, b""
+        self.people, self._shared = people, b""
 
     def create_sign_in_key(self) -> str:
         """Return a key for a sign-in link of the owner, which works once, in any process of this home."""
@@ -100,16 +102,19 @@ class SignInKeys:
 
     def redeem_sign_in_key(self, link: str) -> str | None:
         """Return the session cookie for an unused sign-in key, else None."""
-        key = name = ""
-        signing = self._own
-        if not self._use_own_link(link):
-            now = datetime.fromtimestamp(self._clock(), UTC)
-            person = self._people.redeem_link(link) or self._people.redeem_first_link(link, now)
-            if person is None:
-                return None
-            key, name, signing = person.key, person.name, self._get_people_key()
+        if self._use_own_link(link):
+            return self._make_cookie(self._own)
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        person = self.people.redeem_link(link) or self.people.redeem_first_link(link, now)
+        return None if person is None else self.make_person_cookie(person)
+
+    def make_person_cookie(self, person: UserAccount) -> str:
+        """Return the session cookie of a person who has just proved who they are."""
+        return self._make_cookie(self._get_people_key(), person.key, person.name)
+
+    def _make_cookie(self, signing_key: bytes, key: str = "", name: str = "") -> str:
         told = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(8)}.{key}.{name}"
-        return f"{told}.{_sign_text(signing, told)}"
+        return f"{told}.{_sign_text(signing_key, told)}"
 
     def _use_own_link(self, link: str) -> bool:
         """Return whether this is an unused link of the owner, which is then used."""
@@ -147,12 +152,14 @@ class SignInKeys:
             return OWNER_IDENTITY if is_own else None
         if not is_own and not _has_valid_signature(self._get_people_key(), told, signature):
             return None
-        person = self._people.get(name)
-        return _identify_person(person) if person is not None and hmac.compare_digest(person.key, key) else None
+        person = self.people.get(name)
+        if person is None or not hmac.compare_digest(person.key, key):
+            return None
+        return _identify_person(self.people.confirm(person))
 
     def identify_by_name(self, name: str) -> RequestIdentity:
         """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
-        if (person := self._people.get(name)) is None:
+        if (person := self.people.get(name)) is None or (person := self.people.confirm(person)) is None:
             raise Refused(f"'{name}' can't sign in here.", hint="Ask an admin for 'habitus users add'.")
         return RequestIdentity(person=person, access=person.role.access)
 
@@ -160,12 +167,12 @@ class SignInKeys:
         """Return the identity behind a bearer token, or None."""
         if hmac.compare_digest(token.encode("utf-8", "replace"), self.owner_token.encode()):
             return OWNER_IDENTITY
-        return _identify_person(self._people.find_by_token(token))
+        return _identify_person(self.people.find_by_token(token))
 
     def record_last_seen(self, asker: RequestIdentity | None) -> None:
         """Record when a user was last seen."""
         if asker is not None and asker.person is not None:
-            self._people.record_activity(asker.person, datetime.fromtimestamp(self._clock(), UTC))
+            self.people.record_activity(asker.person, datetime.fromtimestamp(self._clock(), UTC))
 
     def make_csrf_token(self, cookie: str) -> str:
         """Return the CSRF token that belongs to this cookie, masked anew each time.
@@ -177,7 +184,7 @@ class SignInKeys:
         return (mask + _xor_bytes(mask, token)).hex()
 
     def _get_people_key(self) -> bytes:
-        self._shared = self._shared or self._people.get_signing_key()
+        self._shared = self._shared or self.people.get_signing_key()
         return self._shared or self._own
 
 
@@ -206,6 +213,8 @@ def _has_valid_signature(key: bytes, text: str, signature: str) -> bool:
 def load_sign_in_keys(home: Home) -> SignInKeys:
     """Load or create the home's keys; if the home is read-only, the owner's key lasts as long as the process."""
     file, people = home.settings.home / KEY_FILE, open_user_accounts(home)
+    # A provider that isn't configured completely should stop the server when it starts.
+    people.provider  # noqa: B018
     with suppress(OSError):
         # O_EXCL: of two servers starting at once, both use the key of the first. Only the owner may read it.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -331,7 +340,8 @@ class SecurityMiddleware:
         if asker.access < Access.VIEWER:
             if asker.access >= required_access:
                 return None
-            return _make_sign_in_refusal(path, "Unknown token." if "authorization" in headers else "Sign in first.")
+            what = "Unknown token." if "authorization" in headers else "Sign in first."
+            return _make_sign_in_refusal(path, what, has_provider=self._keys.people.provider is not None)
         given = _unmask_token(headers.get("x-csrf", "")) if csrf else b""
         if method not in SAFE_METHODS and not hmac.compare_digest(given, _unmask_token(csrf)):
             return make_refusal(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
@@ -341,10 +351,15 @@ class SecurityMiddleware:
         return None
 
 
-def _make_sign_in_refusal(path: str, what: str) -> ASGIApp:
+def _make_sign_in_refusal(path: str, what: str, *, has_provider: bool) -> ASGIApp:
     """Return a refusal that asks to sign in."""
-    hint = "Open the link that 'habitus up' printed; a program sends the token as 'Authorization: Bearer TOKEN'."
-    return make_refusal(path, HTTPStatus.UNAUTHORIZED, what, hint, {"WWW-Authenticate": "Bearer"})
+    headers = {"WWW-Authenticate": "Bearer"}
+    program_hint = "a program sends the token as 'Authorization: Bearer TOKEN'."
+    if has_provider:
+        url = f"{SIGN_IN_PATH}?{urlencode({'path': path})}"
+        return make_refusal(path, HTTPStatus.UNAUTHORIZED, what, f"In a browser; {program_hint}", headers, url)
+    hint = f"Open the link that 'habitus up' printed; {program_hint}"
+    return make_refusal(path, HTTPStatus.UNAUTHORIZED, what, hint, headers)
 
 
 def _list_habitus_cookies(headers: Headers) -> list[str]:

@@ -20,6 +20,7 @@ from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.learning.usage import find_stale_counters
 from habitus.app.operating import backing_up
 from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database
+from habitus.app.operating.identity_provider import open_identity_provider
 from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
@@ -44,6 +45,8 @@ def check_operation(home: Home) -> Iterator[HealthCheck]:
     yield from _check_vault(home)
     yield from _check_command_lines(home)
     yield from _check_backups(home.settings)
+    if home.settings.oidc.issuer:
+        yield _check_identity_provider(home.settings)
     yield _check_audio()
     yield _check_housekeeping(home)
     if os.environ.get(tracing.ENDPOINT_VARIABLE):
@@ -193,6 +196,16 @@ def _check_housekeeping(home: Home) -> HealthCheck:
         freed = f"{format_count(last.turns, 'old turn')} deleted, {format_size(last.freed_bytes)} freed"
         detail += f"; last housekeeping {last.ran_on.astimezone():%Y-%m-%d %H:%M} ({freed})"
     return HealthCheck.ok(name, detail)
+
+
+def _check_identity_provider(settings: Settings) -> HealthCheck:
+    name = "sign-in provider"
+    try:
+        provider = open_identity_provider(settings)
+        assert provider is not None
+        return HealthCheck.ok(name, f"{provider.metadata['issuer']} answers")
+    except UserError as error:
+        return HealthCheck.broken(name, error.message, error.hint)
 
 
 def _check_telemetry() -> HealthCheck:

@@ -5,11 +5,13 @@ They are stored in the shared database, so every host knows them.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,22 +22,35 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.access import Access
-from habitus.errors import DatabaseUnavailable, Invalid, NotFound, StorageFailed, did_you_mean
+from habitus.app.operating.identity_provider import (
+    IdentityProvider,
+    ProviderAccount,
+    ProviderUnavailable,
+    open_identity_provider,
+)
+from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.files import PrivateJsonFile
 from habitus.plain_data import INTERNAL
+from habitus.settings import Settings
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
+log = logging.getLogger(__name__)
+
 # The file that older versions kept accounts in.
 LEGACY_FILE = "people.json"
 _SIGNING_KEY_NAME = "people"
 _FIRST_LINK_NAME = "first link"
+# Precedes the name of a removed account; the key is who it is at the provider.
+_REMOVED_PREFIX = "removed "
 FIRST_LINK_TTL = timedelta(minutes=15)
 FIRST_USER = "admin"
 # Often enough for a list of users, and rare enough for the database.
 _SEEN_INTERVAL = timedelta(minutes=5)
+# How long an account of a provider is let in without asking it again, and the time that one process has to ask.
+_CHECK_INTERVAL, _CHECK_TIMEOUT = timedelta(minutes=4), timedelta(seconds=30)
 # Seconds without a new attempt after the database was unreachable.
 _RETRY_S = 1.0
 _USER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -48,6 +63,10 @@ sign_ins = sa.Table(
     sa.Column("link", sa.String, nullable=False),  # a hash; empty after use
     sa.Column("token", sa.String, nullable=False),  # a hash
     sa.Column("seen_on", sql.UtcDateTime),
+    # Of an account of an OpenID Connect provider: who it is there, sealed tokens, and when it was last confirmed.
+    sa.Column("subject", sa.String),
+    sa.Column("provider_tokens", sa.String),
+    sa.Column("checked_on", sql.UtcDateTime),
 )
 
 signing_keys = sa.Table(
@@ -86,6 +105,15 @@ class UserAccount:
     key: str = field(default="", compare=False, repr=False, metadata=INTERNAL)
     # When they were last active.
     seen_on: datetime | None = field(default=None, compare=False)
+    # Who they are at the provider that vouches for them; empty for an account of this database alone.
+    subject: str = field(default="", compare=False, metadata=INTERNAL)
+    # Sealed; empty if the provider no longer lets them in.
+    provider_tokens: str = field(default="", compare=False, repr=False, metadata=INTERNAL)
+    checked_on: datetime | None = field(default=None, compare=False, metadata=INTERNAL)
+
+    def is_check_due(self, now: datetime) -> bool:
+        """Whether the provider has to confirm the account before it is let in."""
+        return bool(self.subject) and (self.checked_on is None or now - self.checked_on >= _CHECK_INTERVAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +128,10 @@ class UserInvitation:
 def open_user_accounts(home: Home) -> UserAccountStore:
     """Return the accounts of the home's shared database; those of a file of an older version are imported first."""
     people = UserAccountStore(
-        sql.as_user(home.shared, "", is_admin=True), PrivateJsonFile(home.settings.home / LEGACY_FILE)
+        sql.as_user(home.shared, "", is_admin=True),
+        PrivateJsonFile(home.settings.home / LEGACY_FILE),
+        home.settings,
+        home.clock,
     )
     is_copy = home.is_offline or (home.is_read_only and home.shared is not home.local)
     if people.file.path.exists() and not is_copy:
@@ -126,8 +157,12 @@ class UserAccountStore:
     Reads see the changes of other hosts; while the database is away, they return the last known accounts.
     """
 
-    def __init__(self, engine: sa.Engine, file: PrivateJsonFile) -> None:
+    def __init__(
+        self, engine: sa.Engine, file: PrivateJsonFile, settings: Settings, clock: Callable[[], datetime]
+    ) -> None:
         self.file = file
+        self._settings = settings
+        self._clock = clock
         self._engine = engine
         self._news = get_change_feed(engine)
         self._last: _AccountSnapshot | None = None
@@ -160,7 +195,72 @@ class UserAccountStore:
             sql.upsert_rows(
                 connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")}
             )
+            connection.execute(signing_keys.delete().where(signing_keys.c.name == f"{_REMOVED_PREFIX}{name}"))
         return UserInvitation(person=_make_account(name, row), link=link, token=token)
+
+    @functools.cached_property
+    def provider(self) -> IdentityProvider | None:
+        """The OpenID Connect provider that people sign in with, if there is one."""
+        return open_identity_provider(self._settings)
+
+    def confirm(self, person: UserAccount) -> UserAccount | None:
+        """Return an account that may come in; of a provider's, what that says now and every few minutes.
+
+        None if the provider no longer lets them in. While it doesn't answer, they may go on.
+        """
+        now = self._clock()
+        if not person.is_check_due(now):
+            return person if person.provider_tokens or not person.subject else None
+        if self.provider is None or not person.provider_tokens:
+            return None
+        try:
+            return self._ask_provider(self.provider, person, now)
+        # Nobody can be shut out while the database is away either.
+        except (ProviderUnavailable, StorageFailed) as error:
+            log.warning("%s %s is let in unconfirmed.", error.message, person.name)
+            return person
+
+    def _ask_provider(self, provider: IdentityProvider, person: UserAccount, now: datetime) -> UserAccount | None:
+        of_subject = sign_ins.c.subject == person.subject
+        claim = of_subject & (sign_ins.c.checked_on == person.checked_on)
+        with sql.write_transaction(self._engine) as connection:
+            until = now - _CHECK_INTERVAL + _CHECK_TIMEOUT
+            if connection.execute(sign_ins.update().where(claim).values(checked_on=until)).rowcount == 0:
+                # Another request asks, and the others go on meanwhile.
+                return person
+        try:
+            return self.admit_from_provider(provider.fetch_account(person.provider_tokens))
+        except Refused as error:
+            log.info("%s is no longer let in: %s", person.name, error.message)
+            with sql.write_transaction(self._engine) as connection:
+                connection.execute(sign_ins.update().where(of_subject).values(provider_tokens=""))
+            return None
+
+    def admit_from_provider(self, found: ProviderAccount) -> UserAccount:
+        """Return the account of a person whom a provider has signed in, added or updated.
+
+        Raises `Refused` if an admin removed them, or if the name belongs to somebody else.
+        """
+        role = UserRole[found.access.name].value
+        known = {"role": role, "provider_tokens": found.tokens, "checked_on": self._clock()}
+        with sql.write_transaction(self._engine, lock="people") as connection:
+            of_subject = sign_ins.c.subject == found.subject
+            if connection.execute(sign_ins.update().where(of_subject).values(known)).rowcount == 0:
+                self._refuse_new_account(connection, found)
+                new = {"name": found.name, "subject": found.subject, "link": "", "token": secrets.token_hex(32)}
+                connection.execute(sign_ins.insert().values(known | new))
+            row = connection.execute(sa.select(sign_ins).where(of_subject)).mappings().one()
+        return _make_account(row["name"], dict(row))
+
+    def _refuse_new_account(self, connection: sa.Connection, found: ProviderAccount) -> None:
+        if not _USER_NAME.fullmatch(found.name):
+            raise Refused(f"'{found.name}' is not a name to sign in with.", hint="An admin sets oidc.name_claim.")
+        if connection.execute(sa.select(signing_keys.c.name).where(signing_keys.c.key == found.subject)).first():
+            hint = f"Ask an admin: 'habitus users add {found.name}' lets you in again."
+            raise Refused("An admin has removed you.", hint=hint)
+        if connection.execute(sa.select(sign_ins.c.name).where(sign_ins.c.name == found.name)).first():
+            hint = f"Ask an admin to remove the other account: 'habitus users remove {found.name}'."
+            raise Refused(f"'{found.name}' is somebody else here.", hint=hint)
 
     def record_activity(self, person: UserAccount, now: datetime) -> None:
         """Record that a user is active, at most every few minutes."""
@@ -174,7 +274,12 @@ class UserAccountStore:
     def remove(self, name: str) -> None:
         """Remove an account; from the next request on, every host refuses it."""
         with sql.write_transaction(self._engine) as connection:
-            is_gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name)).rowcount > 0
+            gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name).returning(sign_ins.c.subject))
+            subjects = gone.scalars().all()
+            is_gone = bool(subjects)
+            # So that the provider doesn't bring them back.
+            barred = [{"name": f"{_REMOVED_PREFIX}{name}", "key": subject} for subject in subjects if subject]
+            sql.upsert_rows(connection, signing_keys, barred, lambda new: {"key": new["key"]})
         if self.file.path.exists():
             with self.file.update() as kept:
                 is_gone = kept.pop(name, None) is not None or is_gone
@@ -224,13 +329,14 @@ class UserAccountStore:
         return person
 
     def find_by_token(self, token: str) -> UserAccount | None:
-        """Return the account with this token; None if it is unknown."""
+        """Return the account with this token, if it may come in; None if it is unknown."""
         wanted = _hash_token(token)
         known = self._read_snapshot().people.items()
         # Compared in constant time, so response times tell nothing about a token.
-        return next(
+        found = next(
             (_make_account(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None
         )
+        return found and self.confirm(found)
 
     def get_signing_key(self) -> bytes:
         """Return the key that all hosts sign with, creating it if needed; empty if the database is away."""
@@ -288,8 +394,15 @@ def _read_first_link(connection: sa.Connection) -> tuple[int, str]:
 
 
 def _make_account(name: str, kept: Mapping[str, Any]) -> UserAccount:
-    key, seen_on = _hash_token(kept["token"])[:16], kept.get("seen_on")
-    return UserAccount(name=name, role=UserRole(kept["role"]), key=key, seen_on=seen_on)
+    return UserAccount(
+        name=name,
+        role=UserRole(kept["role"]),
+        key=_hash_token(kept["token"])[:16],
+        seen_on=kept.get("seen_on"),
+        subject=kept.get("subject") or "",
+        provider_tokens=kept.get("provider_tokens") or "",
+        checked_on=kept.get("checked_on"),
+    )
 
 
 def _hash_token(word: str) -> str:

@@ -146,7 +146,9 @@ async def serve_http_apps(
     with process.open_socket(address.host, address.port) as door:
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.
+        page = homes.owner_home.settings.web.address
         names = [
+            *([page.partition("://")[2]] if page else []),
             *address.extra_names,
             *(f"{name}:{port}" for name in dict.fromkeys((address.host, "127.0.0.1", "localhost"))),
         ]
@@ -157,26 +159,25 @@ async def serve_http_apps(
             mcp_app=agents,
             published_site=site,
         )
-        announce(f"Habitus is at http://{names[0]}")
-        announce(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.create_sign_in_key()}")
+        page = page or f"http://{names[0]}"
+        announce(f"Habitus is at {page}")
+        announce(f"Sign in with this link, which works once: {page}/enter?key={keys.create_sign_in_key()}")
         if address.is_public and process.is_first and (first_link := _create_first_link(homes.owner_home)):
             announce(
                 f"Nobody can sign in yet. This link makes the first admin, works once, and ends in 15 minutes: "
-                f"http://{names[0]}/enter?key={first_link}"
+                f"{page}/enter?key={first_link}"
             )
         if site is not None:
             who = "everyone who can reach this address" if address.is_public else "everyone on this machine"
-            announce(f"Skills are published at http://{names[0]}/{INDEX_PATH}, for {who}")
+            announce(f"Skills are published at {page}/{INDEX_PATH}, for {who}")
         announce(
-            f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to http://{names[0]}{mcp_http.MCP_PATH}"
+            f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to {page}{mcp_http.MCP_PATH}"
         )
         watched: ASGIApp = mcp_http.HealthMiddleware(both, behind)
         if metrics is not None:
             # Outside the security check, so that refused requests are counted as well.
             watched = MetricsMiddleware(watched, metrics, keys.metrics_token)
-            announce(
-                f"Prometheus reads http://{names[0]}{METRICS_PATH} with 'Authorization: Bearer {keys.metrics_token}'"
-            )
+            announce(f"Prometheus reads {page}{METRICS_PATH} with 'Authorization: Bearer {keys.metrics_token}'")
         ending = StreamEndingMiddleware(watched)
         config = uvicorn.Config(
             ending,

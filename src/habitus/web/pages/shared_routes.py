@@ -1,4 +1,4 @@
-"""Routes behind every page: sign-in links, search, the pause switch, undo, and redirects from old addresses."""
+"""Routes behind every page: search, the pause switch, undo, and redirects from old addresses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from habitus.web import site_map
 from habitus.web.api.schemas import RequestHome
 from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_home_pool
-from habitus.web.rendering import FlashMessage, make_error_notice, render_fragment, render_standalone_problem
+from habitus.web.rendering import FlashMessage, make_error_notice, render_fragment
 from habitus.web.routing import AccessRouter
-from habitus.web.security import SESSION_SECONDS, SignInKeys
 from habitus.web.streams import make_event_stream
 
 router = AccessRouter()
@@ -91,21 +90,3 @@ def redirect_moved(request: Request) -> RedirectResponse:
     target = f"{_MOVED_PATHS[old]}/{path.removeprefix(old).lstrip('/')}".rstrip("/")
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/{target.lstrip('/')}{query}", status_code=HTTPStatus.PERMANENT_REDIRECT)
-
-
-@router.get("/enter", access=Access.PUBLIC)
-def sign_in(request: Request, key: str = "") -> Response:
-    """Exchange a one-time link for a session cookie."""
-    # Login CSRF: another site must not sign a person in under a different account.
-    if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
-        hint = "To sign in as another user, paste the link into the address bar."
-        return render_standalone_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
-    keys: SignInKeys = request.app.state.keys
-    cookie = keys.redeem_sign_in_key(key)
-    if cookie is None:
-        hint = "A link works once. Restart 'habitus up' for a new one; existing sign-ins stay valid."
-        return render_standalone_problem(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
-    answer = RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
-    # Lax, not strict: following a link from a mail should find the person signed in.
-    answer.set_cookie(keys.cookie, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="lax")
-    return answer

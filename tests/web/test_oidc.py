@@ -1,0 +1,241 @@
+"""Sign-in with OpenID Connect, at a real provider in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
+
+from habitus.app import Habitus
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.use_cases.users import add_user, remove_user
+from habitus.settings import OidcSettings, Settings, WebSettings
+from tests.web.conftest import HOST
+
+PEOPLE = {
+    "s-ann": {"preferred_username": "Ann@example.org", "groups": ["staff", "reviewers"]},
+    "s-ben": {"preferred_username": "ben", "groups": ["platform"]},
+    "s-eve": {"preferred_username": "eve", "groups": ["guests"]},
+    "s-owl": {"preferred_username": "boss", "groups": ["staff"]},
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@contextmanager
+def running_provider(port: int, *options: str) -> Iterator[str]:
+    claims = [word for sub, of in PEOPLE.items() for word in ("--user-claims", json.dumps({"sub": sub, **of}))]
+    command = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), *options, *claims]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        issuer = f"http://127.0.0.1:{port}"
+        try:
+            while process.poll() is None:
+                try:
+                    httpx2.get(f"{issuer}/.well-known/openid-configuration").raise_for_status()
+                    break
+                except httpx2.TransportError:
+                    threading.Event().wait(0.05)
+            yield issuer
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return int(line.getsockname()[1])
+
+
+@pytest.fixture
+def provider(port: int) -> Iterator[str]:
+    with running_provider(port) as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def habitus_clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def habitus_settings(home: Path, habitus_settings: Settings, port: int) -> Settings:
+    (home / "oidc-secret").write_text("hush\n")
+    oidc = OidcSettings(
+        issuer=f"http://127.0.0.1:{port}", admins=("platform",), reviewers=("reviewers",), viewers=("staff",)
+    )
+    web = WebSettings(address=f"http://{HOST}")
+    return habitus_settings.model_copy(update={"oidc": oidc, "web": web})
+
+
+def sign_in(app: ASGIApp, sub: str, path: str = "/") -> TestClient:
+    """A browser in which this person signs in, and came for this path."""
+    browser = TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+    answer = browser.get(go_through(browser, sub, path))
+    browser.headers["X-Answer"] = str(answer.status_code)
+    browser.headers["X-Path"] = answer.headers.get("location", answer.text[:900].encode().hex())
+    return browser
+
+
+def go_through(browser: TestClient, sub: str, path: str = "/") -> str:
+    """Sign in at the provider; the address that it sends the browser back to."""
+    to_provider = browser.get("/oidc/sign-in", params={"path": path})
+    assert to_provider.status_code == 303, to_provider.text
+    asked = parse_qs(urlsplit(to_provider.headers["location"]).query)
+    assert asked["code_challenge_method"] == ["S256"]
+    assert {"code_challenge", "nonce", "state"} <= asked.keys()
+    back = httpx2.post(to_provider.headers["location"], data={"sub": sub})
+    assert back.status_code == 302, back.text
+    address: str = back.headers["location"]
+    assert address.startswith(f"http://{HOST}/oidc/callback?")
+    return address
+
+
+def came_to(browser: TestClient) -> tuple[str, str]:
+    return browser.headers["X-Answer"], browser.headers["X-Path"]
+
+
+def role_of(browser: TestClient) -> str:
+    return next(iter(re.findall(r"(?:ann|ben|eve|boss), (\w+)<br>", browser.get("/activity").text)), "")
+
+
+def tell(provider: str, sub: str, claims: Mapping[str, object]) -> None:
+    httpx2.put(f"{provider}/users/{sub}", json=claims).raise_for_status()
+
+
+@pytest.mark.req("OP-07")
+def test_groups_at_the_provider_decide_who_comes_in_and_as_what(
+    provider: str, app: ASGIApp, habitus: Habitus, habitus_clock: Clock, stranger: TestClient
+) -> None:
+    refused = stranger.get("/skills/brew-tea")
+    assert refused.status_code == 401
+    assert 'href="/oidc/sign-in?path=%2Fskills%2Fbrew-tea"' in refused.text
+    ann, ben = sign_in(app, "s-ann", "/skills/brew-tea"), sign_in(app, "s-ben", "//evil.example")
+    assert [came_to(ann), came_to(ben)] == [("303", "/skills/brew-tea"), ("303", "/")]
+    assert [role_of(ann), role_of(ben)] == ["reviewer", "admin"]
+    # Who is in none of the groups isn't let in.
+    eve = sign_in(app, "s-eve")
+    assert (came_to(eve)[0], role_of(eve)) == ("409", "")
+    # A group that is taken away counts within five minutes.
+    tell(provider, "s-ben", {"preferred_username": "other", "groups": ["staff"]})
+    habitus_clock.now += timedelta(minutes=5)
+    assert role_of(ben) == "viewer"
+    tell(provider, "s-ben", {"preferred_username": "other", "groups": []})
+    habitus_clock.now += timedelta(minutes=5)
+    assert ben.get("/activity").status_code == 401
+    assert [person.name for person in open_user_accounts(habitus).list()] == ["ann", "ben"]
+    with habitus.shared.begin() as connection:
+        kept = repr(connection.execute(sa.text("SELECT * FROM sign_ins")).all())
+    # Only who has the secret can use the tokens.
+    assert "access_token" not in kept
+    assert "hush" not in kept
+
+
+@pytest.mark.req("OP-07")
+def test_an_account_removed_at_the_provider_is_out_within_five_minutes(
+    provider: str, app: ASGIApp, habitus: Habitus, habitus_clock: Clock
+) -> None:
+    ann = sign_in(app, "s-ann")
+    people = open_user_accounts(habitus)
+    token = people.add("ann", people.list()[0].role).token
+    program = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
+    ann = sign_in(app, "s-ann")
+    assert (role_of(ann), program.get("/api/v1/skills").status_code) == ("reviewer", 200)
+    httpx2.post(f"{provider}/users/s-ann/revoke-tokens").raise_for_status()
+    habitus_clock.now += timedelta(minutes=5)
+    assert program.get("/api/v1/skills").status_code == 401
+    assert ann.get("/activity").status_code == 401
+    # A sign-in at the provider lets them in again, with what they had.
+    again = sign_in(app, "s-ann")
+    assert (role_of(again), program.get("/api/v1/skills").status_code) == ("reviewer", 200)
+
+
+@pytest.mark.req("OP-07")
+def test_an_account_removed_here_is_out_at_once_and_does_not_come_back_by_itself(
+    provider: str, app: ASGIApp, habitus: Habitus
+) -> None:
+    ann = sign_in(app, "s-ann")
+    assert role_of(ann) == "reviewer"
+    remove_user(habitus, "ann")
+    assert ann.get("/activity").status_code == 401
+    tell(provider, "s-ann", {"preferred_username": "boss", "groups": ["staff"]})
+    assert came_to(sign_in(app, "s-ann"))[0] == "409"
+    tell(provider, "s-ann", PEOPLE["s-ann"])
+    added = add_user(habitus, "ann", open_user_accounts(habitus).add("x", UserRole.VIEWER).person.role)
+    assert added.name == "ann"
+    remove_user(habitus, "ann")
+    assert role_of(sign_in(app, "s-ann")) == "reviewer"
+
+
+@pytest.mark.req("OP-07")
+def test_while_the_provider_is_away_who_is_signed_in_stays(
+    port: int, app: ASGIApp, habitus_clock: Clock, stranger: TestClient
+) -> None:
+    with running_provider(port):
+        ann = sign_in(app, "s-ann")
+    habitus_clock.now += timedelta(hours=1)
+    assert role_of(ann) == "reviewer"
+    assert stranger.get("/oidc/sign-in").status_code in (303, 400)
+    # A provider that forgot everything is none that is away.
+    with running_provider(port):
+        habitus_clock.now += timedelta(minutes=5)
+        assert ann.get("/activity").status_code == 401
+
+
+@pytest.mark.req("OP-07")
+def test_nobody_takes_the_account_of_another(provider: str, app: ASGIApp, habitus: Habitus) -> None:
+    open_user_accounts(habitus).add("boss", UserRole.ADMIN)
+    assert came_to(sign_in(app, "s-owl"))[0] == "409"
+    # A sign-in that began in another browser, or is tried twice.
+    one, two = (TestClient(app, base_url=f"http://{HOST}", follow_redirects=False) for _ in range(2))
+    address = go_through(one, "s-ann")
+    assert two.get(address).status_code == 409
+    two.get("/oidc/sign-in")
+    assert two.get(address).status_code == 409
+    assert one.get(address).status_code == 303
+    assert one.get(address).status_code == 409
+
+
+@pytest.mark.req("OP-07")
+def test_signing_out_ends_the_session_here_and_at_the_provider(provider: str, app: ASGIApp) -> None:
+    ann = sign_in(app, "s-ann")
+    (csrf,) = re.findall(r'"X-CSRF": "(\w+)"', ann.get("/activity").text)
+    answer = ann.post("/sign-out", headers={"X-CSRF": csrf, "Origin": f"http://{HOST}"})
+    target = urlsplit(answer.headers["hx-redirect"])
+    asked = parse_qs(target.query)
+    assert f"{target.scheme}://{target.netloc}{target.path}" == f"{provider}/oauth2/end_session"
+    assert asked["post_logout_redirect_uri"] == [f"http://{HOST}/"]
+    assert len(asked["id_token_hint"]) == 1
+    assert ann.get("/activity").status_code == 401
+
+
+def test_without_refresh_tokens_the_provider_is_asked_about_the_person(
+    port: int, app: ASGIApp, habitus_clock: Clock
+) -> None:
+    with running_provider(port, "--no-refresh-token") as provider:
+        ann = sign_in(app, "s-ann")
+        habitus_clock.now += timedelta(minutes=5)
+        assert role_of(ann) == "reviewer"
+        httpx2.post(f"{provider}/users/s-ann/revoke-tokens").raise_for_status()
+        habitus_clock.now += timedelta(minutes=5)
+        assert ann.get("/activity").status_code == 401
