@@ -209,11 +209,12 @@ async def test_one_story_has_the_same_numbers_in_every_view(
     for user in clients:
         check_commands(run_cli, {"HABITUS_USER": user} | ({"HABITUS_DATABASE": database} if database else {}))
     assert find_stale_counters(habitus) == []
-    # An agent over MCP; last, because asking is a turn.
-    behind = LazyHome(McpServerOptions(home=habitus.settings.home, profile="all"))
-    try:
-        async with Client(make_mcp_server(behind)) as client:
-            found = json.loads(text_of(await client.call_tool("list_skills", {})))["skills"]
-    finally:
-        await behind.close()
-    assert next(one["usage"] for one in found if one["name"] == "brew-tea") == USES
+    # An agent over MCP, of the owner and of the viewer; last, because asking is a turn.
+    for user in clients:
+        behind = LazyHome(McpServerOptions(home=habitus.settings.home, user=user, profile="all"))
+        try:
+            async with Client(make_mcp_server(behind)) as client:
+                found = json.loads(text_of(await client.call_tool("list_skills", {})))["skills"]
+        finally:
+            await behind.close()
+        assert next(one["usage"] for one in found if one["name"] == "brew-tea") == USES
