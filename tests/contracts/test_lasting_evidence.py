@@ -127,7 +127,9 @@ def test_what_is_kept_says_where_it_comes_from_and_only_real_requests_and_drawn_
 
 
 def evidence(book: Journal, now: datetime) -> EvidenceService:
-    return EvidenceService(journal=book, clock=lambda: now, share=0.1, refuse_changes=lambda: None, cache_threshold=2)
+    return EvidenceService(
+        journal=book, clock=lambda: now, share=0.1, refuse_changes=lambda: None, cache_threshold=2, batch_size=3
+    )
 
 
 def numbers(found: EvidenceFindings) -> dict[str, object]:
@@ -195,12 +197,12 @@ def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -
     now = journal(engine, later)
 
     def is_kept() -> bool:
-        return now.load_sums()[0].sums is not None
+        return now.load_sums(later).sums is not None
 
     evidence(now, later).compute_findings()  # begins to count changes
     evidence(now, later).compute_findings()
     assert is_kept()
-    mistaken = now.load_sums()[0]
+    mistaken = now.load_sums(later)
     assert list(now.iterate_exposures((), since=mistaken.until)) == []
     now.record_outcome("t1", word(OutcomeKind.FAILED))
     assert not is_kept()
@@ -220,24 +222,18 @@ def test_a_late_judgement_leaves_the_sums_of_older_conversations(engine: sa.Engi
         book = journal(engine, began)
         book.record_turn(replace(TURN, id=f"t{day}", session=f"c{day}", started_on=began, outcomes=said))
     later = NOW + timedelta(days=100)
-    now, read = journal(engine, later), list[str]()
+    now = journal(engine, later)
 
-    def read_units(since: datetime | None) -> set[str]:
-        return {one.unit for some in now.iterate_exposures((), since=since) for one in some}
-
-    def judge(turn: str) -> tuple[bool, bool]:
+    def judge(turn: str) -> int:
+        """Judge a turn, and return how many conversations the next look reads again."""
         now.record_outcome(turn, word(OutcomeKind.FAILED))
-        latest, base = now.load_sums()
-        assert latest.sums is None
-        read.append(str(len(read_units(base.until))))
+        batches = list(now.iterate_exposures((), since=now.load_sums(later).until))
         assert numbers(evidence(now, later).compute_findings()) == numbers(in_one_pass(now, later))
-        return base.sums is not None, now.load_sums()[0].sums is not None
+        return len({one.unit for batch in batches for one in batch.exposures})
 
     for _ in range(2):
         evidence(now, later).compute_findings()
-    # A judgement of a conversation thirty days old: only the last forty-five days are read again.
-    assert judge("t70") == (True, True)
-    # One of ninety days: everything is.
-    assert judge("t10") == (False, True)
-    assert judge("t60") == (True, True)
-    assert read == ["22", "50", "22"]
+    # Of conversations six days old, thirty, sixty and ninety-eight: sums are kept at four times the age before.
+    assert [judge(turn) for turn in ("t94", "t70", "t40", "t2")] == [20, 20, 47, 50]
+    # What was deleted is there again.
+    assert [judge(turn) for turn in ("t94", "t70", "t40")] == [20, 20, 47]

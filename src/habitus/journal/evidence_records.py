@@ -5,6 +5,7 @@ Also the time of the last request of each kind of agent.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -56,8 +57,10 @@ _SUMS_RESET_AGE = timedelta(days=2)
 # So many steady exposures that begin together are stored as one list.
 _LIST_SIZE = 4
 _UNITS_PER_QUERY = 500
-# The rows of `evidence_sums`.
-_LATEST_SUMS, _BASE_SUMS = 1, 2
+# The row of `evidence_sums` that counts how often sums were deleted; the others are sums by the day of their end.
+_RESET_COUNT = 1
+_IS_RESET_COUNT, _IS_CHECKPOINT = evidence_sums.c.id == _RESET_COUNT, evidence_sums.c.id != _RESET_COUNT
+_DAY_S = 86_400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,16 +176,19 @@ def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure,
     return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
-def list_exposed_units(connection: sa.Connection, *, since: datetime | None, user: str | None) -> list[str]:
-    """Return the conversations with exposures after a time, by the first of them."""
+def list_exposed_units(
+    connection: sa.Connection, *, since: datetime | None, user: str | None
+) -> Sequence[tuple[str, datetime]]:
+    """Return the conversations with exposures after a time, each with the time of the first of these, oldest first."""
     both = sa.union_all(
         *(
             sa.select(table.c.unit, table.c.at).where(*_limit_exposures(table, since, user))
             for table in (exposures, menu_exposures)
         )
     ).subquery()
-    query = sa.select(both.c.unit).group_by(both.c.unit).order_by(sa.func.min(both.c.at), both.c.unit)
-    return list(connection.execute(query).scalars())
+    began = sa.func.min(both.c.at, type_=both.c.at.type)
+    query = sa.select(both.c.unit, began).group_by(both.c.unit).order_by(began, both.c.unit)
+    return [(unit, at) for unit, at in connection.execute(query)]
 
 
 def list_chosen_items(
@@ -298,55 +304,56 @@ _EXPLICIT_OUTCOME_QUERY = (
 )
 
 
-def count_sums_resets(connection: sa.Connection) -> int:
-    """Return how often the cached sums were reset; -1 if there never were any."""
-    query = sa.select(evidence_sums.c.changes).where(evidence_sums.c.id == _LATEST_SUMS)
-    found = connection.execute(query).scalar()
-    return CachedEvidenceSums().changes if found is None else int(found)
+def load_evidence_sums(connection: sa.Connection, until: datetime) -> CachedEvidenceSums:
+    """Return the latest cached sums that end until then, with the number of resets; without sums if there are none."""
+    changes = connection.execute(sa.select(evidence_sums.c.changes).where(_IS_RESET_COUNT)).scalar()
+    found = sa.select(evidence_sums.c.until, evidence_sums.c.sums).where(_IS_CHECKPOINT, evidence_sums.c.until <= until)
+    row = connection.execute(found.order_by(evidence_sums.c.until.desc()).limit(1)).mappings().first()
+    known = {} if changes is None else {"changes": changes}
+    return CachedEvidenceSums(**known, **(row or {}))
 
 
-def load_evidence_sums(connection: sa.Connection) -> tuple[CachedEvidenceSums, CachedEvidenceSums]:
-    """Return the cached sums, and those of older conversations alone; empty ones if none were saved."""
-    found = {row["id"]: row for row in connection.execute(sa.select(evidence_sums)).mappings()}
-    changes = count_sums_resets(connection)
-    latest, base = (
-        CachedEvidenceSums(changes=changes, until=row["until"], sums=row["sums"])
-        if (row := found.get(id))
-        else CachedEvidenceSums(changes=changes)
-        for id in (_LATEST_SUMS, _BASE_SUMS)
-    )
-    return latest, base
-
-
-def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, *, is_base: bool = False) -> None:
+def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, now: datetime) -> None:
     """Save the sums unless any were reset since `changes` was read; the first call only starts the count of resets."""
-    rows = [{"id": id, "changes": 0} for id in (_LATEST_SUMS, _BASE_SUMS)]
-    sql.insert_missing_rows(connection, evidence_sums, rows)
+    assert new.until is not None
+    sql.insert_missing_rows(connection, evidence_sums, [{"id": _RESET_COUNT, "changes": 0}])
     # Locked, so that a reset waits until the sums are saved, and finds them.
-    locked = sa.select(evidence_sums.c.changes).where(evidence_sums.c.id == _LATEST_SUMS).with_for_update()
-    if connection.execute(locked).scalar() == new.changes:
-        row = evidence_sums.c.id == (_BASE_SUMS if is_base else _LATEST_SUMS)
-        connection.execute(evidence_sums.update().where(row).values(until=new.until, sums=new.sums))
+    locked = sa.select(evidence_sums.c.changes).where(_IS_RESET_COUNT).with_for_update()
+    if connection.execute(locked).scalar() != new.changes:
+        return
+    row = {"id": int(new.until.timestamp() // _DAY_S), **asdict(new)}
+    sql.upsert_rows(connection, evidence_sums, [row], lambda given: {"until": given.until, "sums": given.sums})
+    saved = connection.execute(sa.select(evidence_sums.c.id, evidence_sums.c.until).where(_IS_CHECKPOINT)).all()
+    kept = {get_checkpoint_bucket(now - until): id for id, until in sorted(saved, reverse=True)} | {-1: max(saved)[0]}
+    connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, evidence_sums.c.id.not_in(kept.values())))
+
+
+def get_checkpoint_bucket(age: timedelta) -> int:
+    """Return the number of the period of ages, each four times as long as the one before, of which the oldest cached
+    sums are kept. So a late judgement makes a look read again what is about four times as old as what it judges.
+    """
+    return int(math.log(max(age / SETTLING_PERIOD, 1), 4))
 
 
 def reset_evidence_sums(connection: sa.Connection) -> None:
-    """Reset all cached sums; call this when conversations were erased."""
-    emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
-    connection.execute(evidence_sums.update().values(emptied))
+    """Delete all cached sums; call this when conversations were erased."""
+    _delete_checkpoints(connection, sa.true())
+
+
+def _delete_checkpoints(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
+    # The count first: its row is what a process that saves sums holds.
+    connection.execute(evidence_sums.update().where(_IS_RESET_COUNT).values(changes=evidence_sums.c.changes + 1))
+    connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, where))
 
 
 def _reset_sums_of(connection: sa.Connection, unit: str, now: datetime) -> None:
-    """Reset the cached sums that may count this conversation; call this with every change to one."""
-    tables = (exposures, menu_exposures)
-    emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
-
-    def began_until(until: Any) -> sa.ColumnElement[bool]:
-        return sa.or_(*(sa.exists().where(table.c.unit == unit, table.c.at <= until) for table in tables))
-
-    # The latest first: its row is what a process that saves sums holds.
-    for id, until in ((_LATEST_SUMS, now - _SUMS_RESET_AGE), (_BASE_SUMS, evidence_sums.c.until)):
-        counted = (evidence_sums.c.id == id, began_until(until))
-        connection.execute(evidence_sums.update().where(*counted).values(emptied))
+    """Delete the cached sums that may count this conversation; call this with every change to one."""
+    first = [
+        sa.select(sa.func.min(t.c.at, type_=t.c.at.type)).where(t.c.unit == unit) for t in (exposures, menu_exposures)
+    ]
+    began = [at for query in first if (at := connection.execute(query).scalar()) is not None]
+    if began and min(began) <= now - _SUMS_RESET_AGE:
+        _delete_checkpoints(connection, evidence_sums.c.until >= min(began))
 
 
 def count_trial_variants(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialVariantCounts]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +22,7 @@ from habitus.journal.evidence_records import JudgedTurn
 from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
+    ExposureBatch,
     ItemUse,
     RecordedExposure,
     SessionSummary,
@@ -393,24 +396,35 @@ class Journal:
                 self._was_judged = evidence_records.has_explicit_outcome(connection)
         return self._was_judged
 
-    def load_sums(self) -> tuple[CachedEvidenceSums, CachedEvidenceSums]:
-        """Return the cached sums, and those of older conversations alone."""
+    def load_sums(self, until: datetime) -> CachedEvidenceSums:
+        """Return the latest cached sums that end until then."""
         with sql.read_transaction(self._engine) as connection:
-            return evidence_records.load_evidence_sums(connection)
+            return evidence_records.load_evidence_sums(connection, until)
 
     def iterate_exposures(
-        self, chosen: Collection[tuple[str, str]], *, since: datetime | None = None, user: str | None = None
-    ) -> Iterator[list[RecordedExposure]]:
-        """Yield the exposures after a time in batches of whole conversations, oldest first.
+        self,
+        chosen: Collection[tuple[str, str]],
+        *,
+        since: datetime | None = None,
+        user: str | None = None,
+        size: int = _BATCH_SIZE,
+    ) -> Iterator[ExposureBatch]:
+        """Yield the exposures after a time in batches of `size` whole conversations, oldest first.
 
         Without the steady exposures of items that are `chosen` for requests.
         """
         with sql.read_transaction(self._engine) as connection:
             units = evidence_records.list_exposed_units(connection, since=since, user=user)
-        for start in range(0, len(units), _BATCH_SIZE):
-            some = units[start : start + _BATCH_SIZE]
+        start = 0
+        while start < len(units):
+            until = units[min(start + size, len(units)) - 1][1]
+            # With all that began at the same time, so that a batch ends at a time.
+            end = bisect.bisect_right(units, until, lo=start, key=itemgetter(1))
+            some = [unit for unit, _ in units[start:end]]
             with sql.read_transaction(self._engine) as connection:
-                yield evidence_records.load_exposures(connection, units=some, since=since, user=user, chosen=chosen)
+                found = evidence_records.load_exposures(connection, units=some, since=since, user=user, chosen=chosen)
+            yield ExposureBatch(until=until, exposures=found)
+            start = end
 
     def list_chosen_items(
         self, *, since: datetime | None = None, until: datetime | None = None, user: str | None = None
@@ -424,13 +438,13 @@ class Journal:
         with sql.read_transaction(self._engine) as connection:
             return evidence_records.has_exposures_of_others(connection, user)
 
-    def save_sums(self, sums: CachedEvidenceSums, *, is_base: bool = False) -> None:
+    def save_sums(self, sums: CachedEvidenceSums) -> None:
         """Save the sums, unless a transaction is open in this context."""
         # Writing needs a second connection, and a small pool may have none left.
         if sql.count_open_transactions():
             return
         with sql.write_transaction(self._engine) as connection:
-            evidence_records.save_evidence_sums(connection, sums, is_base=is_base)
+            evidence_records.save_evidence_sums(connection, sums, self._clock())
 
     def count_trial_variants(self, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
         """Count the conversations of paired trials with and without an item (or all items of a kind), by version."""

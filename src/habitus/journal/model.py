@@ -163,10 +163,18 @@ class RecordedExposure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExposureBatch:
+    """All exposures of the conversations that began until a time and were in no batch before, in order of time."""
+
+    until: datetime
+    exposures: list[RecordedExposure]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CachedEvidenceSums:
     """Cached sums over all conversations that began before `until`, as bytes, and the number of resets before them."""
 
-    # -1 means that there never were any sums.
+    # -1 means that resets are not counted yet.
     changes: int = -1
     until: datetime | None = None
     sums: bytes | None = None

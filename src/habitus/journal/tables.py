@@ -154,7 +154,7 @@ evidence_seed = sa.Table(
     "evidence_seed", metadata, *primary_key_columns(sa.Integer, "id"), *required_columns(sa.String, "seed")
 )
 
-# One row of cached sums; every change to a conversation they count must reset it.
+# Cached sums up to several points in time; every change to a conversation they count must delete them.
 evidence_sums = sa.Table(
     "evidence_sums",
     metadata,

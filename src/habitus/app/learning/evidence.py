@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.evidence.findings import NO_SUMS, EvidenceFindings, ItemFinding, add_observations, collect_findings
 from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 from habitus.evidence.sums import EvidenceSums, pack_sums, unpack_sums
-from habitus.journal.evidence_records import SETTLING_PERIOD
+from habitus.journal.evidence_records import SETTLING_PERIOD, get_checkpoint_bucket
 from habitus.journal.journal import Journal
 from habitus.journal.model import CachedEvidenceSums, RecordedExposure, TurnOrigin
 from habitus.skills.layers.layer import format_address
@@ -20,9 +21,6 @@ from habitus.skills.layers.listing import ListedSkill
 
 # The share that a plan assumes while nothing is withheld.
 ASSUMED_SHARE = 0.1
-# Sums of conversations this old are cached apart, so that a judgement of a younger one does not reset them, and are
-# extended once they are twice as old. Turns can be judged in lists while they are stored, which is thirty days.
-_BASE_AGE = timedelta(days=45)
 # Seconds to wait for a busy database: cached sums are not worth a longer wait.
 _WRITE_PATIENCE_S = 1.0
 # An item by its kind and name, without a version.
@@ -44,6 +42,8 @@ class EvidenceService:
     refuse_changes: Callable[[], None]
     # The number of settled conversations from which on sums are cached.
     cache_threshold: int = 64
+    # The number of conversations that are read at once.
+    batch_size: int = 200
 
     def compute_findings(self) -> EvidenceFindings:
         """Return the findings about every skill version, lesson, recipe and tool that was offered or withheld."""
@@ -53,10 +53,8 @@ class EvidenceService:
         """Return the findings, and the items that were ever chosen for a request."""
         now = self.clock()
         horizon = now - SETTLING_PERIOD
-        settled, by_request, changes = self._load_settled(now, horizon)
-        extended, young = self._settle(settled, horizon, by_request, now)
-        if extended.units - settled.units >= self.cache_threshold:
-            self._store_sums(CachedEvidenceSums(changes=changes, until=horizon, sums=extended.pack()))
+        settled, by_request, changes = self._load_settled(horizon)
+        extended, young = self._settle(settled, horizon, by_request, changes=changes)
         found = collect_findings(
             make_observations(young, by_request, now),
             withhold=self.share or ASSUMED_SHARE,
@@ -71,56 +69,59 @@ class EvidenceService:
         """Return the sums of the conversations that began until then, the exposures of later ones, and the items ever
         chosen for a request; of one user, or of everybody.
         """
-        now = self.clock()
         if user is not None and self.journal.has_exposures_of_others(user):
             settled, by_request = _CachedSums(), self.journal.list_chosen_items(user=user)
         else:
-            user, (settled, by_request, _) = None, self._load_settled(now, until)
-        extended, later = self._settle(settled, until, by_request, now, user=user)
+            user, (settled, by_request, _) = None, self._load_settled(until)
+        extended, later = self._settle(settled, until, by_request, user=user)
         return extended.sums, later, by_request
 
-    def _load_settled(self, now: datetime, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
+    def _load_settled(self, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
         """Return the latest valid sums of conversations that began until then, the items ever chosen for a request, and
         the count of resets.
         """
-        latest, base = self.journal.load_sums()
-        settled, by_request = self._unpack_valid(latest, now, until)
-        if settled.until is None:
-            settled, by_request = self._unpack_valid(base, now, until)
-            if settled.until is None or settled.until < now - 2 * _BASE_AGE:
-                settled, _ = self._settle(settled, now - _BASE_AGE, by_request, now, with_later=False)
-                if settled.units >= self.cache_threshold:
-                    new = CachedEvidenceSums(changes=base.changes, until=settled.until, sums=settled.pack())
-                    self._store_sums(new, is_base=True)
-        return settled, by_request, latest.changes
-
-    def _unpack_valid(
-        self, kept: CachedEvidenceSums, now: datetime, until: datetime
-    ) -> tuple[_CachedSums, frozenset[ItemKey]]:
-        """Return the sums, empty if they don't hold any more, and the items ever chosen for a request."""
-        settled = _CachedSums.unpack_from(kept)
-        by_request = settled.chosen | self.journal.list_chosen_items(since=settled.until)
-        # An item first chosen now must be counted differently in old conversations, and a clock may be set back.
-        if settled.until is not None and (settled.until > until or settled.steady & by_request):
-            settled = _CachedSums()
-        return settled, by_request
+        kept = self.journal.load_sums(until)
+        changes = kept.changes
+        while kept.until is not None:
+            settled = _CachedSums.unpack_from(kept)
+            by_request = settled.chosen | self.journal.list_chosen_items(since=settled.until)
+            # An item first chosen now must be counted differently in old conversations.
+            if settled.until is not None and not settled.steady & by_request:
+                return settled, by_request, changes
+            kept = self.journal.load_sums(kept.until - timedelta.resolution)
+        return _CachedSums(), self.journal.list_chosen_items(), changes
 
     def _settle(
         self,
         settled: _CachedSums,
         until: datetime,
         by_request: frozenset[ItemKey],
-        now: datetime,
         *,
         user: str | None = None,
-        with_later: bool = True,
+        changes: int | None = None,
     ) -> tuple[_CachedSums, list[RecordedExposure]]:
-        """Return the sums extended by the conversations that began until then, and the exposures of later ones."""
-        sums, units, late, steady = settled.sums, settled.units, set[str](), set(settled.steady)
+        """Return the sums extended by the conversations that began until then, and the exposures of later ones.
+
+        With the count of resets the sums are cached, also some on the way, to which a late judgement can go back.
+        """
+        now, sums, units, steady = self.clock(), settled.sums, settled.units, set(settled.steady)
         later: list[RecordedExposure] = []
-        for rows in self.journal.iterate_exposures(by_request, since=settled.until, user=user):
-            if not with_later and rows and rows[0].at > until:
-                break
+        last_offers: dict[str, datetime] = {}
+
+        def reach(end: datetime, late: frozenset[str] = frozenset()) -> _CachedSums:
+            return _CachedSums(
+                sums=sums,
+                units=units,
+                chosen=settled.chosen | self.journal.list_chosen_items(since=settled.until, until=end),
+                steady=frozenset(steady),
+                late=late | {unit for unit, at in last_offers.items() if at > end},
+                until=end,
+            )
+
+        cached = settled
+        batches = self.journal.iterate_exposures(by_request, since=settled.until, user=user, size=self.batch_size)
+        for batch in batches:
+            rows = batch.exposures
             new = [one for one in rows if one.unit not in settled.late and _is_counted(one, by_request)]
             old = {one.unit for one in new if one.at <= until}
             counted = [one for one in new if one.unit in old]
@@ -129,24 +130,24 @@ class EvidenceService:
             )
             units += len(old)
             steady |= {_make_item_key(one) for one in counted if one.exposure.is_steady}
-            known = old | settled.late
-            late |= {one.unit for one in rows if one.unit in known and one.at > until}
+            last_offers |= {one.unit: one.at for one in rows if one.unit in old | settled.late}
             later += [one for one in new if one.unit not in old]
-        extended = _CachedSums(
-            sums=sums,
-            units=units,
-            chosen=settled.chosen | self.journal.list_chosen_items(since=settled.until, until=until),
-            steady=frozenset(steady),
-            late=frozenset(late),
-            until=until,
-        )
+            is_due = batch.until < until and units - cached.units >= self.cache_threshold
+            is_due = is_due and _get_bucket(cached.until, now) > _get_bucket(batch.until, now)
+            if is_due and changes is not None:
+                # Those that had further offers before stay among the late ones until all batches are read.
+                cached = reach(batch.until, settled.late)
+                self._store_sums(cached, changes)
+        extended = reach(until)
+        if changes is not None and units - cached.units >= self.cache_threshold:
+            self._store_sums(extended, changes)
         return extended, later
 
-    def _store_sums(self, sums: CachedEvidenceSums, *, is_base: bool = False) -> None:
+    def _store_sums(self, sums: _CachedSums, changes: int) -> None:
         """Cache the sums; on failure, the next query caches them."""
         with suppress(HabitusError), sql.limit_busy_wait(_WRITE_PATIENCE_S):
             self.refuse_changes()
-            self.journal.save_sums(sums, is_base=is_base)
+            self.journal.save_sums(CachedEvidenceSums(changes=changes, until=sums.until, sums=sums.pack()))
 
     def find_item(self, name: str) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of an item.
@@ -201,6 +202,10 @@ class _CachedSums:
     def pack(self) -> bytes:
         words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "late")}
         return pack_sums(self.sums, {**words, "counted": self.units})
+
+
+def _get_bucket(until: datetime | None, now: datetime) -> float:
+    return math.inf if until is None else get_checkpoint_bucket(now - until)
 
 
 def _count_days_since_epoch(now: datetime) -> float:
