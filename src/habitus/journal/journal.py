@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -53,6 +53,8 @@ from habitus.use_counts import UsageByKey
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # Turns loaded per query when reading in batches.
 _BATCH_SIZE = 200
 _TURN_PART_TABLES = (messages, events, selections, outcomes)
@@ -186,15 +188,12 @@ class Journal:
         """Return the turns of a session, oldest first."""
         query = sa.select(turns.c.id).where(turns.c.session == session, _belongs_to_user(user))
         query = query.order_by(turns.c.started_on, turns.c.id)
-        with sql.read_transaction(self._engine) as connection:
-            ids = connection.execute(query).scalars().all()
-        return [self.get_turn(id) for id in ids]
+        return [self.get_turn(id) for id in self._read_column(query)]
 
     def get_session_user(self, session: str) -> str:
         """Return the user of a session; empty if the journal has no turn of it."""
         query = sa.select(turns.c.user).where(turns.c.session == session).limit(1)
-        with sql.read_transaction(self._engine) as connection:
-            return str(connection.execute(query).scalar() or "")
+        return "".join(self._read_column(query))
 
     def list_recent_turns(self, conversation: str, *, limit: int, user: str | None = None) -> list[Turn]:
         """Return the last turns of a conversation, newest first, with only their chosen skills and outcomes."""
@@ -253,9 +252,16 @@ class Journal:
         """Return the users that have real turns, sorted."""
         return self._list_distinct(turns.c.user, _is_real_turn())
 
-    def _list_distinct(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
+    def _read(self, load: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **options: P.kwargs) -> T:
         with sql.read_transaction(self._engine) as connection:
-            return sorted(connection.execute(sa.select(column).where(*where).distinct()).scalars())
+            return load(connection, *args, **options)
+
+    def _read_column(self, query: sa.Select[Any]) -> Sequence[Any]:
+        with sql.read_transaction(self._engine) as connection:
+            return connection.execute(query).scalars().all()
+
+    def _list_distinct(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
+        return sorted(self._read_column(sa.select(column).where(*where).distinct()))
 
     def find_brief_turn(self, id: str, *, user: str | None = None) -> Turn | None:
         """Return a turn in brief, by its id or caller id; None if the journal does not have it."""
@@ -267,9 +273,7 @@ class Journal:
         outcomes.
         """
         query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _is_real_turn(), _belongs_to_user(user))
-        with sql.read_transaction(self._engine) as connection:
-            latest = query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit)
-            ids = connection.execute(latest).scalars().all()[::-1]
+        ids = self._read_column(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))[::-1]
         # In batches, because databases limit the number of parameters in one IN clause.
         for start in range(0, len(ids), _BATCH_SIZE):
             some = sa.select(turns).where(turns.c.id.in_(ids[start : start + _BATCH_SIZE]))
@@ -323,40 +327,33 @@ class Journal:
 
     def _get_last_turn_time(self, session: str, user: str | None) -> datetime:
         query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _belongs_to_user(user))
-        with sql.read_transaction(self._engine) as connection:
-            found: datetime | None = connection.execute(query).scalar()
+        (found,) = self._read_column(query)
         if found is None:
             raise Invalid(f"No page of sessions begins after '{session}'.", hint="Start again without 'after'.")
+        assert isinstance(found, datetime)
         return found
 
     def list_session_ids(self, *, user: str | None = None) -> frozenset[str]:
         """Return the ids of all sessions that have turns."""
-        with sql.read_transaction(self._engine) as connection:
-            return frozenset(
-                connection.execute(sa.select(turns.c.session).where(_belongs_to_user(user)).distinct()).scalars()
-            )
+        return frozenset(self._list_distinct(turns.c.session, _belongs_to_user(user)))
 
     def count_daily_requests(self, number: int, *, user: str | None = None) -> tuple[DailyRequestCounts, ...]:
         """Return the requests of the last days by what is known about them."""
-        with sql.read_transaction(self._engine) as connection:
-            return usage.count_daily_requests(connection, self._clock(), number, user)
+        return self._read(usage.count_daily_requests, self._clock(), number, user)
 
     def list_skill_uses(
         self, since: datetime, skill: tuple[str, str] | None = None
     ) -> Sequence[tuple[str, str, datetime]]:
         """Return the name, layer key and time of each use since then, of one skill (name and layer key) or of all."""
-        with sql.read_transaction(self._engine) as connection:
-            return usage.list_skill_uses(connection, since, skill)
+        return self._read(usage.list_skill_uses, since, skill)
 
     def load_uses(self, item: str, layer: str) -> list[JudgedUse]:
         """Return the uses of a skill with what is known about each, oldest first; `layer` is its store's key."""
-        with sql.read_transaction(self._engine) as connection:
-            return usage.load_judged_uses(connection, uses.c.item == item, uses.c.layer == layer)
+        return self._read(usage.load_judged_uses, uses.c.item == item, uses.c.layer == layer)
 
     def count_uses_by_others(self, user: str) -> dict[tuple[str, str], int]:
         """Return how often each skill (layer key and name) was used by anyone but this user."""
-        with sql.read_transaction(self._engine) as connection:
-            return usage.count_uses_by_others(connection, user)
+        return self._read(usage.count_uses_by_others, user)
 
     def load_requests(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
         """Return the requests of those of these turns that are stored."""
@@ -366,13 +363,11 @@ class Journal:
 
     def count_all_uses(self) -> UsageByKey:
         """Count every use from the facts, to check the stored counts."""
-        with sql.read_transaction(self._engine) as connection:
-            return usage.count_by_key(usage.load_judged_uses(connection))
+        return usage.count_by_key(self._read(usage.load_judged_uses))
 
     def get_last_request_times(self, *, user: str | None = None) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""
-        with sql.read_transaction(self._engine) as connection:
-            return evidence_records.load_last_request_times(connection, user)
+        return self._read(evidence_records.load_last_request_times, user)
 
     def get_oldest_turn_time(self) -> datetime | None:
         """Return when the oldest stored turn began; None if there is none."""
@@ -385,21 +380,18 @@ class Journal:
 
     def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[RecordedExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
-        with sql.read_transaction(self._engine) as connection:
-            return evidence_records.load_exposures(connection, items, user=user)
+        return self._read(evidence_records.load_exposures, items, user=user)
 
     def has_explicit_outcome(self) -> bool:
         """Return whether any conversation has explicit feedback."""
         # A True answer is cached for good: after an erasure, callers merely find no evidence.
         if not self._was_judged:
-            with sql.read_transaction(self._engine) as connection:
-                self._was_judged = evidence_records.has_explicit_outcome(connection)
+            self._was_judged = self._read(evidence_records.has_explicit_outcome)
         return self._was_judged
 
     def load_sums(self, until: datetime) -> CachedEvidenceSums:
         """Return the latest cached sums that end until then."""
-        with sql.read_transaction(self._engine) as connection:
-            return evidence_records.load_evidence_sums(connection, until)
+        return self._read(evidence_records.load_evidence_sums, until)
 
     def iterate_exposures(
         self,
@@ -413,30 +405,28 @@ class Journal:
 
         Without the steady exposures of items that are `chosen` for requests.
         """
-        with sql.read_transaction(self._engine) as connection:
-            units = evidence_records.list_exposed_units(connection, since=since, user=user)
+        units = self._read(evidence_records.list_exposed_units, since=since, user=user)
         start = 0
         while start < len(units):
             until = units[min(start + size, len(units)) - 1][1]
             # With all that began at the same time, so that a batch ends at a time.
             end = bisect.bisect_right(units, until, lo=start, key=itemgetter(1))
             some = [unit for unit, _ in units[start:end]]
-            with sql.read_transaction(self._engine) as connection:
-                found = evidence_records.load_exposures(connection, units=some, since=since, user=user, chosen=chosen)
-            yield ExposureBatch(until=until, exposures=found)
+            load = evidence_records.load_exposures
+            yield ExposureBatch(
+                until=until, exposures=self._read(load, units=some, since=since, user=user, chosen=chosen)
+            )
             start = end
 
     def list_chosen_items(
         self, *, since: datetime | None = None, until: datetime | None = None, user: str | None = None
     ) -> frozenset[tuple[str, str]]:
         """Return the items, by kind and name, that were chosen for a request in this time."""
-        with sql.read_transaction(self._engine) as connection:
-            return evidence_records.list_chosen_items(connection, since=since, until=until, user=user)
+        return self._read(evidence_records.list_chosen_items, since=since, until=until, user=user)
 
     def has_exposures_of_others(self, user: str) -> bool:
         """Return whether anybody but this user has exposures."""
-        with sql.read_transaction(self._engine) as connection:
-            return evidence_records.has_exposures_of_others(connection, user)
+        return self._read(evidence_records.has_exposures_of_others, user)
 
     def save_sums(self, sums: CachedEvidenceSums) -> None:
         """Save the sums, unless a transaction is open in this context."""
@@ -448,8 +438,7 @@ class Journal:
 
     def count_trial_variants(self, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
         """Count the conversations of paired trials with and without an item (or all items of a kind), by version."""
-        with sql.read_transaction(self._engine) as connection:
-            return evidence_records.count_trial_variants(connection, kind, item)
+        return self._read(evidence_records.count_trial_variants, kind, item)
 
     def erase_user_evidence(self, user: str) -> int:
         """Delete the exposures, outcomes and uses of a user; return how many there were."""
@@ -467,9 +456,8 @@ class Journal:
 
     def get_seen_skills(self, user: str) -> dict[str, str] | None:
         """Return name → hash of the skills as the user last saw them; None if the user never listed them."""
-        with sql.read_transaction(self._engine) as connection:
-            packed = connection.execute(sa.select(seen_skills.c.hashes).where(seen_skills.c.user == user)).scalar()
-        return None if packed is None else parse_json_object(packed)
+        packed = self._read_column(sa.select(seen_skills.c.hashes).where(seen_skills.c.user == user))
+        return parse_json_object(packed[0]) if packed else None
 
     def mark_skills_seen(self, user: str, hashes: Mapping[str, str]) -> None:
         """Remember the skills and hashes that a user has now seen."""
