@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, Field
 
+from habitus.comparing import BoundedMatcher
 from habitus.errors import Invalid
 from habitus.improve.gate import MOST_CANDIDATES, GateClaim
 from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_value
@@ -187,4 +187,8 @@ def find_objection(
 def list_changed_lines(old: Skill, new: Skill) -> list[str]:
     """Lines that went, as `- …`, and that came, as `+ …`."""
     before, after = (f"{one.when_to_use}\n{one.description}\n{one.body}".splitlines() for one in (old, new))
-    return [line for line in difflib.ndiff(before, after) if line.startswith(("+ ", "- "))]
+    changed: list[str] = []
+    for what, a, b, c, d in BoundedMatcher(before, after).get_opcodes():
+        if what != "equal":
+            changed += [*(f"- {line}" for line in before[a:b]), *(f"+ {line}" for line in after[c:d])]
+    return changed

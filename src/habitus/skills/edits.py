@@ -4,14 +4,13 @@ pattern.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import pairwise
 from typing import assert_never
 
+from habitus.comparing import BoundedMatcher, StepBudget
 from habitus.errors import Invalid
 from habitus.files import Tree, TreeFile, build_file
 
@@ -88,7 +87,8 @@ def _replace_text(text: str, find: str, replacement: str, *, replace_all: bool) 
 
 def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
     """Return a unified diff of two file trees, empty if they are equal; binary files are only mentioned."""
-    parts = []
+    parts: list[str] = []
+    budget = StepBudget()
     for path in sorted({*old, *new}):
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None and before.sha256 == after.sha256:
@@ -97,14 +97,28 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
         if a is None or b is None:
             parts.append(f"--- {old_label}/{path}\n+++ {new_label}/{path}\nnot text, or too large to be compared\n")
             continue
-        lines = difflib.unified_diff(
-            a.splitlines(keepends=True),
-            b.splitlines(keepends=True),
-            f"{old_label}/{path}" if before else "/dev/null",
-            f"{new_label}/{path}" if after else "/dev/null",
-        )
-        parts += [line if line.endswith("\n") else f"{line}\n\\ no newline at end of file\n" for line in lines]
+        matcher = BoundedMatcher(a.splitlines(keepends=True), b.splitlines(keepends=True), budget)
+        if groups := list(matcher.get_grouped_opcodes()):
+            parts += [f"--- {old_label}/{path}\n" if before else "--- /dev/null\n"]
+            parts += [f"+++ {new_label}/{path}\n" if after else "+++ /dev/null\n"]
+            lines = (line for group in groups for line in _render_hunk(matcher, group))
+            parts += [line if line.endswith("\n") else f"{line}\n\\ no newline at end of file\n" for line in lines]
     return "".join(parts)
+
+
+def _render_hunk(matcher: BoundedMatcher, group: Sequence[tuple[str, int, int, int, int]]) -> Iterator[str]:
+    yield f"@@ -{_format_range(group[0][1], group[-1][2])} +{_format_range(group[0][3], group[-1][4])} @@\n"
+    for what, a, b, c, d in group:
+        if what == "equal":
+            yield from (f" {line}" for line in matcher.before[a:b])
+        else:
+            yield from (f"-{line}" for line in matcher.before[a:b])
+            yield from (f"+{line}" for line in matcher.after[c:d])
+
+
+def _format_range(start: int, end: int) -> str:
+    length = end - start
+    return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 
 
 def _decode_text(file: TreeFile | None) -> str | None:
@@ -190,6 +204,5 @@ def merge_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str])
 
 def _list_line_edits(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
     """Return (start, end, new lines) for each part of the base that differs in the changed text."""
-    # autojunk would treat frequent lines as noise in texts over 200 lines and give poor merges.
-    matcher = SequenceMatcher(None, base, changed, autojunk=False)
-    return [(a, b, tuple(changed[c:d])) for what, a, b, c, d in matcher.get_opcodes() if what != "equal"]
+    opcodes = BoundedMatcher(base, changed).get_opcodes()
+    return [(a, b, tuple(changed[c:d])) for what, a, b, c, d in opcodes if what != "equal"]

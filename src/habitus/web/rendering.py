@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import html
@@ -28,6 +27,7 @@ from habitus.app.home import open_read_transaction
 from habitus.app.library.content import FileChange
 from habitus.app.operating import job_kinds
 from habitus.app.review.reminding import count_pending_items
+from habitus.comparing import BoundedMatcher, StepBudget
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
 from habitus.text import format_count, format_seconds, replace_surrogates
@@ -249,26 +249,31 @@ class FileComparison:
 
 def build_file_comparisons(changes: Iterable[FileChange]) -> tuple[FileComparison, ...]:
     """Return each changed file as rows to show side by side."""
-    return tuple(
-        FileComparison(
-            path=change.path, rows=build_diff_rows(change.before or "", change.after or "") if change.is_text else ()
-        )
-        for change in changes
-    )
+    budget, left = StepBudget(), _MAX_DIFF_LINES
+    compared: list[FileComparison] = []
+    for change in changes:
+        is_shown = change.is_text and left > 0
+        rows = build_diff_rows(change.before or "", change.after or "", budget) if is_shown else ()
+        left -= len(rows)
+        compared.append(FileComparison(path=change.path, rows=rows))
+    return tuple(compared)
 
 
-def build_diff_rows(before: str, after: str) -> tuple[DiffRow, ...]:
+def build_diff_rows(before: str, after: str, budget: StepBudget | None = None) -> tuple[DiffRow, ...]:
     """Return the rows of a side-by-side diff, with gaps for unchanged lines."""
+    budget = budget or StepBudget()
     old, new = before.splitlines()[:_MAX_DIFF_LINES], after.splitlines()[:_MAX_DIFF_LINES]
     rows: list[DiffRow] = []
-    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES)
+    groups = BoundedMatcher(old, new, budget).get_grouped_opcodes(_CONTEXT_LINES)
     end = 0
     for group in groups:
         if group[0][1] > end:
             rows.append(DiffRow(is_gap=True, is_changed=False))
         end = group[-1][2]
         for tag, i1, i2, j1, j2 in group:
-            rows += _build_equal_rows(old[i1:i2]) if tag == "equal" else _build_changed_rows(old[i1:i2], new[j1:j2])
+            rows += (
+                _build_equal_rows(old[i1:i2]) if tag == "equal" else _build_changed_rows(old[i1:i2], new[j1:j2], budget)
+            )
     if rows and end < len(old):
         rows.append(DiffRow(is_gap=True, is_changed=False))
     return tuple(rows)
@@ -279,22 +284,22 @@ def _build_equal_rows(lines: Sequence[str]) -> Iterator[DiffRow]:
         yield DiffRow(before=((False, line),), after=((False, line),), is_changed=False)
 
 
-def _build_changed_rows(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffRow]:
+def _build_changed_rows(old: Sequence[str], new: Sequence[str], budget: StepBudget) -> Iterator[DiffRow]:
     for before, after in zip_longest(old, new):
         if before is None or after is None:
             yield DiffRow(
                 before=None if before is None else ((True, before),), after=None if after is None else ((True, after),)
             )
         else:
-            yield _diff_words(before, after)
+            yield _diff_words(before, after, budget)
 
 
-def _diff_words(before: str, after: str) -> DiffRow:
+def _diff_words(before: str, after: str, budget: StepBudget) -> DiffRow:
     """Return a changed line with the words that differ marked."""
     old, new = re.findall(r"\s+|\w+|[^\w\s]", before), re.findall(r"\s+|\w+|[^\w\s]", after)
     left: list[DiffSpan] = []
     right: list[DiffSpan] = []
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, i1, i2, j1, j2 in BoundedMatcher(old, new, budget).get_opcodes():
         left.append((tag != "equal", "".join(old[i1:i2])))
         right.append((tag != "equal", "".join(new[j1:j2])))
     return DiffRow(before=tuple(piece for piece in left if piece[1]), after=tuple(piece for piece in right if piece[1]))
