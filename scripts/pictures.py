@@ -7,27 +7,20 @@ what each page transfers on the first visit, and later with the static files kep
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from habitus.app import Habitus, read_settings  # noqa: E402  # the tests' homes lie beside this folder
-from habitus.web.app import make_web_app  # noqa: E402
-from habitus.web.home_pool import HomePool  # noqa: E402
-from habitus.web.security import load_sign_in_keys  # noqa: E402
-from tests.browser.conftest import FLAGS  # noqa: E402
+from tests.browser.conftest import FLAGS, serve  # noqa: E402
 from tests.web.furnished import furnish_with_life, furnish_with_much  # noqa: E402
 
 PAGES = (
@@ -71,7 +64,7 @@ def main(words: Sequence[str]) -> int:
         with browser() as chromium, site(has_much=True) as (address, link):
             for name, path in OF_DOCS.items():
                 page = opened(chromium, f"{address}/enter?key={link()}", LOOKS["light"])
-                page.goto(address + path, wait_until="networkidle")
+                load(page, address + path)
                 page.screenshot(path=ROOT / "docs" / "images" / name)
         return 0
     if words[0] == "--weigh":
@@ -122,11 +115,17 @@ def visit(page: Page, address: str) -> tuple[int, int]:
 def pictured(page: Page, address: str, paths: Sequence[str], folder: Path, prefix: str) -> Iterator[str]:
     """Take them; says which are wider than the screen."""
     for path in paths:
-        page.goto(address + path, wait_until="networkidle")
+        load(page, address + path)
         name = path.strip("/").translate(str.maketrans("/?=&", "---.")) or "home"
         page.screenshot(path=folder / f"{name}-{prefix}.png", full_page=True)
         if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             yield f"{prefix}: {path} is wider than the screen."
+
+
+def load(page: Page, address: str) -> None:
+    """Open a page and wait for the parts that are loaded after it; its stream of changes stays open."""
+    page.goto(address)
+    expect(page.locator("main .busy, .htmx-request")).to_have_count(0)
 
 
 def opened(chromium: Browser, address: str, look: dict[str, object]) -> Page:
@@ -147,7 +146,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def site(*, has_much: bool, skills: int = 300) -> Iterator[tuple[str, Callable[[], str]]]:
     """A home of its own that is served on this machine, and what makes a link to sign in with."""
-    with tempfile.TemporaryDirectory() as place, socket.socket() as door:
+    with tempfile.TemporaryDirectory() as place:
         environ = {"HOME": place, "USER": "ann", "HABITUS_DURABLE": "false"}
         if has_much:
             script = Path(place) / "script.json"
@@ -160,21 +159,8 @@ def site(*, has_much: bool, skills: int = 300) -> Iterator[tuple[str, Callable[[
                 furnish_with_much(habitus, skills=skills, waiting=40, requests=240)
                 (settings.home / "skills" / "broken").mkdir()
                 (settings.home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [broken\n---\n1. Fix me.\n")
-            door.bind(("127.0.0.1", 0))
-            door.listen()
-            host = f"127.0.0.1:{door.getsockname()[1]}"
-            keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
-            server = uvicorn.Server(
-                uvicorn.Config(make_web_app(desks, keys, [host]), log_level="warning", lifespan="off")
-            )
-            serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
-            serving.start()
-            try:
-                yield f"http://{host}", keys.create_sign_in_key
-            finally:
-                server.should_exit = True
-                serving.join()
-                desks.close()
+            with serve(habitus) as served:
+                yield served.address, served.keys.create_sign_in_key
 
 
 if __name__ == "__main__":

@@ -6,19 +6,24 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from habitus.app import Habitus, read_settings
+from habitus.cli.operating.up import StreamEndingServer
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import SignInKeys, load_sign_in_keys
+from habitus.web.streams import StreamEndingMiddleware
 from tests.web.furnished import furnish_with_life
 
 expect.set_options(timeout=int(os.environ.get("BROWSER_TIMEOUT_MS", "300000")))  # a busy machine takes its time
@@ -26,6 +31,10 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
+
+
+class Writer(Protocol):
+    def __call__(self, *who: str, count: int = 1) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +58,70 @@ def is_lived_in() -> bool:
 def site(home: Path, tmp_path: Path, is_lived_in: bool) -> Iterator[Site]:
     environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"}
     settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path})
-    with Habitus.open(settings) as habitus, socket.socket() as door:
+    with Habitus.open(settings) as habitus:
         if is_lived_in:
             furnish_with_life(habitus)
-        door.bind(("127.0.0.1", 0))
-        door.listen()  # who comes before the server accepts waits, and is not turned away
-        host = f"127.0.0.1:{door.getsockname()[1]}"
-        keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
-        server = uvicorn.Server(uvicorn.Config(make_web_app(desks, keys, [host]), log_level="warning", lifespan="off"))
-        serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
+        with serve(habitus) as site:
+            yield site
+
+
+@contextmanager
+def serve(habitus: Habitus) -> Iterator[Site]:
+    """Serve a home on this machine, as `habitus up` does, until the context closes."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()  # who comes before the server accepts waits, and is not turned away
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
+        keys, homes = load_sign_in_keys(habitus), HomePool(habitus)
+        ending = StreamEndingMiddleware(make_web_app(homes, keys, [host]))
+        server = StreamEndingServer(uvicorn.Config(ending, log_level="warning", lifespan="off"), ending)
+        serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
         serving.start()
         try:
             yield Site(habitus=habitus, address=f"http://{host}", keys=keys)
         finally:
             server.should_exit = True
             serving.join()
-            desks.close()
+            homes.close()
+
+
+# Another process, as another agent is one: it records turns, proposes skills and learns, one after another.
+WRITER = """
+import sys
+from pathlib import Path
+from habitus.app import Habitus, read_settings
+from habitus.journal.model import Turn
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
+
+home, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+settings = read_settings(home, {"HOME": str(home.parent), "USER": "ann", "HABITUS_DURABLE": "false"})
+agent = Author(actor=ActorKind.AGENT, name=who, reason="it was asked for")
+with Habitus.open(settings) as habitus:
+    for number in range(count):
+        id = f"{who}-{number}"
+        now = habitus.clock()
+        habitus.journal.record_turn(Turn(id=id, session=who, request=f"Request {id}", started_on=now, user="ann"))
+        skill = Skill(name=f"wish-{id}", description=f"How {id} is done", body="1. Begin.\\n")
+        change = SkillChange(
+            action=ProposalAction.WRITE, name=skill.name, layer="user", tree=update_main_file({}, skill)
+        )
+        habitus.review.submit(change, agent)
+        habitus.memory.add(f"Lesson of {id}: look first.")
+"""
+
+
+@pytest.fixture
+def write(site: Site, python: str) -> Writer:
+    """Let as many processes write at once, and wait until they are done."""
+
+    def write(*who: str, count: int = 1) -> None:
+        home = str(site.habitus.settings.home)
+        started = [subprocess.Popen([python, "-c", WRITER, home, name, str(count)]) for name in who]
+        assert [one.wait() for one in started] == [0] * len(who)
+
+    return write
 
 
 @pytest.fixture

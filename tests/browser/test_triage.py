@@ -10,16 +10,14 @@ from playwright.sync_api import Page, expect
 
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.review import ProposalState
-from tests.browser.conftest import Site
-from tests.browser.test_alive import write
+from tests.browser.conftest import Site, Writer
 
 
-@pytest.mark.full
 @pytest.mark.req("CL-02")
-def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site) -> None:
+def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site, write: Writer) -> None:
     """While another process adds to the list."""
     habitus = site.habitus
-    write(site, "rob", count=4)
+    write("rob", count=4)
     page.goto(f"{site.address}/inbox")
     rows, notice = page.locator("#pending > li"), page.get_by_role("status")
     expect(rows).to_have_count(6)
@@ -29,6 +27,7 @@ def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site)
     expect(notice).to_contain_text("Approved.")
     assert habitus.skills.is_name_taken("sales-by-region")
     page.keyboard.press("u")
+    expect(page.locator("#item-title")).to_contain_text("sales-by-region")  # loaded anew: rows alone arrive before that
     expect(rows).to_have_count(6)
     assert not habitus.skills.is_name_taken("sales-by-region")
     page.keyboard.press("d")
@@ -39,7 +38,7 @@ def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site)
 
     page.get_by_label("Kind").select_option("new")
     expect(rows).to_have_count(4)
-    write(site, "sue")
+    write("sue")
     expect(rows).to_have_count(5)  # of this kind only, as the filter says
     page.keyboard.press("j")
     page.keyboard.press("x")

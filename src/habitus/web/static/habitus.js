@@ -45,7 +45,10 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-const press = (key) => document.querySelector(`[data-key=${key}]`)?.click();
+// A key does nothing while the decision before it is under way: it would decide an item that nobody has read.
+function press(key) {
+  if (!document.querySelector("form.htmx-request")) document.querySelector(`[data-key=${key}]`)?.click();
+}
 
 const keys = {
   "/": () => seek(),
@@ -208,6 +211,15 @@ let known = around.marker;
 let digest = "";
 let refreshing = null;
 
+// Of a page that is scrolled, the first row in sight stays where it is, however many rows appear above it; a browser does
+// that by itself only while it sees a row.
+function rememberPlace() {
+  const rows = scrollY > 0 ? [...document.querySelectorAll("[data-live] > [id]")] : [];
+  const row = rows.find((one) => one.getBoundingClientRect().bottom > 0) ?? rows.at(-1);
+  const top = row && row.getBoundingClientRect().top;
+  return () => row?.isConnected && scrollBy(0, row.getBoundingClientRect().top - top);
+}
+
 async function fetchLiveParts() {
   const parts = [...document.querySelectorAll("[data-live]")];
   const began = performance.now();
@@ -219,7 +231,9 @@ async function fetchLiveParts() {
     // An empty place has nothing to lose, and the first thing in it changes the whole page.
     if (parts.some((part) => part.matches("[data-first]") && fresh.getElementById(part.id)?.matches(":not([data-first])"))) location.reload();
     const selectOOB = parts.filter((part) => fresh.getElementById(part.id)).map((part) => `#${CSS.escape(part.id)}:outerMorph`).join(",");
+    const keepPlace = rememberPlace();
     await htmx.swap({ sourceElement: document.body, target: document.body, text, swap: "none", selectOOB });
+    keepPlace();
     digest = answer.headers.get("Live-Parts");
   }
   // A page that takes long is not fetched all the time.
