@@ -13,8 +13,8 @@ from skills_ref import validate
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import build_file
 from habitus.skills.formats import disk
-from habitus.skills.formats.base import IncomingSkill, PlaybookLesson, SkillFormat, SkippedEntry, resolve_name_conflicts
-from habitus.skills.formats.detect import FORMATS, detect_formats, get_format, read_skills
+from habitus.skills.formats.base import IncomingSkill, SkillFormat, SkippedEntry, resolve_name_conflicts
+from habitus.skills.formats.detect import FORMATS, get_format, read_skills
 from tests.skills.formats.made import again, json_values, law, of_kind, reasons, taken, write_files
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
@@ -46,7 +46,6 @@ def test_a_tree_of_several_layouts(tmp_path: Path) -> None:
         "one": "skill",
         "lower": "skill",
     }
-    assert [format.name for format in detect_formats(tmp_path / "all")] == ["anton", "ghost", "istota", "skill"]
 
 
 def test_everything_read_is_a_valid_skill_and_reads_the_same_twice(tmp_path: Path) -> None:
@@ -79,7 +78,6 @@ def test_a_directory_called_like_a_file_is_no_file(tmp_path: Path) -> None:
 def test_nothing_that_fits_says_so(tmp_path: Path) -> None:
     write_files(tmp_path / "empty", {"a/b.txt": "x"})
     assert "There is no skill in it" in reasons(read_skills(tmp_path / "empty"))["empty"]
-    assert detect_formats(tmp_path / "empty") == ()
     write_files(tmp_path, {"x.pdf": "x"})
     assert "A .pdf file is nothing" in reasons(read_skills(tmp_path / "x.pdf"))["x"]
 
@@ -151,7 +149,7 @@ def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) 
     entries = [*read_skills(top), *read_skills(top / "rows.json")]
     skills = [again(entry) for entry in of_kind(entries, IncomingSkill)]
     for format in FORMATS:
-        format.write_skills(skills, top / "out" / format.name, lessons=of_kind(entries, PlaybookLesson))
+        format.write_skills(skills, top / "out" / format.name)
 
 
 def test_one_format_alone_reads_only_its_own(tmp_path: Path) -> None:

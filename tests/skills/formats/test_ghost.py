@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tests.skills.formats.made import (
     again,
     any_text,
     counters,
-    counts,
     json_values,
     law,
     legal_names,
@@ -34,8 +32,6 @@ from tests.skills.formats.made import (
     plain_skill,
     reasons,
     some_text,
-    timestamps,
-    words,
     write_files,
 )
 
@@ -187,22 +183,13 @@ def test_a_playbook_comes_as_lessons(tmp_path: Path) -> None:
 
 def test_export_gives_the_files_back(tmp_path: Path) -> None:
     entries = list(read_skills(write_files(tmp_path / "in", FILES)))
-    lessons = of_kind(entries, PlaybookLesson)
     out = tmp_path / "out"
-    written = GHOST.write_skills([again(entry) for entry in of_kind(entries, IncomingSkill)], out, lessons=lessons)
+    written = GHOST.write_skills([again(entry) for entry in of_kind(entries, IncomingSkill)], out)
     assert written.left_out == ()
     for file in ("acquired_skills/skills_registry.json", "composed_skills/composed_skills.json"):
         before, after = (json.loads((tmp_path / top / file).read_text()) for top in ("in/memory", "out"))
         assert without_ours(after) == before
     assert (out / "acquired_skills/retired/old_tool.py").read_text() == CODE
-    assert (
-        (json.loads((out / "skills_playbook.json").read_text())[0]).items()
-        >= {
-            **LESSON,
-            "timestamp": "2026-01-02T03:04:05Z",
-            "last_retrieved_at": "2026-01-05T00:00:00Z",
-        }.items()
-    )
     back = list(read_skills(out))
     assert [(entry.tree, entry.counters, entry.status) for entry in of_kind(back, IncomingSkill)] == [
         (entry.tree, entry.counters, entry.status) for entry in of_kind(entries, IncomingSkill)
@@ -368,31 +355,3 @@ def test_recipes_read_back_as_written(recipes: list[Recipe]) -> None:
 @law
 def test_no_chunks_file_raises(document: str) -> None:
     recipes_md.parse_recipes(f"## x\n```yaml\n{document}\n```\n".encode(), DiagnosticCollector(""))
-
-
-@given(
-    lesson=st.builds(
-        PlaybookLesson,
-        origin=st.just(""),
-        trigger=some_text,
-        anti_pattern=any_text,
-        correct_pattern=some_text,
-        domains=words,
-        confidence=st.floats(0, 1),
-        source=any_text,
-        source_challenge_hash=any_text,
-        frequency=counts,
-        retrievals=counts,
-        helpful=counts,
-        last_retrieved=st.none() | timestamps,
-        verified=st.booleans(),
-        created_on=st.none() | timestamps,
-        extra=st.dictionaries(st.sampled_from(["graduated", "schema_version"]), json_values),
-    )
-)
-@law
-def test_lessons_read_back_as_written(tmp_path: Path, lesson: PlaybookLesson) -> None:
-    top = fresh(tmp_path)
-    GHOST.write_skills([], top, lessons=[lesson])
-    (found,) = of_kind(read_skills(top), PlaybookLesson)
-    assert replace(found, origin="") == lesson

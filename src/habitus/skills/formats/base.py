@@ -136,14 +136,7 @@ class SkillFormat(ABC):
         """
 
     @abstractmethod
-    def write_skills(
-        self,
-        skills: Sequence[OutgoingSkill],
-        to: Path,
-        *,
-        lessons: Sequence[PlaybookLesson] = (),
-        overwrite: bool = False,
-    ) -> FormatExportResult:
+    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
         """Write to a temporary place, then rename. `overwrite` keeps the replaced files beside the new ones."""
 
     def read_entries_safely(self, path: Path, origin: str) -> Iterator[ImportEntry]:

@@ -97,18 +97,6 @@ def _strip_main_file(location: str) -> str:
     return folder if name in trees.MAIN_FILES else location
 
 
-def detect_formats(path: Path) -> tuple[SkillFormat, ...]:
-    """Return the formats found at a path, in order of precedence; an archive counts as its contents."""
-    path = _resolve_path_name(path)
-    check_readable(path)
-    try:
-        with _open_archive(path) as top:
-            found = {unit.format.name for unit in find_format_matches(top, FORMATS) if isinstance(unit, FormatMatch)}
-    except (UnreadableEntryError, OSError):
-        return ()
-    return tuple(format for format in FORMATS if format.name in found)
-
-
 def _resolve_path_name(path: Path) -> Path:
     path = parse_user_path(path)
     return path.resolve() if path.name in ("", "..") else path

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,13 @@ from habitus.files import (
     translate_disk_errors,
 )
 from habitus.skills import auto_executed
-from habitus.skills.formats.base import FormatExportResult, OutgoingSkill, SkippedEntry, UnreadableEntryError
+from habitus.skills.formats.base import (
+    FormatExportResult,
+    OutgoingSkill,
+    SkillFormat,
+    SkippedEntry,
+    UnreadableEntryError,
+)
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.text import replace_surrogates
 
@@ -159,29 +166,30 @@ def _remove_path(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_skill_folders(
-    skills: Sequence[OutgoingSkill],
-    to: Path,
-    build_folder: Callable[[OutgoingSkill], tuple[str, Tree]],
-    *,
-    overwrite: bool,
-) -> FormatExportResult:
-    """Write one directory per skill below `to`; a skill that can't be written is skipped with the reason."""
-    paths: list[Path] = []
-    left_out: list[SkippedEntry] = []
-    with open_export_target(to, overwrite=overwrite) as top:
-        top.mkdir()
-        for item in skills:
-            name, tree = build_folder(item)
-            problem = explain_missing_content(tree)
-            if not problem and (top / name).exists():
-                problem = f"There is another skill for the directory '{name}'."
-            if problem:
-                left_out.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=problem))
-            else:
-                write_tree(top / name, tree)
-                paths.append(to / name)
-    return FormatExportResult(paths=tuple(paths), left_out=tuple(left_out))
+class SkillFolderFormat(SkillFormat):
+    """A format with one directory per skill."""
+
+    @abstractmethod
+    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+        """Return the name of a skill's directory and its files."""
+
+    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
+        """Write one directory per skill below `to`; a skill that can't be written is skipped with the reason."""
+        paths: list[Path] = []
+        left_out: list[SkippedEntry] = []
+        with open_export_target(to, overwrite=overwrite) as top:
+            top.mkdir()
+            for item in skills:
+                name, tree = self.build_folder(item)
+                problem = explain_missing_content(tree)
+                if not problem and (top / name).exists():
+                    problem = f"There is another skill for the directory '{name}'."
+                if problem:
+                    left_out.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=problem))
+                else:
+                    write_tree(top / name, tree)
+                    paths.append(to / name)
+        return FormatExportResult(paths=tuple(paths), left_out=tuple(left_out))
 
 
 def write_tree(top: Path, tree: Tree) -> None:

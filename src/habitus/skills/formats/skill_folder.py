@@ -8,15 +8,7 @@ from pathlib import Path
 from habitus.files import Tree, build_file
 from habitus.skills import names, trees
 from habitus.skills.formats import conversion, disk, frontmatter, frontmatter_fields, skill_md
-from habitus.skills.formats.base import (
-    FormatExportResult,
-    ImportEntry,
-    IncomingSkill,
-    OutgoingSkill,
-    PlaybookLesson,
-    SkillFormat,
-    UnreadableEntryError,
-)
+from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, UnreadableEntryError
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.model import Diagnostic, Skill, SkillSource, UnreadableFileError
 
@@ -30,7 +22,7 @@ def find_no_diagnostics(name: str, tree: Tree) -> None:
     return None
 
 
-class AgentSkillsFormat(SkillFormat):
+class AgentSkillsFormat(disk.SkillFolderFormat):
     """Reads SKILL.md folders and Markdown files. `known` returns the diagnostics of a skill with exactly these files,
     which is then not parsed again.
     """
@@ -48,15 +40,9 @@ class AgentSkillsFormat(SkillFormat):
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         yield _read_skill_folder(path, origin, self._known) if path.is_dir() else _read_markdown_file(path, origin)
 
-    def write_skills(
-        self,
-        skills: Sequence[OutgoingSkill],
-        to: Path,
-        *,
-        lessons: Sequence[PlaybookLesson] = (),
-        overwrite: bool = False,
-    ) -> FormatExportResult:
-        return disk.write_skill_folders(skills, to, _build_export_folder, overwrite=overwrite)
+    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+        is_whole = trees.find_main_file(item.tree) is not None
+        return item.skill.name, item.tree if is_whole else conversion.build_folder(item.skill, item.tree)
 
 
 def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> IncomingSkill:
@@ -169,7 +155,3 @@ def _make_name_from_file(path: Path, title: str) -> str:
     """Return a name from the file's name, or from the title if the file has a generic name."""
     is_telling = path.stem.lower() not in ("skill", "readme", "index", "untitled", "document")
     return conversion.make_legal_name(path.stem if is_telling or not title else title)
-
-
-def _build_export_folder(one: OutgoingSkill) -> tuple[str, Tree]:
-    return one.skill.name, one.tree if trees.find_main_file(one.tree) else conversion.build_folder(one.skill, one.tree)

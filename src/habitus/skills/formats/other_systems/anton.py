@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from habitus.files import Tree, TreeFile, build_file
 from habitus.skills import lifecycle, names, trees
 from habitus.skills.formats import conversion, disk
-from habitus.skills.formats.base import (
-    FormatExportResult,
-    ImportEntry,
-    IncomingSkill,
-    OutgoingSkill,
-    PlaybookLesson,
-    SkillFormat,
-    UnreadableEntryError,
-)
+from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, UnreadableEntryError
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
     dump_json,
@@ -45,7 +37,7 @@ _SKILL_MD_LAYOUT = "SKILL.md"
 _PRESENCE = {f"{stage}_present" for stage in _STAGES}
 
 
-class AntonFormat(SkillFormat):
+class AntonFormat(disk.SkillFolderFormat):
     """Reads and writes Anton's skills."""
 
     name = "anton"
@@ -77,15 +69,23 @@ class AntonFormat(SkillFormat):
             vcs_files=tuple(notes.vcs_files),
         )
 
-    def write_skills(
-        self,
-        skills: Sequence[OutgoingSkill],
-        to: Path,
-        *,
-        lessons: Sequence[PlaybookLesson] = (),
-        overwrite: bool = False,
-    ) -> FormatExportResult:
-        return disk.write_skill_folders(skills, to, _build_export_folder, overwrite=overwrite)
+    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+        """Return a skill in the layout that it came in; one from elsewhere in the older, which every Anton reads."""
+        if conversion.get_remembered_values(item.skill, "anton").get("layout") == _SKILL_MD_LAYOUT:
+            return _build_skill_md_folder(item)
+        label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
+        main = trees.find_main_file(item.tree)
+        files = _move_scripts_to_code({path: file for path, file in item.tree.items() if path != main})
+        files[META_FILE] = build_file(dump_json(_build_meta(item.skill, label, files)))
+        steps = conversion.get_original_body(item.skill, "anton", conversion.TEXT_FILE_FRAME)
+        # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
+        files[STEPS_FILE] = build_file(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
+        files[STATS_FILE] = build_file(dump_json(_build_stats(item)))
+        dependencies = item.skill.manifest.dependencies
+        # An equal requirements.txt keeps its comments and order.
+        if _read_requirements(files, DiagnosticCollector(REQUIREMENTS_FILE)) != dependencies:
+            files[REQUIREMENTS_FILE] = build_file("".join(f"{name}\n" for name in dependencies).encode())
+        return label, files
 
 
 def _has_keys(path: Path, keys: Set[str]) -> bool:
@@ -208,25 +208,6 @@ def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dic
         if counters != UsageCounters():
             found[stage] = counters
     return found
-
-
-def _build_export_folder(item: OutgoingSkill) -> tuple[str, Tree]:
-    """Return a skill in the layout that it came in; one from elsewhere in the older, which every Anton reads."""
-    if conversion.get_remembered_values(item.skill, "anton").get("layout") == _SKILL_MD_LAYOUT:
-        return _build_skill_md_folder(item)
-    label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
-    main = trees.find_main_file(item.tree)
-    files = _move_scripts_to_code({path: file for path, file in item.tree.items() if path != main})
-    files[META_FILE] = build_file(dump_json(_build_meta(item.skill, label, files)))
-    steps = conversion.get_original_body(item.skill, "anton", conversion.TEXT_FILE_FRAME)
-    # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
-    files[STEPS_FILE] = build_file(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
-    files[STATS_FILE] = build_file(dump_json(_build_stats(item)))
-    dependencies = item.skill.manifest.dependencies
-    # An equal requirements.txt keeps its comments and order.
-    if _read_requirements(files, DiagnosticCollector(REQUIREMENTS_FILE)) != dependencies:
-        files[REQUIREMENTS_FILE] = build_file("".join(f"{name}\n" for name in dependencies).encode())
-    return label, files
 
 
 def _build_skill_md_folder(item: OutgoingSkill) -> tuple[str, Tree]:

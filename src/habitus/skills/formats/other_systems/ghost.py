@@ -19,7 +19,6 @@ from habitus.skills.formats.base import (
     ImportEntry,
     IncomingSkill,
     OutgoingSkill,
-    PlaybookLesson,
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
@@ -81,18 +80,11 @@ class GhostFormat(SkillFormat):
             except (UnreadableEntryError, Invalid) as problem:
                 yield SkippedEntry(origin=skills[name].origin, name=name, reason=str(problem))
 
-    def write_skills(
-        self,
-        skills: Sequence[OutgoingSkill],
-        to: Path,
-        *,
-        lessons: Sequence[PlaybookLesson] = (),
-        overwrite: bool = False,
-    ) -> FormatExportResult:
+    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
         export = _GhostExport()
         for item in skills:
             export.add_skill(item)
-        files = export.render_files(lessons)
+        files = export.render_files()
         with disk.open_export_target(to, overwrite=overwrite) as top:
             top.mkdir()
             disk.write_tree(top, {path: build_file(content) for path, content in files.items()})
@@ -418,7 +410,7 @@ class _GhostExport:
     def _skip_skill(self, item: OutgoingSkill, reason: str) -> None:
         self.left_out.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=reason))
 
-    def render_files(self, lessons: Sequence[PlaybookLesson]) -> dict[str, bytes]:
+    def render_files(self) -> dict[str, bytes]:
         """Return the files of the export by path."""
         files: dict[str, bytes] = {}
         for place, is_retired in ((TOOLS_DIR, False), (f"{TOOLS_DIR}/{RETIRED_DIR}", True)):
@@ -429,8 +421,6 @@ class _GhostExport:
                 files[f"{place}/{REGISTRY}"] = dump_json({name: tool.entry for name, tool in found.items()})
         if self.recipes:
             files[f"{COMPOSED_DIR}/{COMPOSED}"] = dump_json(self.recipes)
-        if lessons:
-            files[PLAYBOOK] = dump_json(ghost_json.render_lessons(lessons))
         return files
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from habitus.skills.formats.base import PlaybookLesson, SkippedEntry, UnreadableEntryError
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
-    format_iso_timestamp,
     pack_counters,
     parse_count,
     parse_flag,
@@ -189,7 +188,7 @@ def _render_step(step: RecipeStep) -> dict[str, Any]:
     return written
 
 
-# Our field → the source's spellings; the first one is written.
+# Our field → the source's spellings.
 _LESSON_SPELLINGS = {
     "trigger": ("trigger", "task"),
     "anti_pattern": ("anti_pattern", "mistake"),
@@ -242,30 +241,3 @@ def _parse_lesson(value: Any, origin: str) -> PlaybookLesson | SkippedEntry:
 
 def _get_by_spelling(value: Mapping[str, Any], field: str) -> Any:
     return next((found for key in _LESSON_SPELLINGS[field] if (found := value.get(key)) not in (None, "")), None)
-
-
-def render_lessons(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
-    """Render the lessons as Ghost reads them."""
-    return [
-        {
-            # Older readers know only task, mistake and solution, so both spellings are written.
-            "timestamp": format_iso_timestamp(lesson.created_on),
-            "task": lesson.trigger,
-            "mistake": lesson.anti_pattern,
-            "solution": lesson.correct_pattern,
-            "trigger": lesson.trigger,
-            "anti_pattern": lesson.anti_pattern,
-            "correct_pattern": lesson.correct_pattern,
-            "domains": list(lesson.domains),
-            "confidence": lesson.confidence,
-            "source": lesson.source,
-            "source_challenge_hash": lesson.source_challenge_hash,
-            "frequency": lesson.frequency,
-            "retrievals": lesson.retrievals,
-            "helpful_retrievals": lesson.helpful,
-            "last_retrieved_at": format_iso_timestamp(lesson.last_retrieved),
-            "verified": lesson.verified,
-            **lesson.extra,
-        }
-        for lesson in lessons
-    ]

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,9 @@ from habitus.files import Tree, TreeFile, build_file
 from habitus.skills import names, trees
 from habitus.skills.formats import conversion, disk, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import (
-    FormatExportResult,
     ImportEntry,
     IncomingSkill,
     OutgoingSkill,
-    PlaybookLesson,
-    SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
     describe_problem,
@@ -51,7 +48,7 @@ _HEAD_BYTES = 16 * 1024
 _MAX_NEIGHBOURS = 50
 
 
-class IstotaFormat(SkillFormat):
+class IstotaFormat(disk.SkillFolderFormat):
     """Reads and writes Istota's skills."""
 
     name = "istota"
@@ -72,15 +69,26 @@ class IstotaFormat(SkillFormat):
         main, toml = files.pop(MAIN_FILE, None), files.pop(TOML_FILE, None)
         yield _build_incoming(path, path.name, main, toml, files, origin, notes)
 
-    def write_skills(
-        self,
-        skills: Sequence[OutgoingSkill],
-        to: Path,
-        *,
-        lessons: Sequence[PlaybookLesson] = (),
-        overwrite: bool = False,
-    ) -> FormatExportResult:
-        return disk.write_skill_folders(skills, to, _build_export_folder, overwrite=overwrite)
+    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+        folder = conversion.get_original_name(item.skill, "istota", names.to_tool_name(item.skill.name))
+        main = trees.find_main_file(item.tree)
+        files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
+        cli = files.get(CLI_CODE)
+        # Our own shim is generated again on import, so the export leaves it out.
+        if cli is not None and cli.content == _render_shim(files, folder):
+            del files[CLI_CODE]
+        elif cli is not None and item.skill.manifest.cli and MODULE_FILE not in files:
+            files[MODULE_FILE] = replace(cli, executable=False)
+            files.setdefault(RUNNER_FILE, build_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
+        fields = _build_fields(item.skill, folder)
+        memory = conversion.get_remembered_values(item.skill, "istota").get("toml")
+        in_toml = _move_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
+        if in_toml:
+            files[TOML_FILE] = build_file(_render_toml(in_toml).encode())
+        body = conversion.get_original_body(item.skill, "istota", conversion.TEXT_FILE_FRAME)
+        front = "".join(f"{_format_key(key)}: {_format_yaml_value(value)}\n" for key, value in fields.items())
+        files[MAIN_FILE] = build_file((f"---\n{front}---\n{body}" if fields else body).encode())
+        return folder, files
 
 
 def _read_index(path: Path, origin: str) -> Iterator[ImportEntry]:
@@ -252,28 +260,6 @@ def _find_foreign_imports(files: Tree, folder: str) -> list[str]:
 
 
 # Writing
-
-
-def _build_export_folder(item: OutgoingSkill) -> tuple[str, Tree]:
-    folder = conversion.get_original_name(item.skill, "istota", names.to_tool_name(item.skill.name))
-    main = trees.find_main_file(item.tree)
-    files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
-    cli = files.get(CLI_CODE)
-    # Our own shim is generated again on import, so the export leaves it out.
-    if cli is not None and cli.content == _render_shim(files, folder):
-        del files[CLI_CODE]
-    elif cli is not None and item.skill.manifest.cli and MODULE_FILE not in files:
-        files[MODULE_FILE] = replace(cli, executable=False)
-        files.setdefault(RUNNER_FILE, build_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
-    fields = _build_fields(item.skill, folder)
-    memory = conversion.get_remembered_values(item.skill, "istota").get("toml")
-    in_toml = _move_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
-    if in_toml:
-        files[TOML_FILE] = build_file(_render_toml(in_toml).encode())
-    body = conversion.get_original_body(item.skill, "istota", conversion.TEXT_FILE_FRAME)
-    front = "".join(f"{_format_key(key)}: {_format_yaml_value(value)}\n" for key, value in fields.items())
-    files[MAIN_FILE] = build_file((f"---\n{front}---\n{body}" if fields else body).encode())
-    return folder, files
 
 
 def _move_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
