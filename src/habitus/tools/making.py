@@ -57,7 +57,7 @@ _WIDEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolServices:
+class ToolParts:
     """Everything that creating, running and curating tools work with."""
 
     catalogue: ToolCatalogue
@@ -84,7 +84,7 @@ class ToolServices:
 class ToolMaker:
     """Creates tools that passed their test, and approves their code."""
 
-    def __init__(self, parts: ToolServices) -> None:
+    def __init__(self, parts: ToolParts) -> None:
         self._parts = parts
 
     async def create_tool(
@@ -266,7 +266,7 @@ def _untested_notice(wanted: Permissions, granted: Permissions) -> str:
 class ToolCurator:
     """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
-    def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[RegressionReport]]) -> None:
+    def __init__(self, parts: ToolParts, test: Callable[[str], Awaitable[RegressionReport]]) -> None:
         self._parts = parts
         self._test = test
 

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Self
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome
-from habitus.journal.model import ItemUse
 from habitus.journal.usage import build_run_use
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import ToolRunResult
-from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
 from habitus.skills.layers.listing import ListedSkill
-from habitus.skills.library import Library
 from habitus.skills.model import Stage
-from habitus.skills.review import ProposalAction, ReviewQueue
-from habitus.skills.sources.trust import TreeScanner, TrustStore
+from habitus.skills.review import ProposalAction
 from habitus.tasks.schema import Json
-from habitus.tools.catalogue import ToolCatalogue, build_code_tool
-from habitus.tools.code_stage import ToolFileFolders, parse_program
-from habitus.tools.execution import ToolExecutor, ToolExecutorPool, compute_fingerprint
-from habitus.tools.health import ToolHealthRecord, ToolHealthStore, update_after_call
-from habitus.tools.making import ToolCurator, ToolMaker, ToolServices
+from habitus.tools.catalogue import build_code_tool
+from habitus.tools.code_stage import parse_program
+from habitus.tools.execution import compute_fingerprint
+from habitus.tools.health import ToolHealthRecord, update_after_call
+from habitus.tools.making import ToolCurator, ToolMaker, ToolParts
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
 
 
 class ToolRunner:
     """Runs tools. Only approved code runs with permissions, and only such runs are counted."""
 
-    def __init__(self, parts: ToolServices) -> None:
+    def __init__(self, parts: ToolParts) -> None:
         self._parts = parts
 
     async def run_tool(
@@ -172,45 +166,8 @@ def _get_run_hint(tool: CodeTool) -> str:
 class ToolService:
     """Creates, runs and manages tools. Use it in an `async with` block, so no sandboxed process is left behind."""
 
-    def __init__(
-        self,
-        library: Library,
-        review: ReviewQueue,
-        health: ToolHealthStore,
-        *,
-        trust: TrustStore,
-        approvals: TrustStore,
-        workshop: Callable[[], ToolExecutor],
-        clock: Callable[[], datetime],
-        scan: TreeScanner,
-        environ: Mapping[str, str],
-        redact: Callable[[str], str],
-        retention: RetentionSettings,
-        services: Callable[[], HostServices],
-        open_given_folder: Callable[[str], GivenFolder],
-        record_use: Callable[[ItemUse], None],
-        user: str,
-    ) -> None:
-        """`services` and `open_given_folder` provide host services and a skill's files where no session does."""
-        self._workshops = ToolExecutorPool(workshop)
-        known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
-        parts = ToolServices(
-            catalogue=known,
-            library=library,
-            review=review,
-            health=health,
-            workshops=self._workshops,
-            files=ToolFileFolders(library, open_given_folder),
-            approvals=approvals,
-            scan=scan,
-            clock=clock,
-            environ=environ,
-            redact=redact,
-            retention=retention,
-            services=services,
-            record_use=record_use,
-            user=user,
-        )
+    def __init__(self, parts: ToolParts) -> None:
+        self._workshops, known = parts.workshops, parts.catalogue
         maker, runner = ToolMaker(parts), ToolRunner(parts)
         curator = ToolCurator(parts, runner.test_tool)
 

@@ -36,8 +36,11 @@ from habitus.skills.model import Stage, UsageCounters
 from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
-from habitus.tools.execution import ToolExecutor
+from habitus.tools.catalogue import ToolCatalogue
+from habitus.tools.code_stage import ToolFileFolders
+from habitus.tools.execution import ToolExecutor, ToolExecutorPool
 from habitus.tools.health import ToolHealthStore
+from habitus.tools.making import ToolParts
 from habitus.tools.model import CodeTool, RegressionReport, ToolStatus
 from habitus.tools.tools import ToolService
 
@@ -52,24 +55,26 @@ MayInstallPackage = Callable[[str], Awaitable[bool]]
 
 def open_tools(home: Home) -> ToolService:
     """Open the tools of a home; the sandbox is probed on first use."""
-    return ToolService(
-        home.skills,
-        home.review,
-        ToolHealthStore(home.shared),
-        trust=home.trust,
+    health = ToolHealthStore(home.shared)
+    parts = ToolParts(
+        catalogue=ToolCatalogue(home.skills, health, trust=home.trust, approvals=home.approvals),
+        library=home.skills,
+        review=home.review,
+        health=health,
+        workshops=ToolExecutorPool(lambda: _open_tool_executor(home)),
+        files=ToolFileFolders(home.skills, partial(open_given_files_by_hash, home.writable_dir)),
         approvals=home.approvals,
-        workshop=lambda: _open_tool_executor(home),
-        clock=home.clock,
         scan=home.scan_tree,
+        clock=home.clock,
         environ=os.environ,
         redact=home.redact,
         retention=home.settings.retention,
         services=lambda: sandbox_services(_open_library_view(home)),
-        open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
         # A lambda, because listing tools needs no journal.
         record_use=lambda use: home.journal.record_use(use),
         user=home.settings.user,
     )
+    return ToolService(parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
