@@ -7,6 +7,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,11 +17,14 @@ from fastapi.testclient import TestClient
 from habitus.agent.stream import ReplyDelta
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, open_chats
+from habitus.errors import NotFound
 from habitus.skills.model import Skill
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.routing import LARGE_BODY_BYTES
 from habitus.web.security import load_sign_in_keys
+from tests.contracts import postgres
+from tests.homes import furnish
 from tests.web.conftest import HOST, standing
 
 T = TypeVar("T")
@@ -128,6 +132,35 @@ def test_an_answer_is_stopped_and_the_conversation_goes_on(
     told = heard(client, f"/chat/{id}/events")
     assert "Cancelled by the user." in told[-1][1]
     assert "Here I am." in answered(client, client.post(f"/chat/{id}", data={"text": "Are you there?"}).text)
+
+
+@pytest.mark.req("CL-02", "OP-07")
+def test_an_answer_is_stopped_on_another_replica(tmp_path: Path, postgres_server: str) -> None:
+    script = tmp_path / "model.json"
+    script.write_text(json.dumps([{"hang": True, "say": "Well, "}]))
+    with postgres.schema(postgres_server) as address, ExitStack() as replicas:
+        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": address}
+        one, two = (
+            replicas.enter_context(
+                Habitus.open(
+                    read_settings(furnish(tmp_path / host), environ).model_copy(update={"model": f"script:{script}"})
+                )
+            )
+            for host in ("one", "two")
+        )
+        runs, asks = open_chats(one), open_chats(two)
+        id = runs.send_message("Think long.")
+        known: tuple[ChatEvent, ...] = ()
+        while not any(isinstance(event, ReplyDelta) for event in known):
+            known += asyncio.run(runs.wait_for_events(id, len(known)))
+        assert asks.get_active_turn(id) is not None
+        # The listener of a process that has just started may not be ready yet.
+        while asks.get_active_turn(id) is not None:
+            asks.stop_turn(id)
+        (end,) = asyncio.run(asks.wait_for_events(id, 0))
+        assert isinstance(end, TurnEnd)
+        with pytest.raises(NotFound):
+            asks.stop_turn("nothing")
 
 
 @pytest.mark.req("CL-02")

@@ -66,7 +66,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
     feed = config.feed or ChangeFeed(engine)
     try:
         room.register(row)
-        with feed.call_on_change(ChangeTopic.JOBS, hands.freed.set):
+        with feed.call_on_change(ChangeTopic.JOBS, lambda _: hands.freed.set()):
             thread.start()
             try:
                 yield name

@@ -34,7 +34,7 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class ChangeTopic(StrEnum):
-    """The tables whose changes are announced, by triggers from the migrations or by the writer itself."""
+    """The tables whose changes are announced, by triggers from the migrations or by the writer itself; and requests."""
 
     SKILLS = "sequences"
     ROWS = "agent_skills"
@@ -45,11 +45,13 @@ class ChangeTopic(StrEnum):
     TURNS = "turns"
     OUTCOMES = "outcomes"
     JOBS = "jobs"
+    # A request to stop the turn of the conversation that is named, by the process that runs it.
+    CHAT_STOPS = "chat_stops"
 
 
-def notify_change(conn: sa.Connection, topic: ChangeTopic) -> None:
-    """Announce a change to a table that has no trigger, when the transaction commits."""
-    sql.announce_tables(conn, [topic.value])
+def notify_change(conn: sa.Connection, topic: ChangeTopic, name: str = "") -> None:
+    """Announce a change to a table that has no trigger, or a request about `name`, when the transaction commits."""
+    sql.announce_tables(conn, [f"{topic}:{name}" if name else topic.value])
 
 
 class ChangeFeed:
@@ -63,7 +65,7 @@ class ChangeFeed:
         self._thread: _NotificationListener | None = None
         self._version: sqlite3.Connection | None = None
         self._known: dict[tuple[ChangeTopic, Hashable], tuple[Hashable, Any]] = {}
-        self._callbacks: list[tuple[ChangeTopic, Callable[[], object]]] = []
+        self._callbacks: list[tuple[ChangeTopic, Callable[[str], object]]] = []
 
     def start(self) -> None:
         """Start listening; it ends after as many calls of `close`."""
@@ -85,8 +87,11 @@ class ChangeFeed:
             gone.stop()
 
     @contextmanager
-    def call_on_change(self, topic: ChangeTopic, callback: Callable[[], object]) -> Iterator[None]:
-        """Listen, and call back after each change of the topic and when notifications begin or stop to work."""
+    def call_on_change(self, topic: ChangeTopic, callback: Callable[[str], object]) -> Iterator[None]:
+        """Listen, and call back after each change of the topic, and when notifications begin or stop to work.
+
+        The callback gets the name that the notification is about, or an empty text.
+        """
         self._callbacks.append((topic, callback))
         self.start()
         try:
@@ -95,10 +100,10 @@ class ChangeFeed:
             self.close()
             self._callbacks.remove((topic, callback))
 
-    def _call_back(self, topic: ChangeTopic | None) -> None:
+    def _call_back(self, topic: ChangeTopic | None, name: str = "") -> None:
         for of, callback in tuple(self._callbacks):
             if topic in (None, of):
-                callback()
+                callback(name)
 
     def get_last_change(self, topic: ChangeTopic) -> Hashable:
         """Return a token that changes with every announced change; None while notifications do not work."""
@@ -153,7 +158,7 @@ def get_change_feed(engine: sa.Engine) -> ChangeFeed:
 class _NotificationListener(threading.Thread):
     """A thread with one connection from the engine's pool that waits for notifications."""
 
-    def __init__(self, engine: sa.Engine, call_back: Callable[[ChangeTopic | None], object]) -> None:
+    def __init__(self, engine: sa.Engine, call_back: Callable[..., object]) -> None:
         super().__init__(name=f"habitus-news-{secrets.token_hex(4)}", daemon=True)
         self._call_back = call_back
         self.is_receiving = False
@@ -221,8 +226,11 @@ class _NotificationListener(threading.Thread):
             if notice.channel == self.name:
                 if until_ping or self._stopped.is_set():
                     return True
-            elif notice.payload in self.change_counts:
-                topic = ChangeTopic(notice.payload)
+                continue
+            word, _, name = notice.payload.partition(":")
+            # A later release has more topics.
+            if word in self.change_counts:
+                topic = ChangeTopic(word)
                 self.change_counts[topic] += 1
-                self._call_back(topic)
+                self._call_back(topic, name)
         return False

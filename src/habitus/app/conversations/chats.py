@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from habitus import sql
 from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.agent.session import Session, generate_id
 from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult, defer_consent
@@ -24,6 +25,7 @@ from habitus.app.library.uploading import UploadedFile, write_temporary_files
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.journal.model import Turn
 from habitus.memory.model import Engram
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed, notify_change
 
 # Open conversations per home; each may hold a sandbox process.
 MAX_OPEN = 20
@@ -87,9 +89,13 @@ class ChatSessions:
         # Not the home's tools: processes belong to the event loop that started them.
         self._tools = open_tools(home)
         self._loop = EventLoopThread("habitus-talks")
+        self._listening = ExitStack()
         self._open: KeyedResourcePool[str, _ChatSession] = KeyedResourcePool(
             lambda talk: talk.session.close(), max_open=MAX_OPEN, is_idle=lambda talk: not talk.is_running
         )
+        if not home.is_read_only:
+            feed = get_change_feed(home.shared)
+            self._listening.enter_context(feed.call_on_change(ChangeTopic.CHAT_STOPS, self._stop_own_turn))
 
     def check_model(self) -> None:
         """Raise an error if no usable model is configured."""
@@ -141,9 +147,22 @@ class ChatSessions:
         return turn.ended_on is None and (self._home.clock() - turn.started_on).total_seconds() < _ANSWER_TIMEOUT_S
 
     def stop_turn(self, id: str) -> None:
-        """Stop the running turn; the conversation stays open."""
-        talk = self._get_chat(id)
+        """Stop the running turn, also of another process; the conversation stays open."""
+        if self._stop_own_turn(id):
+            return
+        turn = self._find_last_turn(id)
+        if turn is None or not self._is_running_elsewhere(turn):
+            self._get_chat(id)
+            return
+        with sql.write_transaction(self._home.shared) as conn:
+            notify_change(conn, ChangeTopic.CHAT_STOPS, id)
+
+    def _stop_own_turn(self, id: str) -> bool:
+        """Stop the turn of this conversation if this process runs it; return whether it does."""
+        if (talk := self._open.get(id)) is None or not talk.is_running:
+            return False
         self._loop.run_and_wait(_wrap_as_coroutine(talk.session.cancel))
+        return True
 
     def answer_question(self, id: str, number: int, consent: Consent) -> None:
         """Pass on a person's answer; ignored if the turn no longer waits for it."""
@@ -153,6 +172,7 @@ class ChatSessions:
     def close(self) -> None:
         """Close every chat, then the tools, the models and the loop."""
         try:
+            self._listening.close()
             self._loop.run_and_wait(self._close_all())
         finally:
             self._loop.close()
