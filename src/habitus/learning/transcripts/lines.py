@@ -6,7 +6,7 @@ import json
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from errno import EIO
@@ -174,13 +174,18 @@ class TranscriptBuilder:
     def __init__(self, id: str, source: str, redactor: Redactor, *, is_side: bool = False) -> None:
         self.draft = TranscriptDraft(id=id, source=source, redactor=redactor)
         self._redactor = redactor
+        self.cwd = ""  # of the calls that follow
         self._is_side = is_side
         self._stopped: UserStopKind | None = None
 
     def set_project(self, folder: str) -> None:
         """Set the working directory, unless it is known."""
         if folder and not self.draft.project:
-            self.draft.project = self._redactor.redact(folder.removeprefix("file://")[:1000]).text
+            self.draft.project = self.redact_directory(folder)
+
+    def redact_directory(self, folder: str) -> str:
+        """Return a directory as it may be stored."""
+        return self._redactor.redact(folder.removeprefix("file://")[:1000]).text
 
     def add_request(self, text: str, *, at: str = "") -> None:
         """Add a request of the user, which begins a turn."""
@@ -192,7 +197,7 @@ class TranscriptBuilder:
         """Add a tool call to the current turn, as a round of its own."""
         turn = self.draft.turn if self.draft.turns else self.draft.open_turn(is_sidechain=self._is_side)
         turn.round_idx += 1
-        self.draft.add_call(turn, id, name or "unknown", args, at=at)
+        self.draft.add_call(turn, id, name or "unknown", args, at=at, cwd=self.cwd)
 
     def add_result(
         self, id: str, text: str, *, has_failed: bool | None = None, fields: Sequence[object] = (), at: str = ""
@@ -220,6 +225,17 @@ class TranscriptBuilder:
         """Return the transcript with all remaining turns."""
         self.draft.unread.update(unread or {})
         return self.draft.finish()
+
+
+def read_rows(
+    path: Path, talk: TranscriptBuilder, add_row: Callable[[dict[str, object]], None]
+) -> Iterator[Transcript]:
+    """Yield the transcript of a file in pieces; `add_row` takes each object of the file."""
+    unread: Counter[str] = Counter()
+    for row in read_objects(path, unread):
+        add_row(row)
+        yield from talk.take_pieces()
+    yield talk.finish(unread)
 
 
 def _is_refusal_status(fields: object) -> bool:
@@ -279,3 +295,15 @@ def open_database(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     database.row_factory = sqlite3.Row
     return database
+
+
+def read_database(
+    path: Path, source: str, query: str, read_row: Callable[[sqlite3.Connection, sqlite3.Row], Transcript]
+) -> Iterator[Transcript]:
+    """Yield the transcript of each row; a database that can't be read yields one that reports the error."""
+    try:
+        with open_database(path) as database:
+            for row in database.execute(query):
+                yield read_row(database, row)
+    except sqlite3.Error as error:
+        yield Transcript(id=path.stem, source=source, unread={f"database: {error}": 1})

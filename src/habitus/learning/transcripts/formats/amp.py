@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
@@ -12,7 +12,7 @@ from habitus.learning.transcripts.lines import (
     as_mapping,
     as_string,
     join_text,
-    read_objects,
+    read_rows,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -26,15 +26,15 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
-    unread: Counter[str] = Counter()
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    for thread in read_objects(path, unread):
-        trees = as_list(as_mapping(as_mapping(thread.get("env")).get("initial")).get("trees"))
-        talk.set_project(next((as_string(as_mapping(tree).get("uri")) for tree in trees), ""))
-        for message in map(as_mapping, as_list(thread.get("messages"))):
-            _add_message(talk, message)
-            yield from talk.take_pieces()
-    yield talk.finish(unread)
+    return read_rows(path, talk, partial(_add_thread, talk))
+
+
+def _add_thread(talk: TranscriptBuilder, thread: Mapping[str, object]) -> None:
+    trees = as_list(as_mapping(as_mapping(thread.get("env")).get("initial")).get("trees"))
+    talk.set_project(next((as_string(as_mapping(tree).get("uri")) for tree in trees), ""))
+    for message in map(as_mapping, as_list(thread.get("messages"))):
+        _add_message(talk, message)
 
 
 def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:

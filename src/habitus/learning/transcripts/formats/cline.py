@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from habitus.learning.transcripts.lines import (
     as_string,
     format_timestamp,
     join_text,
-    read_objects,
+    read_rows,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -44,19 +43,10 @@ def owns(path: Path) -> bool:
     return path.name == _HISTORY_FILE
 
 
-def looks_like(row: dict[str, object]) -> bool:
-    """Always False: the file is known by its name."""
-    return False
-
-
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per task, in pieces."""
-    unread: Counter[str] = Counter()
-    reader = _ClineTask(TranscriptBuilder(path.parent.name, SOURCE, redactor))
-    for row in read_objects(path, unread):
-        reader.add_row(row)
-        yield from reader.talk.take_pieces()
-    yield reader.talk.finish(unread)
+    talk = TranscriptBuilder(path.parent.name, SOURCE, redactor)
+    return read_rows(path, talk, _ClineTask(talk).add_row)
 
 
 class _ClineTask:

@@ -6,18 +6,12 @@ envelope and are read as OpenAI items.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import as_mapping, as_string, join_text, read_objects
-from habitus.learning.transcripts.model import (
-    Transcript,
-    TranscriptDraft,
-    UserStopKind,
-    infer_outcome,
-    parse_user_refusal,
-)
+from habitus.learning.transcripts.lines import TranscriptBuilder, as_mapping, as_string, join_text, read_rows
+from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "codex"
@@ -32,76 +26,43 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
-    unread: Counter[str] = Counter()
-    rollout = _CodexRollout(path.stem, redactor)
-    for row in read_objects(path, unread):
-        rollout.add_row(row)
-        if rollout.draft.is_large:
-            yield rollout.draft.take_piece(without=rollout.draft.turns[-1:])
-    rollout.draft.unread.update(unread)
-    yield rollout.draft.finish()
+    talk = TranscriptBuilder(path.stem, SOURCE, redactor)
+    return read_rows(path, talk, partial(_add_row, talk))
 
 
-class _CodexRollout:
-    def __init__(self, id: str, redactor: Redactor) -> None:
-        self.draft = TranscriptDraft(id=id, source=SOURCE, redactor=redactor)
-        self._redactor = redactor
-        self._cwd = ""
-        self._stopped: UserStopKind | None = None
+def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
+    payload, at = as_mapping(row.get("payload")), as_string(row.get("timestamp"))[:40]
+    match row.get("type"):
+        case "session_meta" | "turn_context":
+            if cwd := as_string(payload.get("cwd")):
+                talk.set_project(cwd)
+                talk.cwd = talk.redact_directory(cwd)
+        case "response_item":
+            _add_item(talk, payload, at)
+        case "event_msg":
+            _add_event(talk, payload, at)
+        case "compacted" | "world_state" | "token_usage_record":
+            pass
+        case _:
+            talk.draft.unread["unknown line"] += 1
 
-    def add_row(self, row: Mapping[str, object]) -> None:
-        payload, at = as_mapping(row.get("payload")), as_string(row.get("timestamp"))[:40]
-        match row.get("type"):
-            case "session_meta" | "turn_context":
-                self._set_directory(as_string(payload.get("cwd")))
-            case "response_item":
-                self._add_item(payload, at)
-            case "event_msg":
-                self._add_event(payload, at)
-            case "compacted" | "world_state" | "token_usage_record":
-                pass
-            case _:
-                self.draft.unread["unknown line"] += 1
 
-    def _set_directory(self, cwd: str) -> None:
-        if cwd:
-            self._cwd = self._redactor.redact(cwd[:1000]).text
-            self.draft.project = self.draft.project or self._cwd
+def _add_event(talk: TranscriptBuilder, payload: Mapping[str, object], at: str) -> None:
+    match payload.get("type"):
+        case "user_message":
+            talk.add_request(as_string(payload.get("message")), at=at)
+        case "item_completed" if as_mapping(payload.get("item")).get("type") == "UserMessage":
+            talk.add_request(join_text(as_mapping(payload.get("item")).get("content")), at=at)
+        case "turn_aborted":
+            talk.mark_interrupted()
 
-    def _add_event(self, payload: Mapping[str, object], at: str) -> None:
-        match payload.get("type"):
-            case "user_message":
-                self._add_request(as_string(payload.get("message")), at)
-            case "item_completed" if as_mapping(payload.get("item")).get("type") == "UserMessage":
-                self._add_request(join_text(as_mapping(payload.get("item")).get("content")), at)
-            case "turn_aborted":
-                self._stopped = self._stopped or UserStopKind.INTERRUPTED
 
-    def _add_request(self, words: str, at: str) -> None:
-        self.draft.add_utterance(self.draft.open_turn(), words, after=self._stopped, at=at)
-        self._stopped = None
-
-    def _add_item(self, item: Mapping[str, object], at: str) -> None:
-        kind = item.get("type")
-        if kind in _CALLS:
-            self._add_call(item, at)
-        elif kind in _RESULTS:
-            self._add_result(item, at)
-
-    def _add_call(self, item: Mapping[str, object], at: str) -> None:
-        turn, args = self.draft.turn, item.get("arguments") or item.get("input") or item.get("action")
-        turn.round_idx += 1
-        name = as_string(item.get("name")) or "shell"
-        self.draft.add_call(turn, as_string(item.get("call_id")), name, args, at=at, cwd=self._cwd)
-
-    def _add_result(self, item: Mapping[str, object], at: str) -> None:
-        call = self.draft.calls.pop(as_string(item.get("call_id")), None)
-        if call is None:
-            self.draft.unread["result without a call"] += 1
-            return
+def _add_item(talk: TranscriptBuilder, item: Mapping[str, object], at: str) -> None:
+    id = as_string(item.get("call_id"))
+    if item.get("type") in _CALLS:
+        args = item.get("arguments") or item.get("input") or item.get("action")
+        talk.add_call(id, as_string(item.get("name")) or "shell", args, at=at)
+    elif item.get("type") in _RESULTS:
         output = item.get("output")
         text = join_text(as_mapping(output).get("content")) if isinstance(output, dict) else join_text(output)
-        reading = infer_outcome(call.args, text, fields=(item, output))
-        if reading.success is None and parse_user_refusal(item, texts=(text,))[0]:
-            self._stopped = UserStopKind.REFUSED
-        self.draft.add_result(call, reading, text, at=at)
+        talk.add_result(id, text, fields=(item, output), at=at)

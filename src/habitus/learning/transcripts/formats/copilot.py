@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
@@ -12,7 +12,7 @@ from habitus.learning.transcripts.lines import (
     as_mapping,
     as_string,
     join_text,
-    read_objects,
+    read_rows,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -27,15 +27,12 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
-    unread: Counter[str] = Counter()
     talk = TranscriptBuilder(path.parent.name if path.stem == "events" else path.stem, SOURCE, redactor)
-    for row in read_objects(path, unread):
-        _add_event(talk, as_string(row.get("type")), as_mapping(row.get("data")), as_string(row.get("timestamp"))[:40])
-        yield from talk.take_pieces()
-    yield talk.finish(unread)
+    return read_rows(path, talk, partial(_add_event, talk))
 
 
-def _add_event(talk: TranscriptBuilder, kind: str, data: Mapping[str, object], at: str) -> None:
+def _add_event(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
+    kind, data, at = as_string(row.get("type")), as_mapping(row.get("data")), as_string(row.get("timestamp"))[:40]
     match kind:
         case "session.start" | "session.resume":
             talk.set_project(as_string(as_mapping(data.get("context")).get("cwd")) or as_string(data.get("cwd")))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import TranscriptBuilder, as_mapping, as_string, join_text, read_objects
+from habitus.learning.transcripts.lines import TranscriptBuilder, as_mapping, as_string, join_text, read_rows
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -23,13 +23,14 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file."""
-    unread: Counter[str] = Counter()
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    for row in read_objects(path, unread):
-        if row.get("role") == "user":
-            text = join_text(as_mapping(row.get("message")).get("content"))
-            asked = _QUERY.findall(text)
-            talk.add_request("\n".join(asked) if asked else text)
-        elif row.get("type") == "turn_ended" and as_string(row.get("status")) in ("aborted", "cancelled"):
-            talk.mark_interrupted()
-    yield talk.finish(unread)
+    return read_rows(path, talk, partial(_add_row, talk))
+
+
+def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
+    if row.get("role") == "user":
+        text = join_text(as_mapping(row.get("message")).get("content"))
+        asked = _QUERY.findall(text)
+        talk.add_request("\n".join(asked) if asked else text)
+    elif row.get("type") == "turn_ended" and as_string(row.get("status")) in ("aborted", "cancelled"):
+        talk.mark_interrupted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
@@ -14,8 +15,8 @@ from habitus.learning.transcripts.lines import (
     format_timestamp,
     has_tables,
     join_text,
-    open_database,
     parse_json,
+    read_database,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -27,22 +28,12 @@ def owns(path: Path) -> bool:
     return has_tables(path, ("sessions", "messages"))
 
 
-def looks_like(row: dict[str, object]) -> bool:
-    """Always False: the database is known by its tables."""
-    return False
-
-
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session."""
-    try:
-        with open_database(path) as database:
-            for row in database.execute("SELECT * FROM sessions ORDER BY rowid").fetchall():
-                yield _read_session(database, row, redactor)
-    except sqlite3.Error as error:
-        yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
+    return read_database(path, SOURCE, "SELECT * FROM sessions ORDER BY rowid", partial(_read_session, redactor))
 
 
-def _read_session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
+def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     talk, columns = TranscriptBuilder(str(row["id"]), SOURCE, redactor), row.keys()
     talk.set_project(as_string(row["working_dir"]) if "working_dir" in columns else "")
     query = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
@@ -16,8 +17,8 @@ from habitus.learning.transcripts.lines import (
     as_string,
     format_timestamp,
     is_database,
-    open_database,
     parse_json,
+    read_database,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -38,18 +39,11 @@ def looks_like(row: Mapping[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session; an unknown database yields one that reports the error."""
     if not is_database(path):
-        yield _read_stored_session(path, redactor)
-        return
-    try:
-        with open_database(path) as database:
-            sessions = database.execute("SELECT * FROM session ORDER BY rowid").fetchall()
-            for row in sessions:
-                yield _read_session(database, row, redactor)
-    except sqlite3.Error as error:
-        yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
+        return iter([_read_stored_session(path, redactor)])
+    return read_database(path, SOURCE, "SELECT * FROM session ORDER BY rowid", partial(_read_session, redactor))
 
 
-def _read_session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
+def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     keys = row.keys()
     talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side="parent_id" in keys and bool(row["parent_id"]))
     talk.set_project(as_string(row["directory"]) if "directory" in keys else "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
@@ -13,6 +14,7 @@ from habitus.learning.transcripts.lines import (
     as_string,
     join_text,
     read_objects,
+    read_rows,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -28,16 +30,15 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
-    unread: Counter[str] = Counter()
-    live = _find_live_branch(path)
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    for row in read_objects(path, unread):
-        if row.get("type") == "session":
-            talk.set_project(as_string(row.get("cwd")))
-        elif row.get("type") == "message" and (not live or as_string(row.get("id")) in live):
-            _add_message(talk, as_mapping(row.get("message")), as_string(row.get("timestamp"))[:40])
-            yield from talk.take_pieces()
-    yield talk.finish(unread)
+    return read_rows(path, talk, partial(_add_entry, talk, _find_live_branch(path)))
+
+
+def _add_entry(talk: TranscriptBuilder, live: Collection[str], row: Mapping[str, object]) -> None:
+    if row.get("type") == "session":
+        talk.set_project(as_string(row.get("cwd")))
+    elif row.get("type") == "message" and (not live or as_string(row.get("id")) in live):
+        _add_message(talk, as_mapping(row.get("message")), as_string(row.get("timestamp"))[:40])
 
 
 def _find_live_branch(path: Path) -> set[str]:

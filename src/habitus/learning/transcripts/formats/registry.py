@@ -40,18 +40,23 @@ class TranscriptReader(Protocol):
 
     SOURCE: str
 
-    def looks_like(self, row: dict[str, object], /) -> bool: ...
     def read(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
 
 
-class OwningTranscriptReader(TranscriptReader, Protocol):
+class RowReader(TranscriptReader, Protocol):
+    """A reader that recognizes its files by the objects in them."""
+
+    def looks_like(self, row: dict[str, object], /) -> bool: ...
+
+
+class OwningReader(TranscriptReader, Protocol):
     """A reader that recognizes its files by their name or database tables."""
 
     def owns(self, path: Path) -> bool: ...
 
 
-_OWNING_READERS: tuple[OwningTranscriptReader, ...] = (cline, goose, zed, opencode)
-_ROW_READERS: tuple[TranscriptReader, ...] = (
+_OWNING_READERS: tuple[OwningReader, ...] = (cline, goose, zed, opencode)
+_ROW_READERS: tuple[RowReader, ...] = (
     rows,
     habitus,
     codex,
@@ -63,6 +68,7 @@ _ROW_READERS: tuple[TranscriptReader, ...] = (
     amp,
     cursor,
     openai,
+    opencode,
 )
 FORMATS: Mapping[str, TranscriptReader] = {reader.SOURCE: reader for reader in (*_ROW_READERS, *_OWNING_READERS)}
 
@@ -96,7 +102,7 @@ def detect_format(path: Path) -> str:
         return owner.SOURCE
     votes: Counter[str] = Counter()
     for row in islice(read_objects(path, Counter()), _LINES_TRIED):
-        votes.update(name for name, known in FORMATS.items() if known.looks_like(row))
+        votes.update(reader.SOURCE for reader in _ROW_READERS if reader.looks_like(row))
         if len(votes) == 1 and votes.total() >= _LINES_ENOUGH:
             break
     return max(FORMATS, key=lambda name: votes[name]) if votes else UNKNOWN

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
@@ -14,8 +15,8 @@ from habitus.learning.transcripts.lines import (
     as_mapping,
     as_string,
     has_tables,
-    open_database,
     parse_json,
+    read_database,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -28,26 +29,14 @@ def owns(path: Path) -> bool:
     return has_tables(path, ("threads",))
 
 
-def looks_like(row: dict[str, object]) -> bool:
-    """Always False: the database is known by its tables."""
-    return False
-
-
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per thread."""
-    try:
-        with open_database(path) as database:
-            keys = {row["name"] for row in database.execute("PRAGMA table_info(threads)")}
-            side = "parent_id" if "parent_id" in keys else "NULL"
-            query = f"SELECT id, {side} AS parent, data_type, data FROM threads ORDER BY rowid"
-            for row in database.execute(query):
-                yield _read_thread(row, redactor)
-    except sqlite3.Error as error:
-        yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
+    return read_database(path, SOURCE, "SELECT * FROM threads ORDER BY rowid", partial(_read_thread, redactor))
 
 
-def _read_thread(row: sqlite3.Row, redactor: Redactor) -> Transcript:
-    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=bool(row["parent"]))
+def _read_thread(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
+    is_side = "parent_id" in row.keys() and bool(row["parent_id"])  # noqa: SIM118  # a row is no mapping
+    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=is_side)
     thread = as_mapping(_unpack_thread(row["data_type"], row["data"]))
     trees = as_list(as_mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
     talk.set_project(next((as_string(as_mapping(tree).get("worktree_path")) for tree in trees), ""))
