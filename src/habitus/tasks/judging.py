@@ -75,51 +75,32 @@ def _combine_results(task: Task, results: tuple[CheckResult, ...]) -> TaskJudgem
 
 
 async def _judge_check(task: Task, check: Check, submission: Submission, ask: AskModel | None) -> Outcome:
-    match check:
-        case ContainsCheck() | MatchesCheck() | EqualsCheck() | ShapeCheck() | CalledCheck():
-            return _judge_reply(check, submission)
-        case FileExistsCheck() | FileEqualsCheck() | TableEqualsCheck():
-            return (
-                build_infra_outcome("no folder is left to look into")
-                if submission.workspace is None
-                else await _judge_file(check, submission.workspace)
-            )
-        case ValidatorCheck(code=code):
-            return (
-                build_infra_outcome("no folder is left to look into")
-                if submission.workspace is None
-                else await submission.workspace.run_code(code)
-            )
-        case RubricCheck():
-            return build_infra_outcome("no model was asked") if ask is None else await ask(task, check, submission)
-        case never:
-            assert_never(never)
-
-
-def _judge_reply(
-    check: ContainsCheck | MatchesCheck | EqualsCheck | ShapeCheck | CalledCheck, submission: Submission
-) -> Outcome:
     reply = submission.reply
     match check:
         case ContainsCheck(text=text):
-            return _make_outcome(
-                _normalize_text(text) in _normalize_text(reply), f"it does not say '{shorten_value(text)}'"
-            )
+            is_said = _normalize_text(text) in _normalize_text(reply)
+            return _make_outcome(is_said, f"it does not say '{shorten_value(text)}'")
         case MatchesCheck(pattern=pattern):
             return _make_outcome(find_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'")
         case ShapeCheck(schema=schema):
-            return _make_outcome(
-                has_shape(schema, reply), f"it has another shape than expected: {shorten_value(reply.strip())}"
-            )
+            other = f"it has another shape than expected: {shorten_value(reply.strip())}"
+            return _make_outcome(has_shape(schema, reply), other)
         case EqualsCheck():
             other = describe_difference(check, reply)
             return _make_outcome(not other, f"it gives another result: {other}")
         case CalledCheck(tool=tool, command=command):
-            met = any(
-                (tool and one.tool == tool) or (command and _has_words(command, one.command))
-                for one in submission.calls
-            )
-            return _make_outcome(met, f"'{tool or command}' was not called")
+            calls = ((tool and one.tool == tool) or _has_words(command, one.command) for one in submission.calls)
+            return _make_outcome(any(calls), f"'{tool or command}' was not called")
+        case RubricCheck():
+            return build_infra_outcome("no model was asked") if ask is None else await ask(task, check, submission)
+        case _ if submission.workspace is None:
+            return build_infra_outcome("no folder is left to look into")
+        case ValidatorCheck(code=code):
+            return await submission.workspace.run_code(code)
+        case FileExistsCheck() | FileEqualsCheck() | TableEqualsCheck():
+            return await _judge_file(check, submission.workspace)
+        case never:
+            assert_never(never)
 
 
 async def _judge_file(check: FileExistsCheck | FileEqualsCheck | TableEqualsCheck, workspace: Workspace) -> Outcome:
@@ -131,9 +112,8 @@ async def _judge_file(check: FileExistsCheck | FileEqualsCheck | TableEqualsChec
         case FileExistsCheck():
             return OK
         case FileEqualsCheck(content=expected):
-            return _make_outcome(
-                _normalize_lines(text) == _normalize_lines(expected), f"{check.path} says something else"
-            )
+            is_same = _normalize_lines(text) == _normalize_lines(expected)
+            return _make_outcome(is_same, f"{check.path} says something else")
         case TableEqualsCheck(table=table, tolerance=tolerance):
             other = _describe_table_difference(parse_csv_rows(table), parse_csv_rows(text), tolerance)
             return _make_outcome(not other, f"{check.path}: {other}")
@@ -150,7 +130,7 @@ def _normalize_text(text: str) -> str:
 def _has_words(words: str, command: str) -> bool:
     """Return whether a command line contains these words in a row."""
     wanted, given = words.split(), command.split()
-    return any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted) + 1))
+    return bool(wanted) and any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted) + 1))
 
 
 def _normalize_lines(text: str) -> list[str]:
@@ -285,21 +265,22 @@ def has_distinct_results(expected: Collection[EqualsCheck]) -> bool:
 
 def find_differing_paths(one: Json, other: Json, path: str = "") -> list[str]:
     """Return the paths at which two results differ; the whole has the empty path."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        keys = dict.fromkeys((*one, *other))
-        return [
-            found
-            for key in keys
-            for found in (
-                find_differing_paths(one[key], other[key], _join_path(path, key))
-                if key in one and key in other
-                else [_join_path(path, key)]
-            )
-        ]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [found for at, (a, b) in pairs for found in find_differing_paths(a, b, _join_path(path, str(at)))]
-    return [] if _is_same_value(one, other) else [path]
+    ours, theirs = dict(_list_items(one)), dict(_list_items(other))
+    is_alike = type(one) is type(other) and (isinstance(one, dict) or len(ours) == len(theirs))
+    if not is_alike or not isinstance(one, dict | list):
+        return [] if _is_same_value(one, other) else [path]
+    found: list[str] = []
+    for key in dict.fromkeys((*ours, *theirs)):
+        below = _join_path(path, key)
+        found += find_differing_paths(ours[key], theirs[key], below) if key in ours and key in theirs else [below]
+    return found
+
+
+def _list_items(value: Json) -> list[tuple[str, Json]]:
+    """Return the fields of an object or the items of a list, by key."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return [(str(at), item) for at, item in enumerate(value)] if isinstance(value, list) else []
 
 
 def _is_same_value(one: Json, other: Json) -> bool:
@@ -326,11 +307,9 @@ def _list_leaves(value: Json, apart: Collection[str], path: str = "") -> list[tu
     """Return every field without subfields, except those in `apart`."""
     if path and _is_path_within(path, apart):
         return []
-    if isinstance(value, dict) and value:
-        return [leaf for key, item in value.items() for leaf in _list_leaves(item, apart, _join_path(path, key))]
-    if isinstance(value, list) and value:
-        return [leaf for at, item in enumerate(value) for leaf in _list_leaves(item, apart, _join_path(path, str(at)))]
-    return [(path, value)]
+    items = _list_items(value)
+    leaves = [leaf for key, item in items for leaf in _list_leaves(item, apart, _join_path(path, key))]
+    return leaves if items else [(path, value)]
 
 
 def _get_at_path(value: Json, path: str) -> Json:
@@ -339,11 +318,7 @@ def _get_at_path(value: Json, path: str) -> Json:
 
 
 def _list_nodes(value: Json, path: str = "") -> list[tuple[str, Json]]:
-    below: list[tuple[str, Json]] = []
-    if isinstance(value, dict):
-        below = [node for key, item in value.items() for node in _list_nodes(item, _join_path(path, key))]
-    elif isinstance(value, list):
-        below = [node for at, item in enumerate(value) for node in _list_nodes(item, _join_path(path, str(at)))]
+    below = (node for key, item in _list_items(value) for node in _list_nodes(item, _join_path(path, key)))
     return [(path, value), *below]
 
 
