@@ -124,7 +124,7 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
         for held in collect_findings(
             facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM
         ).lessons:
-            home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user, project=str(place)))
+            home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)
             hint = find_remedy(home, failed.tool, arguments(failed), failed.error, str(place))

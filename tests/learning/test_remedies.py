@@ -196,7 +196,7 @@ def test_that_nothing_has_worked_is_said_only_when_nothing_did() -> None:
 def test_a_hint_is_given_for_the_error_it_was_learned_from_alone(habitus: Habitus) -> None:
     calls, text = NEXT["with its condition"]
     (held,) = found(session(1, *calls), session(2, *calls)).lessons
-    draft = wording.draft_lesson(held, now=NOW, user="ann", project=habitus.project)
+    draft = wording.draft_lesson(replace(held, project=habitus.project), now=NOW, user="ann")
     assert habitus.memory.encode(draft).engram is not None
     command = {"command": "helm upgrade api ./chart --wait"}
     assert find_remedy(habitus, "Bash", command, NO_ROLLBACK) == text.partition(" (")[0]
@@ -246,7 +246,7 @@ def test_a_correction_is_a_rule_in_the_persons_words_and_goes_up_when_said_again
     again = UserUtterance(text="Stop, don't ever force-push to main", after=UserStopKind.INTERRUPTED)
     pgpass = UserUtterance(text="Undo that. Always use the .pgpass.")
     told = found(session(1, said=[pgpass]), session(2, said=[never]), session(3, said=[again])).rules
-    assert [(rule.correction.text, rule.correction.kind.value, rule.times) for rule in told] == [
+    assert [(rule.correction.text, rule.correction.kind.value, rule.sessions) for rule in told] == [
         ("Don't ever force-push to main.", "never", 2),
         ("Always use the .pgpass.", "always", 1),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
@@ -204,35 +204,38 @@ class SessionFactCollector:
 
     def make_report(self) -> RemedyReport:
         """Return the findings as a report."""
-        found, now = self.compute_findings(), self.home.clock()
+        found = self.compute_findings()
         return RemedyReport(
             failures=found.failures[:MAX_FAILURES],
-            lessons=tuple(_propose_lesson(held, now) for held in found.lessons),
-            candidates=tuple(_propose_lesson(held, now) for held in found.candidates),
-            rules=tuple(_propose_rule(rule, now) for rule in found.rules),
+            lessons=tuple(map(self._propose, found.lessons)),
+            candidates=tuple(map(self._propose, found.candidates)),
+            rules=tuple(map(self._propose, found.rules)),
             coverage=found.coverage,
         )
 
+    def _propose(self, found: SupportedRemedy | ProposedRule) -> ProposedLesson:
+        draft = self._draft(found)
+        return ProposedLesson(
+            text=draft.text,
+            kind=str(draft.kind),
+            evidence=draft.evidence.told,
+            project=found.project,
+            sessions=found.sessions,
+            traces=found.traces,
+        )
+
+    def _draft(self, found: SupportedRemedy | ProposedRule) -> LessonDraft:
+        return wording.draft_lesson(found, now=self.home.clock(), user=self.home.settings.user)
+
     def list_proposals(self) -> list[LessonBatch]:
         """Return the lessons that held and the rules that were meant permanently, each to be decided once."""
-        found, now, user = self.compute_findings(), self.home.clock(), self.home.settings.user
-        made = [
-            (wording.draft_lesson(each, now=now, user=user, project=each.project), each.traces)
-            for each in found.lessons
-        ]
-        made += [
-            (wording.draft_rule(each, now=now, user=user, project=each.project), each.traces)
-            for each in found.rules
-            if each.is_lesson
-        ]
-        return [
-            LessonBatch(
-                digests=tuple(_hash_lesson(draft, trace) for trace in traces),
-                method=LearningMethod.REMEDIES,
-                drafts=(draft,),
-            )
-            for draft, traces in made
-        ]
+        found = self.compute_findings()
+        return [*map(self._make_batch, found.lessons), *(self._make_batch(one) for one in found.rules if one.is_lesson)]
+
+    def _make_batch(self, found: SupportedRemedy | ProposedRule) -> LessonBatch:
+        draft = self._draft(found)
+        digests = tuple(_hash_lesson(draft, trace) for trace in found.traces)
+        return LessonBatch(digests=digests, method=LearningMethod.REMEDIES, drafts=(draft,))
 
     def store_facts(self) -> None:
         """Store the facts and file stamps; the next run with `only_new` continues from here."""
@@ -295,28 +298,6 @@ def apply_decisions(taught: LessonBatch, decisions: Mapping[str, str | None]) ->
     texts = ((draft, decisions[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
     return replace(taught, drafts=tuple(kept))
-
-
-def _propose_lesson(held: SupportedRemedy, now: datetime) -> ProposedLesson:
-    return ProposedLesson(
-        text=wording.describe_lesson(held),
-        kind=LessonKind.LESSON.value,
-        evidence=wording.describe_evidence(held, now),
-        project=held.project,
-        sessions=held.sessions,
-        traces=held.traces,
-    )
-
-
-def _propose_rule(rule: ProposedRule, now: datetime) -> ProposedLesson:
-    return ProposedLesson(
-        text=rule.correction.text,
-        kind=rule.correction.kind.value,
-        evidence=wording.describe_rule_evidence(rule, now),
-        project=rule.project,
-        sessions=rule.times,
-        traces=rule.traces,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -272,10 +272,10 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
         )
     for rule in found.rules:
         if rule.is_lesson:
-            said = wording.describe_rule_evidence(rule, now)
+            said = wording.describe_evidence(rule, now)
             yield agent_skills.AgentRemark(
                 topic=agent_skills.RemarkTopic.RULE,
                 what=f"{rule.correction.text} ({said})",
                 hint="habitus learn --apply",
-                is_urgent=rule.times >= MIN_SESSIONS,
+                is_urgent=rule.sessions >= MIN_SESSIONS,
             )

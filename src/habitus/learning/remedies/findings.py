@@ -76,13 +76,13 @@ class SupportedRemedy:
 class ProposedRule:
     correction: UserCorrection
     project: str
-    times: int  # sessions in which it was stated
+    sessions: int  # in which it was stated
     traces: tuple[str, ...]
 
     @property
     def is_lesson(self) -> bool:
         """Worth proposing at once: it was meant permanently, or stated again."""
-        return self.times >= MIN_SESSIONS or self.correction.is_standing
+        return self.sessions >= MIN_SESSIONS or self.correction.is_standing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -323,11 +323,11 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
             ProposedRule(
                 correction=replace(correction, is_standing=any(each.is_standing for _, each in members)),
                 project=facts.project if len(projects) == 1 else "",
-                times=len({each.session for each, _ in members}),
+                sessions=len({each.session for each, _ in members}),
                 traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
             )
         )
-    return tuple(sorted(rules, key=lambda rule: (-rule.times, not rule.correction.is_standing)))
+    return tuple(sorted(rules, key=lambda rule: (-rule.sessions, not rule.correction.is_standing)))
 
 
 def _count_remedied_failures(seen: Sequence[SessionFacts], lessons: Sequence[SupportedRemedy]) -> RemedyCoverage:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import calendar
 import posixpath
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from habitus.events import build_tool_call_event, build_tool_result_event
@@ -32,12 +34,9 @@ from habitus.memory.model import (
     LessonScope,
     SelfPlayLessonBody,
 )
+from habitus.text import format_count
 
 _PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a plain name; anything else in an error could carry instructions
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
 
 
 def describe_lesson(held: SupportedRemedy) -> str:
@@ -88,15 +87,13 @@ def _describe_failure(remedy: Remedy) -> str:
             return f'says "{remedy.says}"' if remedy.says else "fails"
 
 
-def describe_evidence(held: SupportedRemedy, now: datetime) -> str:
+def describe_evidence(found: SupportedRemedy | ProposedRule, now: datetime) -> str:
     """Return how often it was seen, and when last."""
-    return f"{held.sessions} {'session' if held.sessions == 1 else 'sessions'}{_format_last_seen(held.last, now)}"
-
-
-def describe_rule_evidence(rule: ProposedRule, now: datetime) -> str:
-    how = f"said after something was {rule.correction.after.value}"
-    often = f" in {rule.times} sessions" if rule.times > 1 else ""
-    return f"{how}{often}{_format_last_seen(rule.correction.at, now)}"
+    if isinstance(found, SupportedRemedy):
+        return f"{format_count(found.sessions, 'session')}{_format_last_seen(found.last, now)}"
+    often = f" in {found.sessions} sessions" if found.sessions > 1 else ""
+    last_seen = _format_last_seen(found.correction.at, now)
+    return f"said after something was {found.correction.after.value}{often}{last_seen}"
 
 
 def _format_last_seen(at: str, now: datetime) -> str:
@@ -104,47 +101,43 @@ def _format_last_seen(at: str, now: datetime) -> str:
     if when is None:
         return ""
     year = "" if when.year == now.year else f" {when.year}"
-    return f", last in {_MONTHS[when.month - 1]}{year}"
+    return f", last in {calendar.month_name[when.month]}{year}"
 
 
 SURE_FROM = 3  # sessions
 _SHELL = "shell"
 
 
-def draft_lesson(held: SupportedRemedy, *, now: datetime, user: str, project: str) -> LessonDraft:
-    """Return the memory draft of a remedy: for its project, or for the user if several projects have it."""
-    remedy = held.remedy
+def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: str) -> LessonDraft:
+    """Return the memory draft of a remedy, or of a correction, which is pending until the person approves it.
+
+    It is for its project, or for the user if several projects have it.
+    """
+    evidence = LessonProvenance(trace=found.traces[-1], told=describe_evidence(found, now))
+    if isinstance(found, SupportedRemedy):
+        text, kind, is_sure = describe_lesson(found), LessonKind.LESSON, found.sessions >= SURE_FROM
+        evidence, body = replace(evidence, error_signature=found.signatures[0]), _draft_body(found.remedy)
+    else:
+        text, kind, is_sure, body = found.correction.text, found.correction.kind, found.is_lesson, None
     return LessonDraft(
-        text=describe_lesson(held),
-        kind=LessonKind.LESSON,
-        scope=LessonScope.PROJECT if held.project else LessonScope.USER,
-        confidence=HIGH_CONFIDENCE if held.sessions >= SURE_FROM else MEDIUM_CONFIDENCE,
+        text=text,
+        kind=kind,
+        scope=LessonScope.PROJECT if found.project else LessonScope.USER,
+        confidence=HIGH_CONFIDENCE if is_sure else MEDIUM_CONFIDENCE,
         produced_by=LessonProducer.TRANSCRIPTS,
-        evidence=LessonProvenance(
-            error_signature=held.signatures[0], trace=held.traces[-1], told=describe_evidence(held, now)
-        ),
-        body=SelfPlayLessonBody(
-            trigger=f"{remedy.cause.value}: {remedy.says or remedy.about}",
-            anti_pattern=quote_for_shell(remedy.wrong),
-            correct_pattern=quote_for_shell(remedy.right),
-            domains=(remedy.tool or _SHELL,),
-        ),
+        evidence=evidence,
+        body=body,
         user=user,
-        project=project,
+        project=found.project,
     )
 
 
-def draft_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) -> LessonDraft:
-    """Return the memory draft of a correction; it is pending until the person approves it."""
-    return LessonDraft(
-        text=rule.correction.text,
-        kind=rule.correction.kind,
-        scope=LessonScope.PROJECT if rule.project else LessonScope.USER,
-        confidence=HIGH_CONFIDENCE if rule.is_lesson else MEDIUM_CONFIDENCE,
-        produced_by=LessonProducer.TRANSCRIPTS,
-        evidence=LessonProvenance(trace=rule.traces[-1], told=describe_rule_evidence(rule, now)),
-        user=user,
-        project=project,
+def _draft_body(remedy: Remedy) -> SelfPlayLessonBody:
+    return SelfPlayLessonBody(
+        trigger=f"{remedy.cause.value}: {remedy.says or remedy.about}",
+        anti_pattern=quote_for_shell(remedy.wrong),
+        correct_pattern=quote_for_shell(remedy.right),
+        domains=(remedy.tool or _SHELL,),
     )
 
 
