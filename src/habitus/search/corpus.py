@@ -8,50 +8,41 @@ with the data of every word that was ever compared.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.packed_index import PackedIndex, WordIds, pack_entries, read_index_file, write_index_file
-from habitus.search.postings import Postings, Slots
 from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector
 from habitus.search.texts.words import hash_content_word
 
 
 class Vocabulary:
-    """The words of a corpus by number. Word 0 is empty, so a document without words still has one to compare.
+    """The words of a corpus by number, each with its term code and unit vector.
 
-    Words from a file are known completely; the data of later ones is computed when they are first compared.
+    Word 0 is empty, so a document without words still has one to compare. Vectors of words from a file stay mapped.
     """
 
     def __init__(self, embedder: Embedder, packed: PackedIndex) -> None:
         self._embedder = embedder
-        self.spelled = packed.spelled or [""]
+        self.spelled = packed.spelled
         self._numbers = {word: number for number, word in enumerate(self.spelled)}
+        self.codes = packed.word_codes
         width = embedder.embed_words([]).shape[1]
-        known = len(packed.word_codes)
-        self._codes = (packed.word_codes, np.zeros(0, np.uint32))
-        self._vectors = (packed.word_vectors.reshape(known, width), np.zeros((0, width), np.float32))
-        self._places = (packed.word_places, np.zeros(0, np.int64))
-        self._is_met = np.zeros(0, bool)
-        # Copies share the data of known words, so they share its lock; it is held only while new words are embedded.
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self.spelled)
+        self._mapped = packed.word_vectors.reshape(len(self.codes), width)
+        self._added = np.zeros((0, width), np.float16)
+        if not self.spelled:
+            self.number_words([""])
 
     def copy(self) -> Vocabulary:
-        """Return a copy that can grow independently; data of known words is shared."""
+        """Return a copy that can grow independently; the data of words is shared."""
         other = copy.copy(self)
         other.spelled, other._numbers = [*self.spelled], dict(self._numbers)
-        # A word's position refers to the postings of one copy only.
-        other._is_met = self._is_met.copy()
         return other
 
     def number_words(self, words: Sequence[str]) -> WordIds:
@@ -65,79 +56,36 @@ class Vocabulary:
             found.append(number)
         return np.array(found or [0], dtype=np.int32)
 
-    def look_up_words(self, ids: WordIds, postings: Postings) -> tuple[Codes, Vectors, Slots]:
-        """Return the codes, unit vectors and posting positions of distinct words."""
-        # New words are embedded here in one batch: a search meets few of a large library's words, and need not pay for
-        # the rest.
-        self._embed_new_words(ids, postings)
-        return _take_rows(self._codes, ids), _take_rows(self._vectors, ids), _take_rows(self._places, ids)
+    def add_word_data(self) -> None:
+        """Compute codes and vectors of the words that were numbered since, all in one batch."""
+        words = self.spelled[len(self.codes) :]
+        if words:
+            codes = np.array([hash_content_word(word) for word in words], dtype=np.uint32)
+            vectors = normalize_rows(self._embedder.embed_words(words)).astype(np.float16)
+            self.codes, self._added = np.concatenate([self.codes, codes]), np.concatenate([self._added, vectors])
 
-    def locate_words(self, postings: Postings) -> None:
-        """Find the positions of all words in rebuilt postings."""
-        first, later = (postings.find_positions(codes) for codes in self._codes)
-        self._places = (first, later)
+    @property
+    def vectors(self) -> NDArray[np.float16]:
+        """The vectors of all words."""
+        return np.concatenate([self._mapped, self._added])
 
-    def look_up_all(self, postings: Postings) -> tuple[Codes, Vectors, Slots]:
-        return self.look_up_words(np.arange(len(self), dtype=np.int32), postings)
+    def get_vectors(self, ids: WordIds) -> Vectors:
+        """Return the unit vectors of distinct, sorted words."""
+        known = int(np.searchsorted(ids, len(self._mapped)))
+        parts = self._mapped[ids[:known]], self._added[ids[known:] - len(self._mapped)]
+        return np.concatenate(parts).astype(np.float32)
 
     def find_distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words, and for each given word the index of its distinct one."""
-        is_there = np.zeros(len(self), dtype=bool)
+        is_there = np.zeros(len(self.spelled), dtype=bool)
         is_there[ids] = True
         different = np.flatnonzero(is_there).astype(np.int32)
-        number = np.empty(len(self), dtype=np.int32)
+        number = np.empty(len(self.spelled), dtype=np.int32)
         number[different] = np.arange(len(different), dtype=np.int32)
         return different, number[ids]
 
-    def _embed_new_words(self, ids: WordIds, postings: Postings) -> None:
-        later = ids[ids >= len(self._codes[0])] - len(self._codes[0])
-        if len(later) and not (later.max() < len(self._is_met) and self._is_met[later].all()):
-            with self._lock:
-                self._embed_words_once(ids, postings)
-
-    def _embed_words_once(self, ids: WordIds, postings: Postings) -> None:
-        first = len(self._codes[0])
-        more = len(self) - first - len(self._is_met)
-        if more:
-            self._codes = (self._codes[0], _extend_array(self._codes[1], more))
-            self._vectors = (self._vectors[0], _extend_array(self._vectors[1], more))
-            self._places = (self._places[0], _extend_array(self._places[1], more))
-            self._is_met = _extend_array(self._is_met, more)
-        later = ids[ids >= first] - first
-        new = later[~self._is_met[later]]
-        if len(new):
-            words = [self.spelled[number] for number in (new + first).tolist()]
-            codes = np.array([hash_content_word(word) for word in words], dtype=np.uint32)
-            self._codes[1][new] = codes
-            self._vectors[1][new] = normalize_rows(self._embedder.embed_words(words))
-            self._places[1][new] = postings.find_positions(codes)
-            self._is_met[new] = True
-
-
-def _extend_array(array: NDArray[Any], more: int) -> NDArray[Any]:
-    return np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
-
-
-def _take_rows(parts: tuple[NDArray[Any], NDArray[Any]], ids: WordIds) -> NDArray[Any]:
-    first, later = parts
-    if not len(later) or not len(first):
-        return first.take(ids, axis=0).astype(later.dtype, copy=False) if len(first) else later.take(ids, axis=0)
-    found = np.empty((len(ids), *first.shape[1:]), dtype=later.dtype)
-    is_later = ids >= len(first)
-    found[~is_later], found[is_later] = first[ids[~is_later]], later[ids[is_later] - len(first)]
-    return found
-
 
 _REBUILD_AFTER = 1000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WordFeatures:
-    """Term codes, unit vectors and idf of some words."""
-
-    codes: Codes
-    vectors: Vectors
-    rarity: NDArray[np.float32]
 
 
 class RemoteDocuments(Protocol):
@@ -172,9 +120,8 @@ class SearchCorpus:
         """Save all living documents to a file, rebuilt first if there were changes."""
         if self._later or self._dead_count:
             self._rebuild(sorted(self.slots.values()), [], self.vectors[:0])
-        codes, vectors, places = self._vocabulary.look_up_all(self.postings)
-        halves = vectors.astype(np.float16)
-        packed = replace(self._first, word_codes=codes, word_vectors=halves, word_places=places)
+        words = self._vocabulary
+        packed = replace(self._first, word_codes=words.codes, word_vectors=words.vectors)
         write_index_file(path, packed, self._embedder)
 
     def __len__(self) -> int:
@@ -206,9 +153,10 @@ class SearchCorpus:
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
         if not self.slots or is_much or self.postings.added_count + self._dead_count > _REBUILD_AFTER:
             self._rebuild(sorted(self.slots.values()), entries, vectors)
-            return
-        for entry, vector in zip(entries, vectors, strict=True):
-            self._append_entry(entry, vector)
+        else:
+            for entry, vector in zip(entries, vectors, strict=True):
+                self._append_entry(entry, vector)
+        self._vocabulary.add_word_data()
 
     def drop_outdated(self, digests: Mapping[str, str]) -> list[str]:
         """Remove documents whose digest changed; return the ids that have to be loaded."""
@@ -221,7 +169,6 @@ class SearchCorpus:
         every = (*(self.get_entry(slot) for slot in kept), *entries)
         packed = pack_entries(every, together, self._vocabulary.number_words)
         self._use_packed(replace(packed, spelled=self._vocabulary.spelled))
-        self._vocabulary.locate_words(self.postings)
 
     def _use_packed(self, packed: PackedIndex) -> None:
         self._first = packed
@@ -305,11 +252,8 @@ class SearchCorpus:
 
     def compute_rarity(self, codes: Codes) -> NDArray[np.float32]:
         """Return the idf of each term."""
-        return self._compute_rarity_at(codes, None)
-
-    def _compute_rarity_at(self, codes: Codes, places: Slots | None) -> NDArray[np.float32]:
         if self._beyond is None:
-            counts = self.postings.count_documents(codes, places)
+            counts = self.postings.count_documents(codes)
         else:
             held, rest = self._beyond
             counts = held.postings.count_documents(codes) + rest.count_documents(codes)
@@ -322,7 +266,6 @@ class SearchCorpus:
         """
         return self._vocabulary.find_distinct(np.concatenate(slots))
 
-    def get_word_features(self, ids: WordIds) -> WordFeatures:
-        """Return the codes, vectors and idf of distinct words."""
-        codes, vectors, places = self._vocabulary.look_up_words(ids, self.postings)
-        return WordFeatures(codes=codes, vectors=vectors, rarity=self._compute_rarity_at(codes, places))
+    def get_word_features(self, ids: WordIds) -> tuple[Codes, Vectors]:
+        """Return the term codes and unit vectors of sorted distinct words."""
+        return self._vocabulary.codes[ids], self._vocabulary.get_vectors(ids)

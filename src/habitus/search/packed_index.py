@@ -31,7 +31,7 @@ from habitus.search.texts.index_entry import FIELDS, Codes, IndexEntry
 
 WordIds = NDArray[np.int32]
 
-_FORMAT = 3
+_FORMAT = 4
 _HEADER_BYTES, _ALIGNMENT_BYTES, _READ_BYTES = 64, 64, 1 << 20
 _BATCH_SIZE = 500
 # Seconds after which an unfinished file was abandoned.
@@ -60,11 +60,10 @@ class PackedIndex:
     term_slots: NDArray[np.int32]
     strengths: Strengths
     text_steps: TextSteps
-    # Data of the first words, as far as they have been compared.
+    # Data of the words, by number.
     word_codes: Codes
     # Half precision, because these vectors make up most of a file.
     word_vectors: NDArray[np.float16]
-    word_places: Slots
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -123,7 +122,6 @@ def pack_entries(
         text_steps=found.text_steps,
         word_codes=np.zeros(0, np.uint32),
         word_vectors=np.zeros((0, 0), np.float16),
-        word_places=np.zeros(0, np.int64),
     )
 
 

@@ -99,22 +99,17 @@ class Postings:
             np.concatenate([found[2], np.array(steps, dtype=np.uint8)]),
         )
 
-    def count_documents(self, terms: Codes, positions: Slots | None = None) -> NDArray[np.int64]:
-        """Return the number of living documents with each term; `positions` saves the lookup."""
-        at = self.find_positions(terms) if positions is None else positions
-        found = np.where(at >= 0, self._starts[at + 1] - self._starts[at], 0)
+    def count_documents(self, terms: Codes) -> NDArray[np.int64]:
+        """Return the number of living documents with each term."""
+        found = np.zeros(len(terms), dtype=np.int64)
+        if len(self._terms):
+            at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
+            found = np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
         if self._added:
             found = found + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
         if self._removed:
             found = found - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
         return found
-
-    def find_positions(self, terms: Codes) -> Slots:
-        """Return the position of each term in the built arrays, -1 for none; valid until the next rebuild."""
-        if not len(self._terms):
-            return np.full(len(terms), -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
-        return np.where(self._terms[at] == terms, at, -1)
 
 
 def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> TermPostings:

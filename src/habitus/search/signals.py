@@ -388,8 +388,8 @@ def _compare_words(
     different, back = corpus.find_distinct_words(ids)
     asked = list(request.words) or [""]
     asked_codes = np.array([hash_content_word(word) for word in asked], dtype=np.uint32)
-    there = corpus.get_word_features(different)
-    near, meant = _match_words(embedder.embed_words(asked), asked_codes, there.vectors, there.codes)
+    codes, vectors = corpus.get_word_features(different)
+    near, meant = _match_words(embedder.embed_words(asked), asked_codes, vectors, codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
     # Reducing along long rows is many times faster.
@@ -404,7 +404,7 @@ def _compare_words(
         name = np.add.reduceat(nearest * in_name, starts) / np.maximum(np.add.reduceat(in_name, starts), 1e-9)
         return _to_float32(words), _to_float32(said), _to_float32(name)
 
-    by_rarity = compare(corpus.compute_rarity(asked_codes) * weights, there.rarity.take(back))
+    by_rarity = compare(corpus.compute_rarity(asked_codes) * weights, corpus.compute_rarity(codes).take(back))
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
