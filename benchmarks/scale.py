@@ -13,7 +13,9 @@ import random
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +60,13 @@ def selecting(listing: list[ListedSkill]) -> Metrics:
     context = GateContext()
     selection = select_skills(listing, REQUEST, context)
     budget = menu.compute_menu_budget(200_000, 1_000)
+    estimate_once = partial(defaultdict[str, float], lambda: 1.0)
     return {
         "select_ms": median(lambda: select_skills(listing, REQUEST, context), 7),
-        "menu_ms": median(lambda: menu.compose_menu(selection.menu, budget), 7),
+        "menu_ms": median(lambda: menu.compose_menu(selection.menu, budget, estimate_once), 7),
         "select_and_menu_ms": median(
-            lambda: menu.compose_menu(select_skills(listing, REQUEST, context).menu, budget), 7
+            lambda: menu.compose_menu(select_skills(listing, REQUEST, context).menu, budget, estimate_once),
+            7,
         ),
     }
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -280,7 +281,9 @@ def choosing(habitus: Habitus) -> float:
         began = time.perf_counter()
         chosen = selection.select_skills(snapshot.listing, request, gates)
         menu.compose_menu(
-            chosen.menu, menu.compute_menu_budget(habitus.settings.context_tokens, habitus.settings.menu_tokens)
+            chosen.menu,
+            menu.compute_menu_budget(habitus.settings.context_tokens, habitus.settings.menu_tokens),
+            lambda: defaultdict(lambda: 1.0),
         )
         times.append((time.perf_counter() - began) * 1000)
     return statistics.median(times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
 
 def explained(habitus: Habitus, name: str, request: SelectionInput) -> SkillExplanation:
     selection = select_skills(habitus, request)
-    drawn = menu.compose_menu(selection.menu, 4000)
+    drawn = menu.compose_menu(selection.menu, 4000, lambda: defaultdict(float))
     among = selection.list_eligible_names()
     return explain_placement(
         habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among)
@@ -111,7 +112,7 @@ def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
 @pytest.mark.req("SE-08", "SE-07")
 def test_why_tells_what_search_finds_instead_of_the_menu(habitus: Habitus) -> None:
     selection = select_skills(habitus, SelectionInput(text=""))
-    drawn = menu.compose_menu(selection.menu, 60)
+    drawn = menu.compose_menu(selection.menu, 60, lambda: defaultdict(float))
     assert drawn.cut
     found = explain_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
     assert found.place == "cut"

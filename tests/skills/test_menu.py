@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,10 +20,15 @@ def skills(count: int, cue: str = "the user asks for it") -> list[SkillSummary]:
     return [SkillSummary(name=f"skill-{n:04d}", when_to_use=f"{cue} {n}", tags=("t",)) for n in range(count)]
 
 
+def estimate_once() -> defaultdict[str, float]:
+    """Expect one use of every skill."""
+    return defaultdict(lambda: 1.0)
+
+
 @pytest.mark.req("SE-06")
 def test_the_menu_is_one_line_each_in_name_order_and_nothing_when_empty() -> None:
-    assert menu.compose_menu([], 100).text == ""
-    found = menu.compose_menu(list(reversed(skills(2))), 1000)
+    assert menu.compose_menu([], 100, estimate_once).text == ""
+    found = menu.compose_menu(list(reversed(skills(2))), 1000, estimate_once)
     assert found.text == (
         "## Available skills (load on demand)\n\n"
         "- skill-0000 — the user asks for it 0 [t]\n"
@@ -39,7 +45,7 @@ def test_the_description_serves_where_there_is_no_cue() -> None:
 @pytest.mark.req("SE-07")
 def test_cues_shorten_before_any_line_falls() -> None:
     many = skills(50, cue="word " * 60)
-    found = menu.compose_menu(many, menu.compute_menu_budget(128_000, 4_000))
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000, 4_000), estimate_once)
     assert len(found.shown) == 50
     assert found.cut == ()
     assert found.max_line_length < 300
@@ -50,7 +56,7 @@ def test_cues_shorten_before_any_line_falls() -> None:
 def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> None:
     many = skills(2000)
     useful = {f"skill-{n:04d}": 1.0 for n in range(1500, 1510)}
-    found = menu.compose_menu(many, menu.compute_menu_budget(128_000, 1_000), lambda: useful)
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000, 1_000), lambda: defaultdict(float, useful))
     assert set(useful) == set(found.shown)
     assert list(found.shown) == sorted(found.shown)
     assert len(found.shown) + len(found.cut) == 2000
@@ -90,10 +96,10 @@ def test_words_that_many_skills_share_with_the_project_list_none_of_them() -> No
 @pytest.mark.req("SE-07")
 @given(st.integers(0, 300), st.integers(60, 4000), st.sampled_from(["word " * 9, "日本語" * 30]))
 def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: int, cue: str) -> None:
-    found = menu.compose_menu(skills(count, cue=cue), budget)
+    found = menu.compose_menu(skills(count, cue=cue), budget, estimate_once)
     assert found.tokens <= budget
     assert sorted([*found.shown, *found.cut]) == [f"skill-{n:04d}" for n in range(count)]
-    assert found == menu.compose_menu(skills(count, cue=cue), budget)
+    assert found == menu.compose_menu(skills(count, cue=cue), budget, estimate_once)
 
 
 @pytest.mark.req("SK-16")

@@ -83,6 +83,28 @@ class RequestSimilarity:
         order = np.argsort(-(self.values.sum(1) + self.nearest), kind="stable")[:count]
         return [items[row] for row in order.tolist()]
 
+    def select_items(self, ids: Sequence[str]) -> RequestSimilarity:
+        """Return the similarity to these items; zeros for one without learned requests."""
+        rows = [self.items.get(id, -1) for id in ids]
+
+        def select(array: NDArray[np.float32]) -> NDArray[np.float32]:
+            # The last row, of zeros, is that of an unknown item.
+            return np.concatenate([array, np.zeros((1, *array.shape[1:]), dtype=np.float32)])[rows]
+
+        return RequestSimilarity(
+            items={id: row for row, id in enumerate(ids)},
+            values=select(self.values),
+            nearest=select(self.nearest),
+            usual=select(self.usual),
+            familiarity=select(self.familiarity),
+        )
+
+
+_NONE = np.zeros(0, dtype=np.float32)
+_NO_SIMILARITY = RequestSimilarity(
+    items={}, values=np.zeros((0, len(USE_SIGNAL_NAMES)), np.float32), nearest=_NONE, usual=_NONE, familiarity=_NONE
+)
+
 
 class LearnedRequestSet:
     """All remembered requests of a collection, with statistics per item that are recomputed daily."""
@@ -135,38 +157,32 @@ class LearnedRequestSet:
     def add_requests(self, requests: Iterable[LearnedRequest]) -> None:
         """Add requests, replacing those with the same keys."""
         with self._lock:
-            self._add_requests(requests)
-
-    def _add_requests(self, requests: Iterable[LearnedRequest]) -> None:
-        for request in requests:
-            of_item, digest = self._requests.setdefault(request.item, {}), request.digest
-            if self._summary is not None:
-                if digest in of_item:
-                    self._summary.remove_request((request.item, digest))
-                self._summary.add_request(request)
-            self._count += digest not in of_item
-            of_item[digest] = request
+            for request in requests:
+                of_item, digest = self._requests.setdefault(request.item, {}), request.digest
+                if self._summary is not None:
+                    if digest in of_item:
+                        self._summary.remove_request((request.item, digest))
+                    self._summary.add_request(request)
+                self._count += digest not in of_item
+                of_item[digest] = request
 
     def drop_requests(self, keys: Iterable[tuple[str, str]]) -> None:
         """Remove the requests with these keys."""
         with self._lock:
-            self._drop_requests(keys)
+            for item, digest in keys:
+                if self._requests.get(item, {}).pop(digest, None) is not None:
+                    self._count -= 1
+                    # An item without requests leaves no row behind.
+                    if not self._requests[item]:
+                        self._summary = None
+                    if self._summary is not None:
+                        self._summary.remove_request((item, digest))
+            self._requests = {item: of_item for item, of_item in self._requests.items() if of_item}
 
-    def _drop_requests(self, keys: Iterable[tuple[str, str]]) -> None:
-        for item, digest in keys:
-            if self._requests.get(item, {}).pop(digest, None) is not None:
-                self._count -= 1
-                # An item without requests leaves no row behind.
-                if not self._requests[item]:
-                    self._summary = None
-                if self._summary is not None:
-                    self._summary.remove_request((item, digest))
-        self._requests = {item: of_item for item, of_item in self._requests.items() if of_item}
-
-    def compute_similarity(self, text: str, vector: Vector, now: float) -> RequestSimilarity | None:
-        """Return the similarity of a new request to each item's; None while nothing was learned."""
+    def compute_similarity(self, text: str, vector: Vector, now: float) -> RequestSimilarity:
+        """Return the similarity of a new request to each item's."""
         if not self._count:
-            return None
+            return _NO_SIMILARITY
         day = int(now // _DAY)
         with self._lock:
             if self._summary is None or day != self._day:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -11,9 +11,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search import learned_requests, signals
+from habitus.search import signals
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, CalibrationTier
 from habitus.search.corpus import SearchCorpus
+from habitus.search.learned_requests import USE_SIGNAL_NAMES, RequestSimilarity
 from habitus.search.postings import Slots
 from habitus.search.signals import CandidateSignals, sieve_codes
 from habitus.search.texts.index_entry import FIELDS, Codes
@@ -35,49 +36,16 @@ CONFIDENCE_NAMES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UsageSignals:
-    """The signals from use for each candidate; zeros for one that was never used."""
-
-    values: Floats
-    nearest: Floats
-    usual: Floats
-    familiarity: Floats
-
-    @classmethod
-    def create_empty(cls, count: int) -> UsageSignals:
-        return cls(
-            values=np.zeros((count, len(learned_requests.USE_SIGNAL_NAMES)), dtype=np.float32),
-            nearest=np.zeros(count, dtype=np.float32),
-            usual=np.zeros(count, dtype=np.float32),
-            familiarity=np.zeros(count, dtype=np.float32),
-        )
-
-    @classmethod
-    def from_similarity(cls, liking: learned_requests.RequestSimilarity | None, ids: Sequence[str]) -> UsageSignals:
-        """Return the signals of the candidates with these ids; zeros without any similarity."""
-        usage = cls.create_empty(len(ids))
-        if liking is None:
-            return usage
-        for place, id in enumerate(ids):
-            row = liking.items.get(id)
-            if row is not None:
-                usage.values[place] = liking.values[row]
-                usage.nearest[place] = liking.nearest[row]
-                usage.usual[place] = liking.usual[row]
-                usage.familiarity[place] = liking.familiarity[row]
+def penalize_unused_twins(usage: RequestSimilarity, vectors: Floats) -> RequestSimilarity:
+    """Lower the score of an unused document that says the same as a used one: use tells the two apart."""
+    used = np.flatnonzero(usage.familiarity > 0)
+    if not len(used) or not vectors.shape[1]:
         return usage
-
-    def penalize_unused_twins(self, vectors: Floats) -> UsageSignals:
-        """Lower the score of an unused document that says the same as a used one: use tells the two apart."""
-        used = np.flatnonzero(self.familiarity > 0)
-        if not len(used) or not vectors.shape[1]:
-            return self
-        likeness = vectors @ vectors[used].T
-        is_twin = (likeness.max(1) >= _TWINS) & (self.familiarity == 0)
-        values = self.values.copy()
-        values[is_twin] = np.minimum(self.values[used[likeness.argmax(1)[is_twin]]], 0) - _LESS
-        return replace(self, values=values)
+    likeness = vectors @ vectors[used].T
+    is_twin = (likeness.max(1) >= _TWINS) & (usage.familiarity == 0)
+    values = usage.values.copy()
+    values[is_twin] = np.minimum(usage.values[used[likeness.argmax(1)[is_twin]]], 0) - _LESS
+    return replace(usage, values=values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,11 +56,11 @@ class CandidateRanking:
     parts: Floats
 
 
-PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *learned_requests.USE_SIGNAL_NAMES)
+PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *USE_SIGNAL_NAMES)
 
 
 def rank_candidates(
-    candidates: CandidateSignals, usage: UsageSignals, tier: CalibrationTier, share_with_body: float
+    candidates: CandidateSignals, usage: RequestSimilarity, tier: CalibrationTier, share_with_body: float
 ) -> CandidateRanking:
     """Score the candidates by all signals."""
     weights = blend_weights(tier.short, tier.long, share_with_body)
@@ -106,7 +74,7 @@ def rank_candidates(
     return CandidateRanking(scores=parts.sum(1), parts=parts)
 
 
-def compute_confidence(candidates: CandidateSignals, usage: UsageSignals, tier: CalibrationTier) -> Floats:
+def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, tier: CalibrationTier) -> Floats:
     """Return the probability that each candidate matches the request, regardless of the other candidates."""
     weights = _blend_weights_by_row(tier.confidence_new, tier.confidence_used, usage.familiarity)
     odds = (build_confidence_features(candidates, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
@@ -120,7 +88,7 @@ def compute_floor(tier: CalibrationTier, count: int) -> float:
     return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
 
 
-def build_confidence_features(candidates: CandidateSignals, usage: UsageSignals, tier: CalibrationTier) -> Floats:
+def build_confidence_features(candidates: CandidateSignals, usage: RequestSimilarity, tier: CalibrationTier) -> Floats:
     """Return one row of features per candidate, in the order of CONFIDENCE_NAMES."""
     # How far use is trusted depends on the candidate itself here, not on the others.
     liking = (usage.values * _blend_weights_by_row(tier.used, tier.trusted_used, usage.familiarity)).sum(1) / 10

@@ -205,7 +205,7 @@ class SearchEvidence:
     corpus: SearchCorpus
     asked: words.ParsedSearchRequest
     signals: signals.CandidateSignals
-    usage: ranking.UsageSignals
+    usage: learned_requests.RequestSimilarity
 
 
 def _promote_most_similar_texts(order: list[int], found: SearchEvidence) -> list[int]:
@@ -295,7 +295,7 @@ class DocumentSearcher:
             return None
         vectors = self._embed_texts(asked.list_texts(self._embedder.request_words))
         liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
-        liked = [] if liking is None else liking.list_most_similar(_MAX_SIMILAR_ITEMS)
+        liked = liking.list_most_similar(_MAX_SIMILAR_ITEMS)
         if self.server is not None:
             terms = signals.WeighedRequest.from_request(corpus.with_remote(self.server), asked, None)
             named = self.server.find_candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
@@ -309,7 +309,7 @@ class DocumentSearcher:
         if not len(found.slots):
             return None
         ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
-        usage = ranking.UsageSignals.from_similarity(liking, ids).penalize_unused_twins(corpus.vectors[found.slots])
+        usage = ranking.penalize_unused_twins(liking.select_items(ids), corpus.vectors[found.slots])
         return SearchEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
     def _add_remote_candidates(self, corpus: SearchCorpus, server: PostgresIndex, named: LoadedEntries) -> SearchCorpus:

@@ -8,7 +8,7 @@ import hashlib
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -127,21 +127,20 @@ def _list_topic_words(skill: SkillSummary) -> set[str]:
 
 
 def compose_menu(
-    skills: Sequence[SkillSummary], budget: int, estimate_uses: Callable[[], Mapping[str, float]] | None = None
+    skills: Sequence[SkillSummary], budget: int, estimate_uses: Callable[[], Mapping[str, float]]
 ) -> SkillMenu:
     """Compose a menu within `budget` tokens: all lines in full, or shorter lines, or only those that pay.
 
-    `estimate_uses` returns the expected uses of each skill; without it earlier names win. Lines are always in order of
-    name, so the section stays the same, and cacheable, while the library does.
+    `estimate_uses` returns the expected monthly uses of each skill. Lines are always in order of name, so the section
+    stays the same, and cacheable, while the library does.
     """
     skills = sorted(skills, key=_get_name)
     if not skills:
         return SkillMenu(text="", tokens=0, budget=budget, shown=())
     # Estimated at four bytes per token, minus the heading and its blank line.
     room = budget * 4 - len(HEADING) - 2
-    uses = dict[str, float] if estimate_uses is None else estimate_uses
     if len(skills) * _SHORTEST_LINE > room:
-        return _compose_most_useful(skills, budget, uses())
+        return _compose_most_useful(skills, budget, estimate_uses())
     # Compare estimated lengths first: rendering a thousand lines up to seven times would be slow.
     sizes = [(len(s.name) + 8, s.when_to_use_line, sum(map(count_bytes, s.tags)) + 2 * len(s.tags) + 1) for s in skills]
     for cap in _LINE_LIMITS:
@@ -152,7 +151,7 @@ def compose_menu(
         )
         if cost <= room:
             return _build_menu([format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap)
-    return _compose_most_useful(skills, budget, uses())
+    return _compose_most_useful(skills, budget, estimate_uses())
 
 
 _get_name = operator.attrgetter("name")
@@ -170,13 +169,11 @@ def format_menu_line(summary: SkillSummary, cap: int = _LINE_LIMITS[0]) -> str:
 def _compose_most_useful(summaries: Sequence[SkillSummary], budget: int, utility: Mapping[str, float]) -> SkillMenu:
     cap = _LINE_LIMITS[-1]
     room = budget * 4 - len(HEADING) - len(_format_more_line(len(summaries))) - 4
-    ranked: Iterable[SkillSummary] = summaries
-    if utility:
-        ranked = sorted(summaries, key=lambda summary: (-utility.get(summary.name, 0.0), summary.name))
+    ranked = sorted(summaries, key=lambda summary: (-utility[summary.name], summary.name))
     kept: dict[str, str] = {}
     edge: tuple[str, str] | None = None
     for summary in ranked:
-        uses = utility.get(summary.name, 0.0) if utility else math.inf
+        uses = utility[summary.name]
         if uses < _USES_PER_TOKEN * _SHORTEST_LINE / 4:
             break
         drawn = format_menu_line(summary, cap)
@@ -185,13 +182,12 @@ def _compose_most_useful(summaries: Sequence[SkillSummary], budget: int, utility
         room -= count_bytes(drawn) + 1
         if room < 0:
             last = next(reversed(kept), summary.name)
-            is_tie = last != summary.name and utility.get(last, 0.0) == utility.get(summary.name, 0.0)
+            is_tie = last != summary.name and utility[last] == uses
             edge = (last, summary.name) if is_tie else None
             break
         kept[summary.name] = drawn
-    # Without utility the kept skills are simply the first ones.
-    shown = [summary for summary in summaries if summary.name in kept] if utility else summaries[: len(kept)]
-    others = [summary for summary in summaries if summary.name not in kept] if utility else summaries[len(kept) :]
+    shown = [summary for summary in summaries if summary.name in kept]
+    others = [summary for summary in summaries if summary.name not in kept]
     menu = _build_menu([kept[s.name] for s in shown], shown, tuple(map(_get_name, others)), budget, cap)
     return replace(menu, tie=edge)
 
