@@ -90,8 +90,8 @@ class SearchIndex(DocumentSearcher):
         digests = {id: compute_digest(document) for id, document in newest.items()}
         with self._open_snapshot(refresh=refresh, repair=False) as corpus:
             changed = [newest[id] for id, now in digests.items() if corpus.get_digest(id) != now]
-        for start in range(0, len(changed), _BATCH_SIZE):
-            self._write_documents(changed[start : start + _BATCH_SIZE], digests)
+        for some in sql.split_batches(changed, _BATCH_SIZE):
+            self._write_documents(some, digests)
         if refresh:
             clear_code_cache()
             self._refresh(repair=False)
@@ -269,8 +269,8 @@ class SearchIndex(DocumentSearcher):
         )
         with sql.read_transaction(self._engine) as conn:
             documents = store.load_documents(conn, self._space.collection, ids)
-        for start in range(0, len(documents), _BATCH_SIZE):
-            self._write_documents(documents[start : start + _BATCH_SIZE], {})
+        for some in sql.split_batches(documents, _BATCH_SIZE):
+            self._write_documents(some, {})
         vectors = self._compute_vectors({past.digest: past.text for past in requests})
         with sql.write_transaction(self._engine) as conn:
             generation = store.raise_generation(conn, self._space.collection)

@@ -68,9 +68,6 @@ requests_table = sa.Table(
 )
 
 
-# SQLite limits the number of values in one statement.
-_CHUNK = 500
-
 RequestKey = tuple[str, str]
 
 
@@ -172,7 +169,7 @@ def load_by_id(conn: sa.Connection, space: VectorSpace, ids: Sequence[str]) -> l
     """Return the entries of these documents."""
     found = [
         row
-        for chunk in _split_into_chunks(ids)
+        for chunk in sql.split_batches(ids)
         for row in conn.execute(_build_entry_query(space, documents.c.id.in_(chunk)))
     ]
     return learned_requests.parse_entry_rows(found, space.width)
@@ -183,7 +180,7 @@ def load_documents(conn: sa.Connection, collection: str, document_ids: Sequence[
     table = documents.c
     columns = (table.id, table.name, table.cue, table.tags, table.description, table.body)
     found = []
-    for chunk in _split_into_chunks(document_ids):
+    for chunk in sql.split_batches(document_ids):
         query = sa.select(*columns).where(table.collection == collection, table.id.in_(chunk))
         for id, name, cue, tags, description, body in conn.execute(query):
             found.append(
@@ -245,7 +242,7 @@ def delete_documents(conn: sa.Connection, collection: str, document_ids: Sequenc
 def _delete_rows(conn: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
     """Delete rows; return the digests of their embedded texts."""
     meanings: list[str] = []
-    for chunk in _split_into_chunks(gone):
+    for chunk in sql.split_batches(gone):
         meanings += conn.execute(_GONE, {"of": collection, "ids": chunk}).scalars()
     return meanings
 
@@ -259,7 +256,7 @@ _GONE = (
 
 def delete_unused_vectors(conn: sa.Connection, digests: Sequence[str]) -> None:
     """Delete the vectors of these texts, unless something still uses them."""
-    for chunk in _split_into_chunks(digests):
+    for chunk in sql.split_batches(digests):
         # In one query each: neither column has an index, so every query scans the table.
         needed = {
             digest
@@ -273,7 +270,7 @@ def delete_unused_vectors(conn: sa.Connection, digests: Sequence[str]) -> None:
 def find_known_vectors(conn: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
     """Return which of these texts already have a valid vector of this model."""
     known: set[str] = set()
-    for chunk in _split_into_chunks(digests):
+    for chunk in sql.split_batches(digests):
         found = conn.execute(_KNOWN, {"model": space.model, "digests": chunk})
         known.update(digest for digest, blob in found if is_valid_vector(blob, space.width))
     return known
@@ -285,7 +282,7 @@ _KNOWN = sa.select(vectors.c.digest, vectors.c.vector).where(
 
 
 def write_vectors(conn: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
-    for chunk in _split_into_chunks(list(new)):
+    for chunk in sql.split_batches(list(new)):
         made = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
         sql.upsert_rows(conn, vectors, made, lambda new: {"vector": new.vector})
 
@@ -349,8 +346,3 @@ def delete_requests(conn: sa.Connection, collection: str, keys: Iterable[Request
             table.digest == sa.bindparam("of_digest"),
         )
         conn.execute(statement, gone)
-
-
-def _split_into_chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -20,13 +20,10 @@ from habitus.skills.proposals import ProposalState
 from habitus.skills.stores import records
 from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, proposals, skills, versions
 from habitus.skills.trees import TOOL_FILE
+from habitus.sql import split_batches
 
 # Replaces the name of an erased person; stored in databases, so it can't change.
 ERASED_NAME = "forgotten"
-# SQLite and PostgreSQL limit the number of parameters in one query.
-_BATCH_SIZE = 500
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,12 +166,14 @@ def erase_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Colle
     """
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
     trees = _read_trees(conn, versions.c.tree, _match_versions(found.past_versions))
-    trees += _read_trees(conn, versions.c.tree, [versions.c.skill.in_(ids) for ids in _batched(found.archived_skills)])
+    trees += _read_trees(
+        conn, versions.c.tree, [versions.c.skill.in_(ids) for ids in split_batches(found.archived_skills)]
+    )
     for column in (proposals.c.tree, proposals.c.base):
         trees += _read_trees(conn, column, _match_proposals(found.proposals))
     for where in _match_versions(found.past_versions):
         conn.execute(versions.delete().where(where))
-    for ids in _batched(found.archived_skills):
+    for ids in split_batches(found.archived_skills):
         for table in (versions, lifecycle_events, counters):
             conn.execute(table.delete().where(table.c.skill.in_(ids)))
         conn.execute(skills.delete().where(skills.c.id.in_(ids)))
@@ -184,9 +183,13 @@ def erase_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Colle
         conn.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
     _anonymize_author(conn, versions.c.author, _match_versions(found.signed_versions))
     _anonymize_author(
-        conn, lifecycle_events.c.author, [lifecycle_events.c.id.in_(ids) for ids in _batched(found.signed_switches)]
+        conn,
+        lifecycle_events.c.author,
+        [lifecycle_events.c.id.in_(ids) for ids in split_batches(found.signed_switches)],
     )
-    _anonymize_author(conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in _batched(found.signed_archived)])
+    _anonymize_author(
+        conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in split_batches(found.signed_archived)]
+    )
     _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_hashes(tree)} | set(extra_hashes))
 
 
@@ -222,7 +225,7 @@ def _delete_unused_blobs(conn: sa.Connection, candidates: Collection[str]) -> No
     plans = conn.execute(sa.select(pending_writes.c.plan)).scalars().all()
     # Plans are JSON text that contains hashes, so a substring search is enough and errs on the safe side.
     gone = [one for one in candidates if one not in needed and not any(one in plan for plan in plans)]
-    for part in _batched(gone):
+    for part in split_batches(gone):
         conn.execute(blobs.delete().where(blobs.c.sha256.in_(part)))
 
 
@@ -237,16 +240,10 @@ def _list_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 
-def _match_versions(keys: Collection[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
+def _match_versions(keys: Sequence[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
     pairs = sa.tuple_(versions.c.skill, versions.c.number)
-    return [pairs.in_(part) for part in _batched(keys)]
+    return [pairs.in_(part) for part in split_batches(keys)]
 
 
-def _match_proposals(ids: Collection[int]) -> list[sa.ColumnElement[bool]]:
-    return [proposals.c.id.in_(part) for part in _batched(ids)]
-
-
-def _batched(keys: Collection[T]) -> list[list[T]]:
-    """Split keys into batches that fit into one query."""
-    listed = list(keys)
-    return [listed[start : start + _BATCH_SIZE] for start in range(0, len(listed), _BATCH_SIZE)]
+def _match_proposals(ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
+    return [proposals.c.id.in_(part) for part in split_batches(ids)]

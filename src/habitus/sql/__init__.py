@@ -32,6 +32,7 @@ from habitus.sql.schema import (
     migrate_database,
 )
 from habitus.sql.transactions import (
+    BATCH_SIZE,
     NOTIFICATION_CHANNEL,
     announce_tables,
     count_open_transactions,
@@ -39,12 +40,14 @@ from habitus.sql.transactions import (
     has_open_write,
     insert_missing_rows,
     read_transaction,
+    split_batches,
     upsert_rows,
     write_transaction,
 )
 
 __all__ = [
     "BASELINE",
+    "BATCH_SIZE",
     "DEFAULT_POOL_SIZE",
     "HEAD",
     "NOTIFICATION_CHANNEL",
@@ -72,6 +75,7 @@ __all__ = [
     "primary_key_columns",
     "read_transaction",
     "required_columns",
+    "split_batches",
     "strip_password",
     "translate_storage_errors",
     "upsert_rows",

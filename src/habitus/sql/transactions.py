@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -194,3 +194,13 @@ def _apply_durability(conn: sa.Connection, durable: bool) -> Iterator[None]:
         yield
     finally:
         raw.execute("PRAGMA synchronous = NORMAL")
+
+
+T = TypeVar("T")
+# SQLite and PostgreSQL limit the number of values in one statement.
+BATCH_SIZE = 500
+
+
+def split_batches(values: Sequence[T], size: int = BATCH_SIZE) -> Iterator[Sequence[T]]:
+    """Yield the values in batches, by default of as many as fit into one statement."""
+    return (values[start : start + size] for start in range(0, len(values), size))

@@ -179,10 +179,10 @@ class SkillFinder:
         with sql.read_transaction(self._engine) as conn:
             known = {row.name: row.tree_hash for row in conn.execute(query)}
         changed = [name for name in here if known.get(name) != now[name]]
-        for done, some in enumerate(split_batches(changed)):
-            progress(done * BATCH_SIZE)
+        for done, some in enumerate(sql.split_batches(changed)):
+            progress(done * sql.BATCH_SIZE)
             # The in-memory part is rebuilt once, after the last batch.
-            is_last = (done + 1) * BATCH_SIZE >= len(changed)
+            is_last = (done + 1) * sql.BATCH_SIZE >= len(changed)
             index.put_documents(self._read_documents([seen.by_name[name] for name in some]), refresh=is_last)
             self._record_indexed(some, now)
         # These moved to the server: remove them from the local index but keep their learned requests.
@@ -198,7 +198,7 @@ class SkillFinder:
         if not names:
             return
         with sql.write_transaction(self._engine) as conn:
-            for some in split_batches(names):
+            for some in sql.split_batches(names):
                 conn.execute(indexed_skills.delete().where(indexed_skills.c.name.in_(some)))
             rows = [{"name": name, "tree_hash": hashes[name]} for name in names if name in hashes]
             if rows:
@@ -243,8 +243,6 @@ def make_document(summary: SkillSummary, body: str) -> SearchDocument:
         body=body,
     )
 
-
-BATCH_SIZE = 500
 
 Progress = Callable[[int], None]
 
@@ -291,8 +289,8 @@ class ServerIndexUpdater:
         hashes = {name: compute_index_mark(contents.hashes[name]) for name in found}
         known = server.load_hashes(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
-        for done, some in enumerate(split_batches(changed)):
-            progress(done * BATCH_SIZE)
+        for done, some in enumerate(sql.split_batches(changed)):
+            progress(done * sql.BATCH_SIZE)
             if not server.put_skills({name: hashes[name] for name in some}, read):
                 return False
         gone = known.keys() - hashes.keys()
@@ -302,9 +300,3 @@ class ServerIndexUpdater:
 def compute_index_mark(tree_hash: str) -> str:
     """Return the mark of an indexed skill: its files and the version of the document format."""
     return f"{ENTRY_FORMAT}:{tree_hash}"[:64]
-
-
-def split_batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the names in batches."""
-    for start in range(0, len(names), BATCH_SIZE):
-        yield names[start : start + BATCH_SIZE]

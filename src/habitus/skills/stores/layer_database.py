@@ -284,7 +284,7 @@ class LayerDatabase:
     def store_contents(self, conn: sa.Connection, files: Iterable[TreeFile]) -> None:
         """Store the contents of these files that are not stored yet."""
         contents = {file.sha256: file.content for file in files if file.content is not None}
-        for sha256s in _batched(list(contents)):
+        for sha256s in sql.split_batches(list(contents)):
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
             for kept in conn.execute(query).scalars():
                 del contents[kept]
@@ -295,7 +295,7 @@ class LayerDatabase:
         """Return the tree with its stored contents; raise `StorageFailed` if one is damaged."""
         wanted = list({file.sha256 for file in tree.values() if file.content is None})
         found: dict[str, bytes] = {}
-        for sha256s in _batched(wanted):
+        for sha256s in sql.split_batches(wanted):
             query = sa.select(blobs).where(blobs.c.sha256.in_(sha256s))
             found |= {
                 row.sha256: records.require_intact(records.decompress_content(row.packed, row.sha256))
@@ -434,11 +434,6 @@ class LayerDatabase:
     def delete_write_ahead_record(self, conn: sa.Connection, intent: int) -> None:
         """Delete a write-ahead record that has been applied."""
         conn.execute(pending_writes.delete().where(pending_writes.c.id == intent))
-
-
-def _batched(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split keys into batches that fit into one query."""
-    return (keys[start : start + 500] for start in range(0, len(keys), 500))
 
 
 def _parse_counters(row: Any) -> UsageCounters:

@@ -42,7 +42,7 @@ from habitus.skills.stores.base import (
     read_only_error,
     refuse_stale,
 )
-from habitus.skills.stores.layer_cache import BATCH_SIZE, LayerCache
+from habitus.skills.stores.layer_cache import LayerCache
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
 from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WalRecord, make_pending_error
 
@@ -229,8 +229,8 @@ class SkillStore:
         for path in chain.from_iterable(checked.values()):
             check_inner_path(path)
         entries = list(checked.items())
-        for start in range(0, len(entries), BATCH_SIZE):
-            self._save_batch(dict(entries[start : start + BATCH_SIZE]), author, facts or {})
+        for some in sql.split_batches(entries):
+            self._save_batch(dict(some), author, facts or {})
         return {name: self._cache.index.rows_by_name[name].version for name in checked}
 
     def _save_batch(self, trees_by_name: Mapping[str, Tree], author: Author, facts: Mapping[str, SkillFacts]) -> None:
