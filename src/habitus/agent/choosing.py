@@ -437,6 +437,5 @@ class SessionMemory:
 
     @cached_property
     def _all_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
-        none: tuple[RecalledLesson, ...] = ()
         lessons = partial(self.cortex.recall_scratchpad_lessons, user=self.user, project=self.project)
-        return self.outage.read_or_default(lessons, none)
+        return self.outage.read_or_default(lessons, ())

@@ -161,10 +161,8 @@ class LibraryView:
         """Return the snapshot with the versions that this conversation gets of skills that are compared."""
         if self.versions is None:
             return seen
-        versions, nothing = self.versions, seen
-        return self.outage.read_or_default(
-            lambda: versions.pin_versions(seen.current or seen, self.library, self.user.name), nothing
-        )
+        pin = partial(self.versions.pin_versions, seen.current or seen, self.library, self.user.name)
+        return self.outage.read_or_default(pin, seen)
 
     def refresh(self) -> None:
         """Take a new snapshot if there was one, and invalidate caches in any case."""
@@ -217,10 +215,7 @@ class LibraryView:
     def list_proposed(self) -> Mapping[str, tuple[int, Skill]]:
         """Return the pending skills, each with the number of its proposal."""
         if self._waiting is None or self._waiting[0] != self.revision:
-            nothing: Mapping[str, tuple[int, Skill]] = {}
-            found = self.outage.read_or_default(
-                lambda: self.review.list_conversation_skills(self.conversation), nothing
-            )
+            found = self.outage.read_or_default(lambda: self.review.list_conversation_skills(self.conversation), {})
             self._waiting = (self.revision, found)
         return self._waiting[1]
 

@@ -72,8 +72,10 @@ class Vocabulary:
     def get_vectors(self, ids: WordIds) -> Vectors:
         """Return the unit vectors of distinct, sorted words."""
         known = int(np.searchsorted(ids, len(self._mapped)))
-        parts = self._mapped[ids[:known]], self._added[ids[known:] - len(self._mapped)]
-        return np.concatenate(parts).astype(np.float32)
+        found = np.empty((len(ids), self._added.shape[1]), dtype=np.float32)
+        found[:known] = self._mapped.take(ids[:known], axis=0)
+        found[known:] = self._added.take(ids[known:] - len(self._mapped), axis=0)
+        return found
 
     def find_distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words, and for each given word the index of its distinct one."""

@@ -12,10 +12,9 @@ import mmap
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +91,14 @@ class PackedIndex:
 
 
 def pack_entries(
-    entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]
+    entries: Sequence[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]
 ) -> PackedIndex:
     """Pack entries with their vectors; `number` returns the numbers of words."""
     # In batches, because all intermediate arrays at once would take too much memory.
-    parts = [_pack_batch(some, number) for some in _split_into_batches(entries)]
+    batches = [entries[start : start + _BATCH_SIZE] for start in range(0, len(entries), _BATCH_SIZE)]
+    parts = [_pack_batch(some, number) for some in batches or [entries]]
     ids, digests, meanings = ([text for one in parts for text in one[0][kind]] for kind in range(3))
-    made = [np.concatenate(same) for same in zip(*(one[1] for one in parts), strict=True)] if parts else _make_empty()
+    made = [np.concatenate(same) for same in zip(*(one[1] for one in parts), strict=True)]
     says_when, name_words, lengths, codes, word_counts, word_ids = made
     found = merge_weighed_terms([one[2] for one in parts], [len(one[0][0]) for one in parts])
     starts = np.flatnonzero(np.concatenate([[True], found.terms[1:] != found.terms[:-1]]))[: len(found.terms)]
@@ -131,23 +131,12 @@ def _pack_batch(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]],
     arrays = (
         np.array([entry.says_when for entry in entries], dtype=bool),
         np.array([entry.name_words for entry in entries], dtype=np.int32),
-        np.array([entry.lengths for entry in entries], dtype=np.int32),
-        np.concatenate([entry.codes for entry in entries]),
+        np.array([entry.lengths for entry in entries], dtype=np.int32).reshape(-1, len(FIELDS)),
+        np.concatenate([np.zeros(0, np.uint32), *(entry.codes for entry in entries)]),
         np.array([len(of_one) for of_one in words], dtype=np.int32),
-        np.concatenate(words),
+        np.concatenate([np.zeros(0, np.int32), *words]),
     )
     return texts, arrays, weigh_terms(entries, first=0)
-
-
-def _make_empty() -> list[NDArray[Any]]:
-    kinds = (bool, np.int32, np.int32, np.uint32, np.int32, np.int32)
-    return [np.zeros((0, len(FIELDS)) if place == 2 else 0, dtype=kind) for place, kind in enumerate(kinds)]
-
-
-def _split_into_batches(entries: Iterable[IndexEntry]) -> Iterator[list[IndexEntry]]:
-    left = iter(entries)
-    while some := list(islice(left, _BATCH_SIZE)):
-        yield some
 
 
 def _compute_starts(lengths: NDArray[np.int32]) -> Slots:

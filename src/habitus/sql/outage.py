@@ -14,6 +14,7 @@ from habitus.errors import StorageFailed
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 # Longest wait for a busy database while a person waits for the reply.
 TURN_BUSY_TIMEOUT_S = 3.0
@@ -49,7 +50,7 @@ class OutageGuard:
         is_first, self._is_told = not self._is_told, True
         return is_first
 
-    def read_or_default(self, read: Callable[[], T], default: T) -> T:
+    def read_or_default(self, read: Callable[[], T], default: D) -> T | D:
         """Return the result of a read, or the default while the database is unusable."""
         try:
             with self._guard_call():

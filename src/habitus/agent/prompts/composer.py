@@ -101,12 +101,10 @@ class PromptComposer:
         known = {note.id for note in self._session_prompt.standing.rules}
         rules = tuple(note for note in recalled.rules if note.id not in known and offers.assign_note(note))
         news = self._find_news(request)
-        nothing: tuple[Proposal, ...] = ()
-        turned_down = self._away(self._list_rejected_proposals, nothing)
+        turned_down = self._away(self._list_rejected_proposals, ())
         unlearned = self._parts.memory.cortex.list_untold_rejections(self._parts.view.user.name)
         opened = [summary for summary in self._list_opened_skills(chosen) if offers.assign_line(summary)]
-        none: list[SkillSummary] = []
-        found = self._away(lambda: self._find_relevant_skills(request, chosen), none)
+        found = self._away(lambda: self._find_relevant_skills(request, chosen), ())
         context = (
             eager,
             prompt.build_bullet_section("rules", "Rules for this request", self._drop_repeated_lines(rules)),

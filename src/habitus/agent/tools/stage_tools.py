@@ -99,16 +99,11 @@ CountRecipeRun = Callable[[SkillRecipe, Outcome, str], None]
 RecipeFallback = Callable[[str, str, Sequence[str]], str]
 
 
-def build_recipe_tools(
-    recipes: Iterable[SkillRecipe], count: CountRecipeRun, others: Callable[[], ToolRegistry], fall_back: RecipeFallback
-) -> list[Tool]:
-    """Build a tool for each recipe. `others` returns the tools that steps may call; recipes are not among them."""
-    return [_build_recipe_tool(recipe, count, others, fall_back) for recipe in recipes]
-
-
-def _build_recipe_tool(
+def build_recipe_tool(
     recipe: SkillRecipe, count: CountRecipeRun, others: Callable[[], ToolRegistry], fall_back: RecipeFallback
 ) -> Tool:
+    """Build the tool for a recipe. `others` returns the tools that steps may call; recipes are not among them."""
+
     async def call(given: Any, running: ToolCallContext) -> ToolResult:
         tools, numbers = await run_in_thread(others), itertools.count(1)
 
@@ -220,8 +215,7 @@ class OfferedTools:
     def skill_tools(self) -> list[Tool]:
         """The code and recipes of skills, loaded on first use."""
         if self._code is None:
-            none: Sequence[Tool] = ()
-            self._code = sorted(self.view.outage.read_or_default(self._load_tools, none), key=lambda tool: tool.name)
+            self._code = sorted(self.view.outage.read_or_default(self._load_tools, ()), key=lambda tool: tool.name)
         return self._code
 
     @property
@@ -273,7 +267,7 @@ class OfferedTools:
         return self._first is not None and tool.name not in self._first
 
     def _refresh_tools(self) -> None:
-        known: Sequence[Tool] = self.skill_tools
+        known = self.skill_tools
         now = {tool.name: tool for tool in self.view.outage.read_or_default(self._load_tools, known)}
         stays = known if self.steady else [tool for tool in known if tool.name in now]
         # A removed tool stays listed and reports its removal when called.
@@ -311,21 +305,21 @@ class OfferedTools:
 
     def _build_recipe_tools(self, taken: Collection[str], gates: GateContext) -> list[Tool]:
         """Return the recipes that may run for this user, except those named like a tool."""
-        usable = [
-            recipe
-            for recipe in self.recipes.list_recipes(at=self.view.snapshot)
-            if recipe.status is RecipeStatus.ACTIVE
-            and recipe.name not in taken
-            and not self._is_barred(recipe.skill, gates)
-        ]
 
         def count(recipe: SkillRecipe, outcome: Outcome, turn: str) -> None:
             if self.records_use:
                 self.recipes.record_run(recipe, outcome, turn=turn, user=self.view.user.name)
 
-        return build_recipe_tools(
-            usable, count, lambda: ToolRegistry([*self.built_in, *self._steps]), self.ladder.describe_fallback
-        )
+        def list_step_tools() -> ToolRegistry:
+            return ToolRegistry([*self.built_in, *self._steps])
+
+        return [
+            build_recipe_tool(recipe, count, list_step_tools, self.ladder.describe_fallback)
+            for recipe in self.recipes.list_recipes(at=self.view.snapshot)
+            if recipe.status is RecipeStatus.ACTIVE
+            and recipe.name not in taken
+            and not self._is_barred(recipe.skill, gates)
+        ]
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self.view.snapshot.by_name.get(name)
@@ -341,8 +335,7 @@ class OfferedTools:
             found = self.finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
             return [tool for hit in found.hits for tool in by_skill[hit.id]]
 
-        nothing: list[Tool] = []
-        ranked = self.view.outage.read_or_default(search, nothing)
+        ranked = list(self.view.outage.read_or_default(search, ()))
         rest = [tool for tool in self.skill_tools if tool not in ranked]
         return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)
 
@@ -434,8 +427,7 @@ class StageAdvisor:
         return compute_reliability(counters) >= self.reliable
 
     def _list_recipes(self, name: str) -> list[SkillRecipe]:
-        none: tuple[SkillRecipe, ...] = ()
-        there = self.view.outage.read_or_default(lambda: self.recipes.list_recipes(at=self.view.snapshot), none)
+        there = self.view.outage.read_or_default(lambda: self.recipes.list_recipes(at=self.view.snapshot), ())
         return [each for each in there if each.skill == name and each.status is RecipeStatus.ACTIVE]
 
 

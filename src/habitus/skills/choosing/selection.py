@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -15,7 +15,7 @@ from habitus.skills import lifecycle, names
 from habitus.skills.layers.layer import OWN_LAYERS
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import DEFAULT_MANIFEST, SkillSource, SkillState, SkillSummary
+from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillSource, SkillState, SkillSummary
 
 # Only in these does a person continue a conversation, so only here are skills sticky.
 INTERACTIVE_SOURCES = frozenset({"talk", "email", "repl", "web", "chat"})
@@ -125,7 +125,8 @@ def select_skills(
     """Select the skills for a request: eager rules in order, then companions, then exclusions; the rest is the
     menu.
     """
-    eligible, left_out = _split_eligible(listing, _adapt_gate_context(context, request))
+    gates = replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
+    eligible, left_out = _split_eligible(listing, gates)
     eager: dict[str, EagerSkill] = {}
     # Most skills have the default manifest and no rule concerns them.
     asking = [summary for summary in eligible.values() if summary.manifest is not DEFAULT_MANIFEST]
@@ -137,12 +138,8 @@ def select_skills(
     _add_companions(eligible, eager)
     left_out |= _apply_exclusions(eligible, eager)
     left_out |= _list_hidden_from_model(asking, request, eager)
-    menu = _list_menu_skills(eligible, eager.keys() | left_out.keys())
+    menu = tuple(eligible[name] for name in eligible if name not in eager and name not in left_out)
     return SkillSelection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
-
-
-def _adapt_gate_context(context: GateContext, request: SelectionInput) -> GateContext:
-    return replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
 
 
 UNUSABLE_STATES = frozenset({SkillState.BROKEN, SkillState.UNTRUSTED, SkillState.HELD})
@@ -173,47 +170,31 @@ def _split_eligible(items: Sequence[ListedSkill], gates: GateContext) -> tuple[d
 def _apply_rules(asking: Sequence[SkillSummary], request: SelectionInput, eager: dict[str, EagerSkill]) -> None:
     """Apply each rule to all skills before the next rule, so the order of rules decides the reason."""
     endings = {_get_extension(name) for name in request.attachments}
-    for field_name, rule in _RULES:
-        for summary in [summary for summary in asking if getattr(summary.manifest, field_name)]:
-            reason = rule(summary, request, endings)
+    for rule in ("always_include", "source_types", "file_types", "paths"):
+        for summary in [summary for summary in asking if getattr(summary.manifest, rule)]:
+            reason = _match_rule(rule, summary.manifest, request, endings)
             if reason and summary.name not in eager:
                 eager[summary.name] = EagerSkill(summary=summary, reason=reason)
 
 
-def _match_always_include(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
-    return "always_include" if summary.manifest.always_include else ""
-
-
-def _match_source_type(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
-    return f"source_type={request.source_type}" if request.source_type in summary.manifest.source_types else ""
-
-
-def _match_file_type(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
-    for kind in summary.manifest.file_types:
-        if kind.lower().lstrip(".") in endings:
-            return f"file_type={kind.lower().lstrip('.')}"
-    return ""
-
-
-def _match_path(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
-    for pattern in summary.manifest.paths:
-        for path in request.paths:
-            if _compile_glob(pattern).fullmatch(path.removeprefix("./")):
-                return f"path={pattern}"
-    return ""
+def _match_rule(rule: str, manifest: Manifest, request: SelectionInput, endings: set[str]) -> str:
+    """Return why a rule selects a skill; empty if it doesn't."""
+    match rule:
+        case "always_include":
+            return "always_include"
+        case "source_types":
+            return f"source_type={request.source_type}" if request.source_type in manifest.source_types else ""
+        case "file_types":
+            kinds = (kind.lower().lstrip(".") for kind in manifest.file_types)
+            return next((f"file_type={kind}" for kind in kinds if kind in endings), "")
+    paths = [path.removeprefix("./") for path in request.paths]
+    found = (pattern for pattern in manifest.paths if any(map(_compile_glob(pattern).fullmatch, paths)))
+    return next((f"path={pattern}" for pattern in found), "")
 
 
 def _get_extension(name: str) -> str:
     _, dot, ending = name.rpartition("/")[-1].rpartition(".")
     return ending.lower() if dot else ""
-
-
-_RULES = (
-    ("always_include", _match_always_include),
-    ("source_types", _match_source_type),
-    ("file_types", _match_file_type),
-    ("paths", _match_path),
-)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -286,13 +267,6 @@ def _list_hidden_from_model(
         elif manifest.resource_types and not request.resources.intersection(manifest.resource_types):
             out[summary.name] = f"needs one of the resources {', '.join(manifest.resource_types)}"
     return out
-
-
-def _list_menu_skills(eligible: Mapping[str, SkillSummary], taken: Iterable[str]) -> tuple[SkillSummary, ...]:
-    others = dict(eligible)
-    for name in taken:
-        others.pop(name, None)
-    return tuple(others.values())
 
 
 def list_companions(summary: SkillSummary, known: Collection[str]) -> tuple[str, ...]:
