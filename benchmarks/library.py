@@ -111,7 +111,7 @@ def counting(processes: int, increments: int) -> Metrics:
 def count(home: Path, increments: int) -> None:
     store = open_store(home)
     for _ in range(increments):
-        store.increment_recommended("skill-00000")
+        store.add_counts("skill-00000", {"recommended": 1})
 
 
 def reading(system: str, files: list[Path], read: Callable[[Path], str]) -> Metrics:

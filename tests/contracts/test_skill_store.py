@@ -89,7 +89,7 @@ def test_every_spelling_names_the_same_skill(store: SkillStore) -> None:
         assert loaded is not None
         assert loaded.name == "csv-summary"
         assert store.is_name_taken(spelling)
-        store.increment_recommended(spelling)
+        store.add_counts(spelling, {"recommended": 1})
         assert store.read_counters(spelling)[Stage.STEPS].recommended == number
     assert store.delete("CSV_Summary", ME)
     assert store.load("csv-summary") is None
@@ -170,7 +170,7 @@ def test_rollback_is_a_new_version_with_the_old_text(store: SkillStore) -> None:
 @pytest.mark.req("SK-06", "SK-11")
 def test_counters_survive_edits_and_are_kept_per_version(store: SkillStore) -> None:
     saved(store, body="one")
-    store.increment_recommended("csv-summary")
+    store.add_counts("csv-summary", {"recommended": 1})
     store.add_counts("csv-summary", {"used": 1, "succeeded": 1})
     saved(store, body="two")
     store.add_counts("csv-summary", {"used": 1, "failed": 1})
@@ -195,14 +195,14 @@ def test_stages_are_counted_apart(store: SkillStore) -> None:
 @pytest.mark.req("SK-06")
 def test_counting_for_an_unknown_skill_says_so(store: SkillStore) -> None:
     with pytest.raises(NotFound, match="No skill 'nothing'"):
-        store.increment_recommended("nothing")
+        store.add_counts("nothing", {"recommended": 1})
 
 
 @pytest.mark.req("SK-12")
 def test_what_is_deleted_is_archived_and_comes_back_whole(store: SkillStore) -> None:
     saved(store, body="one")
     saved(store, body="two")
-    store.increment_recommended("csv-summary")
+    store.add_counts("csv-summary", {"recommended": 1})
     before = store.load("csv-summary")
     assert store.delete("csv-summary", ME)
     assert (store.load("csv-summary"), store.list_summaries()) == (None, [])

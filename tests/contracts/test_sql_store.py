@@ -186,7 +186,7 @@ def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore)
 def _work(home: Path, url: str, letter: str) -> None:
     store = sql_store(home, url=url)
     for number in range(10):
-        store.increment_recommended("csv-summary")
+        store.add_counts("csv-summary", {"recommended": 1})
         store.update_skill(
             "csv-summary",
             lambda skill, line=f"{letter}{number}": replace(skill, body=f"{skill.body}\n{line}"),  # type: ignore[misc]  # the default binds the loop variable

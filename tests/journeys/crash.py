@@ -45,7 +45,7 @@ def prepare(home: Path) -> None:
     store = open_store(home)
     store.save(OLD, ME)
     store.save(replace(OLD, body="new steps"), ME)
-    store.increment_recommended("report")
+    store.add_counts("report", {"recommended": 1})
     store.save(replace(OLD, name="with-files"), ME)
     tree = store.read_tree("with-files")
     assert tree is not None

@@ -18,7 +18,7 @@ _FORK = multiprocessing.get_context("fork")
 def _count(home: Path, times: int) -> None:
     store = crash.open_store(home)
     for _ in range(times):
-        store.increment_recommended("report")
+        store.add_counts("report", {"recommended": 1})
 
 
 def _append(home: Path, letter: str, times: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
+from habitus.sql import UtcDateTime, metadata, optional_columns, primary_key_columns, required_columns
 
 engrams = sa.Table(
     "engrams",
@@ -17,8 +17,7 @@ engrams = sa.Table(
     # JSON with everything that is neither counted nor a column of its own.
     sa.Column("definition", sa.Text, nullable=False),
     *required_columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
-    sa.Column("last_retrieved", UtcDateTime),
-    sa.Column("credited_on", UtcDateTime),
+    *optional_columns(UtcDateTime, "last_retrieved", "credited_on"),
     *required_columns(UtcDateTime, "created_on", "updated_on"),
     sa.Index("engrams_by_revision", "revision"),
     sa.Index("engrams_by_state", "state"),

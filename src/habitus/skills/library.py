@@ -399,7 +399,7 @@ class Library:
     ) -> None:
         """Count that the skill was recommended to the model."""
         item = self.find(address, at=at or self.snapshot(check_disk=False))
-        self.get_layer(item.layer).store.increment_recommended(item.name, stage=stage)
+        self.get_layer(item.layer).store.add_counts(item.name, {"recommended": 1}, stage=stage)
 
     # History
 

@@ -101,9 +101,16 @@ def primary_key_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
     return [sa.Column(name, kind, primary_key=True) for name in names]
 
 
-def required_columns(kind: Any, *names: str, default: str | None = None) -> list[sa.Column[Any]]:
+def required_columns(
+    kind: Any, *names: str, default: str | sa.ColumnElement[bool] | None = None
+) -> list[sa.Column[Any]]:
     """Return columns of one type that are never NULL."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
+
+
+def optional_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    """Return columns of one type that may be NULL."""
+    return [sa.Column(name, kind) for name in names]
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):

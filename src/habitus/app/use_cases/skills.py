@@ -50,6 +50,7 @@ from habitus.skills.model import (
     UsageCounters,
 )
 from habitus.skills.review import ProposalAction, ReviewQueue
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 
 if TYPE_CHECKING:
     from habitus.skills.choosing.finding import SkillFinder
@@ -245,7 +246,8 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
         tree = store.read_tree(item.name, version, check_disk=False)
         own = tree if version is None else None
         skill = skills.load(name, at=found.snapshot, own=own) if item.summary is not None else None
-        counted, told = store.read_own_and_imported_counters(item.name)
+        counted = store.read_counters(item.name)
+        told = store.read_counters(item.name, version=IMPORTED_COUNTS_VERSION)
         known = _format_evidence_lines(home, item)
     if tree is None:
         # Raises for an unknown version.

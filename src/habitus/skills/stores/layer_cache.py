@@ -7,20 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import NotFound
 from habitus.files import compute_tree_hash
-from habitus.skills import names
 from habitus.skills.layers.name_map import SortedNameMap
-from habitus.skills.model import Diagnostic, Severity, Stage, UsageCounters
-from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_CONTENTS, BrokenSkill, FileBackend, LayerContents
+from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.stores.base import NO_CONTENTS, BrokenSkill, FileBackend, LayerContents
 from habitus.skills.stores.layer_database import LayerChanges, LayerDatabase, SkillRow
 from habitus.skills.stores.recording import ChangeRecorder
-from habitus.skills.stores.usage_cache import add_counts
 
 # Folders stored in one transaction: long ones would block other writers.
 BATCH_SIZE = 500
@@ -140,61 +136,6 @@ class LayerCache:
             self.rows |= {row.id: row for row in changes.present}
             self._generation = changes.generation
             self.index = self.index.with_changes(old, changes.present, changes.generation)
-
-    # Counters
-
-    def add_counts(
-        self,
-        skill_names: Sequence[str],
-        stage: Stage,
-        plus: dict[str, int],
-        last_used: datetime | None,
-        version: int | None = None,
-    ) -> None:
-        """Add to the counters of these skills, at their current or a given version; raise `NotFound` for an unknown
-        name.
-        """
-        loadable = self.index.loadable
-        if any(names.canonicalize_name(name) not in loadable for name in skill_names):
-            loadable = self.refresh(check_disk=False).loadable
-        rows = [row for name in skill_names if (row := loadable.get(names.canonicalize_name(name))) is not None]
-        if len(rows) < len(skill_names):
-            unknown = next(name for name in skill_names if names.canonicalize_name(name) not in loadable)
-            raise NotFound(f"No skill '{unknown}' to count for.", hint="See 'habitus skills list'.")
-        if not rows:
-            return
-        with sql.write_transaction(self._engine) as conn:
-            counted = {row.id: row.version if version is None else version for row in rows}
-            add_counts(conn, counted, stage, plus, last_used)
-
-    def read_own_and_imported_counters(
-        self, name: str, version: int | None
-    ) -> tuple[dict[Stage, UsageCounters], dict[Stage, UsageCounters]]:
-        """Return our own counters by stage, and those of another system; both empty for an unknown name."""
-        known = names.canonicalize_name(name)
-        row = self.index.rows_by_name.get(known) or self.refresh().rows_by_name.get(known)
-        counted: dict[Stage, UsageCounters] = {}
-        told: dict[Stage, UsageCounters] = {}
-        if row is None:
-            return counted, told
-        with sql.read_transaction(self._engine) as conn:
-            found = self._db.read_counters(conn, row.id)
-        for (number, stage), counters in found.items():
-            if number == IMPORTED_COUNTS_VERSION or version in (None, number):
-                result = told if number == IMPORTED_COUNTS_VERSION else counted
-                result[stage] = result.get(stage, UsageCounters()) + counters
-        return counted, told
-
-    def read_all_counters(
-        self, *, with_imported: bool, among: Sequence[str] | None
-    ) -> dict[str, dict[Stage, UsageCounters]]:
-        """Return the counters by name and stage, over all versions."""
-        if among is None:
-            self.refresh(check_disk=False)
-        rows = None if among is None else [row.id for name in among if (row := self.index.rows_by_name.get(name))]
-        with sql.read_transaction(self._engine) as conn:
-            found = self._db.read_all_counters(conn, with_imported=with_imported, among=rows)
-        return {self.rows[identity].name: stages for identity, stages in found.items() if identity in self.rows}
 
 
 class LayerRowIndex:

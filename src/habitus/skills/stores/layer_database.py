@@ -95,7 +95,6 @@ _NEWEST_GENERATION_QUERY = sa.select(sequences.c.value).where(sequences.c.name =
 _IS_PRESENT = skills.c.archived_on.is_(None)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(SkillRow))
 _SUMMARY_POSITION = _COLUMNS.index(skills.c.summary)
-_COUNTERS_OF_SKILL_QUERY = sa.select(counters).where(counters.c.skill == sa.bindparam("of"))
 _COUNTERS_AMONG_QUERY = sa.select(counters).where(counters.c.skill.in_(sa.bindparam("among")))
 
 
@@ -399,23 +398,25 @@ class LayerDatabase:
 
     # Counters
 
-    def read_counters(self, conn: sa.Connection, identity: int) -> dict[tuple[int, Stage], UsageCounters]:
-        """Return the counters of a skill by version and stage."""
-        found = conn.execute(_COUNTERS_OF_SKILL_QUERY, {"of": identity})
-        return {(row.version, Stage(row.stage)): _parse_counters(row) for row in found}
-
-    def read_all_counters(
-        self, conn: sa.Connection, *, with_imported: bool = False, among: Sequence[int] | None = None
+    def read_counters(
+        self,
+        conn: sa.Connection,
+        *,
+        among: Sequence[int] | None = None,
+        version: int | None = None,
+        with_imported: bool = False,
     ) -> dict[int, dict[Stage, UsageCounters]]:
-        """Return the counters by skill id and stage, over all versions; those from other systems only if asked."""
+        """Return the counters by skill id and stage, of one version or of all, those from other systems only if
+        asked.
+        """
         of_layer = sa.select(counters).join(skills).where(skills.c.layer == self.key)
         found = conn.execute(of_layer) if among is None else conn.execute(_COUNTERS_AMONG_QUERY, {"among": among})
         result: dict[int, dict[Stage, UsageCounters]] = {}
         for row in found:
-            if row.version == IMPORTED_COUNTS_VERSION and not with_imported:
-                continue
-            stages = result.setdefault(row.skill, {})
-            stages[Stage(row.stage)] = stages.get(Stage(row.stage), UsageCounters()) + _parse_counters(row)
+            is_own = row.version != IMPORTED_COUNTS_VERSION or with_imported
+            if is_own if version is None else row.version == version:
+                stages = result.setdefault(row.skill, {})
+                stages[Stage(row.stage)] = stages.get(Stage(row.stage), UsageCounters()) + _parse_counters(row)
         return result
 
     # Intents

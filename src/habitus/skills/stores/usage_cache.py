@@ -23,22 +23,21 @@ _CARRIED = ("used", "succeeded", "failed")
 
 def add_counts(
     connection: sa.Connection,
-    counted: Mapping[int, int],
+    skill: int,
+    version: int,
     stage: Stage,
     plus: Mapping[str, int],
     last_used: datetime | None,
 ) -> None:
-    """Add to the counters of these skills, each at its version."""
-    keys = [{"skill": skill, "version": version, "stage": stage.value} for skill, version in counted.items()]
+    """Add to the counters of a skill at a version."""
+    key = {"skill": skill, "version": version, "stage": stage.value}
     # The row may be missing; inserting it first lets the update be one atomic addition.
-    sql.insert_missing_rows(connection, counters, keys)
+    sql.insert_missing_rows(connection, counters, [key])
     values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
     if last_used is not None:
         values["last_used"] = last_used
-    each = [counters.c[name] == sa.bindparam(f"the_{name}") for name in ("skill", "version", "stage")]
     connection.execute(
-        counters.update().where(*each).values(values),
-        [{f"the_{name}": value for name, value in key.items()} for key in keys],
+        counters.update().where(*(counters.c[name] == value for name, value in key.items())).values(values)
     )
 
 
@@ -51,7 +50,7 @@ def add_usage(connection: sa.Connection, key: UseKey, plus: UsageCounts) -> bool
         return False
     numbers = {name: getattr(plus, name) for name in COUNT_NAMES}
     last_used = plus.last_used if plus.used > 0 else None
-    add_counts(connection, {found: key.version}, Stage(key.stage), numbers, last_used)
+    add_counts(connection, found, key.version, Stage(key.stage), numbers, last_used)
     return True
 
 

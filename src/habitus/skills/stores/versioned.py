@@ -45,6 +45,7 @@ from habitus.skills.stores.base import (
 from habitus.skills.stores.layer_cache import LayerCache
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
 from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WalRecord, make_pending_error
+from habitus.skills.stores.usage_cache import add_counts
 
 TreeFunction = Callable[[str, Tree], Tree]  # from the folder and its files
 
@@ -403,15 +404,24 @@ class SkillStore:
 
     # Counters
 
-    def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None:
-        """Count that the skill was recommended."""
-        self._cache.add_counts([name], stage, {"recommended": 1}, last_used=None)
-
     def add_counts(
-        self, name: str, plus: Mapping[str, int], *, stage: Stage = Stage.STEPS, last_used: datetime | None = None
+        self,
+        name: str,
+        plus: Mapping[str, int],
+        *,
+        stage: Stage = Stage.STEPS,
+        last_used: datetime | None = None,
+        version: int | None = None,
     ) -> None:
-        """Add to the cached counts of a skill, at its current version."""
-        self._cache.add_counts([name], stage, dict(plus), last_used=last_used)
+        """Add to the cached counts of a skill, at its current or a given version; raise `NotFound` for an unknown
+        name.
+        """
+        known = names.canonicalize_name(name)
+        row = self._cache.index.loadable.get(known) or self._cache.refresh(check_disk=False).loadable.get(known)
+        if row is None:
+            raise NotFound(f"No skill '{name}' to count for.", hint="See 'habitus skills list'.")
+        with sql.write_transaction(self._engine) as conn:
+            add_counts(conn, row.id, row.version if version is None else version, stage, plus, last_used)
 
     @property
     def key(self) -> str:
@@ -421,26 +431,28 @@ class SkillStore:
     def record_imported_counts(self, name: str, stage: Stage, counted: UsageCounters) -> None:
         """Store the counts of another system, apart from our own."""
         numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
-        self._cache.add_counts([name], stage, numbers, last_used=counted.last_used, version=IMPORTED_COUNTS_VERSION)
+        self.add_counts(name, numbers, stage=stage, last_used=counted.last_used, version=IMPORTED_COUNTS_VERSION)
 
     def read_counters(self, name: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
         """Return the counters by stage, over all versions or of one; `IMPORTED_COUNTS_VERSION` selects those of
         another system.
         """
-        counted, told = self.read_own_and_imported_counters(name, version=version)
-        return told if version == IMPORTED_COUNTS_VERSION else counted
-
-    def read_own_and_imported_counters(
-        self, name: str, *, version: int | None = None
-    ) -> tuple[dict[Stage, UsageCounters], dict[Stage, UsageCounters]]:
-        """Return our own counters by stage, over all versions or of one, and those of another system."""
-        return self._cache.read_own_and_imported_counters(name, version)
+        row = self._find_row(name, check_disk=False) or self._find_row(name, check_disk=True)
+        if row is None:
+            return {}
+        with sql.read_transaction(self._engine) as conn:
+            return self._db.read_counters(conn, among=[row.id], version=version).get(row.id, {})
 
     def read_all_counters(
         self, *, with_imported: bool = False, among: Sequence[str] | None = None
     ) -> dict[str, dict[Stage, UsageCounters]]:
         """Return the counters by name and stage, over all versions; skills without any are left out."""
-        return self._cache.read_all_counters(with_imported=with_imported, among=among)
+        index = self._cache.refresh(check_disk=False) if among is None else self._cache.index
+        rows = None if among is None else [row.id for name in among if (row := index.rows_by_name.get(name))]
+        with sql.read_transaction(self._engine) as conn:
+            found = self._db.read_counters(conn, with_imported=with_imported, among=rows)
+        known = self._cache.rows
+        return {known[identity].name: stages for identity, stages in found.items() if identity in known}
 
     # In one transaction with the write lock, or two
 
