@@ -68,5 +68,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Ticking) -> Ite
         if request.param == "postgresql":
             url = stack.enter_context(postgres.schema(request.getfixturevalue("postgres_server")))
         store = STORES[request.param](tmp_path, clock, url)
-        stack.callback(store._engine.dispose)
+        stack.callback(store.engine.dispose)
         yield store

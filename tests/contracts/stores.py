@@ -7,11 +7,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from habitus import sql
+from habitus.skills.model import Skill
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.in_memory import InMemorySkillStore
 from habitus.skills.stores.sql import SqlBackend
 from habitus.skills.stores.versioned import SkillStore
 from tests.homes import migrated
+
+
+def load_all(store: SkillStore) -> list[Skill]:
+    """Every skill of a store with its body."""
+    return [skill for one in store.list_summaries() if (skill := store.load(one.name)) is not None]
 
 
 class Ticking:

@@ -40,16 +40,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def store(tmp_path: Path, url: str) -> Iterator[SkillStore]:
     store = sql_store(tmp_path, url=url)
     yield store
-    store._engine.dispose()
+    store.engine.dispose()
 
 
 def rows(store: SkillStore) -> list[dict[str, object]]:
-    with store._engine.connect() as connection:
+    with store.engine.connect() as connection:
         return [dict(row) for row in connection.execute(sa.select(agent_skills)).mappings()]
 
 
 def execute(store: SkillStore, statement: sa.Executable) -> None:
-    with store._engine.begin() as connection:
+    with store.engine.begin() as connection:
         connection.execute(statement)
 
 
@@ -166,7 +166,7 @@ def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore)
     store.save(SKILL, ME)
     code = build_file(b"print(1)\n", executable=True)
     store.save_tree("csv-summary", {**(store.read_tree("csv-summary") or {}), "scripts/tool.py": code}, ME)
-    with store._engine.connect() as connection:
+    with store.engine.connect() as connection:
         (row,) = connection.execute(sa.select(agent_skill_files)).mappings()
     assert (row["skill"], row["version"], row["path"], row["sha256"]) == (
         "csv-summary",
@@ -192,7 +192,7 @@ def _work(home: Path, url: str, letter: str) -> None:
             lambda skill, line=f"{letter}{number}": replace(skill, body=f"{skill.body}\n{line}"),  # type: ignore[misc]  # the default binds the loop variable
             ME,
         )
-    store._engine.dispose()
+    store.engine.dispose()
 
 
 @pytest.mark.some(1)
@@ -200,7 +200,7 @@ def _work(home: Path, url: str, letter: str) -> None:
 def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> None:
     store = sql_store(tmp_path, url=url)
     store.save(SKILL, ME)
-    store._engine.dispose()
+    store.engine.dispose()
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_work, args=(tmp_path, url, letter)) for letter in "abc"]
     for worker in workers:
@@ -213,7 +213,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
     assert loaded is not None
     assert loaded.version == 31
     assert len(set(loaded.body.splitlines())) == len(SKILL.body.splitlines()) + 30
-    store._engine.dispose()
+    store.engine.dispose()
 
 
 @pytest.mark.some(1)
@@ -292,10 +292,10 @@ def test_a_database_that_has_the_table_already_is_taken_as_it_is(
     assert loaded is not None
     assert loaded.body == "Steps."
     store.update_skill("theirs", lambda skill: replace(skill, description="D.", body="More."), ME)
-    with store._engine.connect() as connection:
+    with store.engine.connect() as connection:
         assert connection.execute(sa.text("SELECT own, content, version FROM agent_skills")).one() == (
             "kept",
             "More.",
             2,
         )
-    store._engine.dispose()
+    store.engine.dispose()

@@ -229,7 +229,7 @@ def test_a_listing_looks_at_the_directory_at_most_every_two_seconds(tmp_path: Pa
     now = [0.0]
     first = file_store(tmp_path)
     store = SkillStore(
-        first._backend, first._engine, layer="user", clock=Ticking(), check_interval=2.0, monotonic=lambda: now[0]
+        first._backend, first.engine, layer="user", clock=Ticking(), check_interval=2.0, monotonic=lambda: now[0]
     )
     assert names(store) == []
     put(tmp_path, "later", GOOD.format(name="later"))
@@ -307,7 +307,7 @@ def test_a_change_that_another_process_has_carried_out_is_not_taken_for_the_next
         with pytest.raises(RuntimeError, match="killed"):
             two.update_skill("report", lambda skill: replace(skill, body=skill.body + ", by two"), ME)
 
-    sa.event.listen(one._engine, "checkin", take_turns, once=True)
+    sa.event.listen(one.engine, "checkin", take_turns, once=True)
     written = one.update_skill("report", lambda skill: replace(skill, body=skill.body + ", by one"), ME)
     assert (written.version, written.is_changed) == (2, True)
     later = file_store(tmp_path).load("report")
@@ -333,7 +333,7 @@ def test_what_a_full_disk_refuses_has_not_happened_or_is_said_to_wait(small_disk
             except StorageFailed as error:
                 said[what] = error.message
         ballast.unlink()
-        store._engine.dispose()
+        store.engine.dispose()
         again = file_store(small_disk)
         is_waiting = [what for what, message in said.items() if "is recorded but can be neither" in message]
         waited += len(is_waiting)
@@ -342,6 +342,6 @@ def test_what_a_full_disk_refuses_has_not_happened_or_is_said_to_wait(small_disk
             assert skill is not None, (left, said)
             assert (skill.version == 1) is ("edit" in said and "edit" not in is_waiting), (left, said)
         again.delete(name, ME)
-        again._engine.dispose()
+        again.engine.dispose()
         shutil.rmtree(small_disk / "archive", ignore_errors=True)
     assert waited

@@ -84,7 +84,7 @@ def build_gates(settings: Settings, user: RequestUser) -> GateContext:
 
 def is_layer_shared(home: Home, layer: str) -> bool:
     """Whether a layer's skills are stored in the database that counts their uses."""
-    return home.skills.get_layer(layer).store.uses_engine(home.shared)
+    return home.skills.get_layer(layer).store.engine is home.shared
 
 
 def has_code_or_recipes(shared: sa.Engine, local: sa.Engine) -> bool:

@@ -36,7 +36,7 @@ from habitus.skills.sources.trust import (
     mark_imports_changed,
     read_origins,
 )
-from habitus.skills.stores.base import LayerContents, SkillFacts
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, LayerContents, SkillFacts
 from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
 
@@ -360,7 +360,9 @@ class SkillImporter:
         new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
         for name, entry in new.items():
             for stage, counters in entry.counters.items():
-                store.record_imported_counts(name, stage, counters)
+                told = {each: getattr(counters, each) for each in ("recommended", "used", "succeeded", "failed")}
+                used, apart = counters.last_used, IMPORTED_COUNTS_VERSION
+                store.add_counts(name, told, stage=stage, last_used=used, version=apart)
             if not entry.enabled:
                 store.set_enabled(name, False, replace(author, reason="as in its source"))
         if new:

@@ -29,7 +29,6 @@ from habitus.skills.model import (
 )
 from habitus.skills.stores import history, records
 from habitus.skills.stores.base import (
-    IMPORTED_COUNTS_VERSION,
     BrokenSkill,
     ChangedSkillRecord,
     FileBackend,
@@ -71,7 +70,8 @@ class SkillStore:
         self.layer = layer
         self.can_write = backend.can_write
         self.backend = self._backend = backend
-        self._engine = engine
+        # The database that holds the store's rows.
+        self.engine = engine
         self._db = LayerDatabase(key or layer, layer, only)
         self._recorder = ChangeRecorder(backend, self._db, clock, inspect)
         self._cache = LayerCache(
@@ -92,10 +92,6 @@ class SkillStore:
 
     # Reading
 
-    def uses_engine(self, engine: sa.Engine) -> bool:
-        """Whether this database holds the store's rows."""
-        return self._engine is engine
-
     def refresh_from_disk(self, *, force: bool = False) -> bool:
         """Read manual edits from disk if the last check is old enough; return whether anything changed."""
         return self._cache.refresh_from_disk(force=force)
@@ -115,11 +111,6 @@ class SkillStore:
     def list_broken(self) -> list[BrokenSkill]:
         """Return the directories that can't be loaded."""
         return list(chain.from_iterable(self.read_contents().broken.iterate_values()))
-
-    def load_all(self) -> list[Skill]:
-        """Load every skill with its body."""
-        found = (self.load(summary.name) for summary in self.list_summaries())
-        return [skill for skill in found if skill is not None]
 
     def load(self, name: str, *, check_disk: bool = True, tree: Tree | None = None) -> Skill | None:
         """Return the skill with its body, or None; without `check_disk`, as last read and without a database query.
@@ -319,7 +310,7 @@ class SkillStore:
         `keep_found` leaves skills found on disk since then alone: they may be older than their first reading.
         """
         self._cache.refresh(check_disk=True)
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             steps = history.plan_restore_steps(conn, self._db, self._cache.rows, timestamp, keep_found=keep_found)
         if dry_run or not steps:
             return steps
@@ -371,18 +362,18 @@ class SkillStore:
         row = self._find_row(name, check_disk=False)
         if row is None:
             return []
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             return self._db.list_versions(conn, row.id)
 
     def read_change_history(self, name: str) -> SkillChangeHistory:
         """Return versions and lifecycle events of a skill, or of the most recently archived one of that name."""
         self._cache.refresh(check_disk=True)
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             return history.read_change_history(conn, self._db, names.canonicalize_name(name))
 
     def list_changed_skills(self, change_id: str) -> list[ChangedSkillRecord]:
         """Return every skill that one command touched."""
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             return history.list_changed_skills(conn, self._db.key, change_id)
 
     def read_tree(self, name: str, version: int | None = None, *, check_disk: bool = True) -> Tree | None:
@@ -393,13 +384,13 @@ class SkillStore:
         if version is None:
             found = self._backend.read_folder(row.folder)
             return None if found is None else found.tree
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             return self._db.load_tree(conn, row.id, version)
 
     def list_archived(self) -> list[ArchivedSkill]:
         """Return the archived skills, newest first."""
         self._cache.refresh(check_disk=True)
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             return [archived for archived, _ in self._db.list_archived(conn)]
 
     # Counters
@@ -413,14 +404,12 @@ class SkillStore:
         last_used: datetime | None = None,
         version: int | None = None,
     ) -> None:
-        """Add to the cached counts of a skill, at its current or a given version; raise `NotFound` for an unknown
-        name.
-        """
+        """Add to the cached counts of a skill, at its current or a given version."""
         known = names.canonicalize_name(name)
         row = self._cache.index.loadable.get(known) or self._cache.refresh(check_disk=False).loadable.get(known)
         if row is None:
             raise NotFound(f"No skill '{name}' to count for.", hint="See 'habitus skills list'.")
-        with sql.write_transaction(self._engine) as conn:
+        with sql.write_transaction(self.engine) as conn:
             add_counts(conn, row.id, row.version if version is None else version, stage, plus, last_used)
 
     @property
@@ -428,19 +417,14 @@ class SkillStore:
         """The key of this layer in the database, unique across projects."""
         return self._db.key
 
-    def record_imported_counts(self, name: str, stage: Stage, counted: UsageCounters) -> None:
-        """Store the counts of another system, apart from our own."""
-        numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
-        self.add_counts(name, numbers, stage=stage, last_used=counted.last_used, version=IMPORTED_COUNTS_VERSION)
-
     def read_counters(self, name: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
-        """Return the counters by stage, over all versions or of one; `IMPORTED_COUNTS_VERSION` selects those of
+        """Return the counters by stage, over all versions or of one; `base.IMPORTED_COUNTS_VERSION` selects those of
         another system.
         """
         row = self._find_row(name, check_disk=False) or self._find_row(name, check_disk=True)
         if row is None:
             return {}
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             return self._db.read_counters(conn, among=[row.id], version=version).get(row.id, {})
 
     def read_all_counters(
@@ -449,7 +433,7 @@ class SkillStore:
         """Return the counters by name and stage, over all versions; skills without any are left out."""
         index = self._cache.refresh(check_disk=False) if among is None else self._cache.index
         rows = None if among is None else [row.id for name in among if (row := index.rows_by_name.get(name))]
-        with sql.read_transaction(self._engine) as conn:
+        with sql.read_transaction(self.engine) as conn:
             found = self._db.read_counters(conn, with_imported=with_imported, among=rows)
         known = self._cache.rows
         return {known[identity].name: stages for identity, stages in found.items() if identity in known}
