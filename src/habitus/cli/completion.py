@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -34,16 +35,15 @@ def complete_lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[s
 @contextmanager
 def _open_for_completion(context: typer.Context) -> Iterator[Habitus | None]:
     """Open the home of this command line; None if there is none yet or it can't be read."""
-    # Only a Tab press needs these here; the options below are imported by every command.
-    from habitus.app import Habitus, read_settings
-
+    # Only a Tab press needs it here; the options below are imported by every command.
+    app = importlib.import_module("habitus.app")
     try:
-        settings = read_settings(context.find_root().params.get("home"))
+        settings = app.read_settings(context.find_root().params.get("home"))
         # A key press creates nothing.
         if not settings.home.is_dir():
             yield None
             return
-        with Habitus.open(settings) as habitus:
+        with app.Habitus.open(settings) as habitus:
             yield habitus
     except HabitusError:
         yield None

@@ -10,7 +10,7 @@ import ast
 import functools
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +20,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from habitus import optional_packages
 from habitus.cli import output
-
-CompletionCallback = Callable[[typer.Context, str], Sequence[Any]]
 
 
 class _FlagHelpMixin:
@@ -69,9 +67,12 @@ class CommandGroup(_FlagHelpMixin, TyperGroup):
         found = super().shell_complete(ctx, incomplete)
         if self.default is None:
             return found
+        command = self.default.load()
         if incomplete.startswith("-"):
-            return [*found, *self.default.shell_complete(ctx, incomplete)]
-        return [*found, *(one for param in self.default.params for one in param.shell_complete(ctx, incomplete))]
+            own = command.make_context(self.name, [], ctx.parent, resilient_parsing=True)
+            return [*found, *command.shell_complete(own, incomplete)]
+        arguments = [param for param in command.params if param.param_type_name == "argument"]
+        return [*found, *(one for param in arguments for one in param.shell_complete(ctx, incomplete))]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands, each with the whole first sentence of its help."""
@@ -94,23 +95,13 @@ class _LoadedCommand(_FlagHelpMixin, TyperCommand):
 class LazyCommand(TyperCommand):
     """A command that imports `target`, a `folder.module:function` below `habitus.cli`, when it is first used.
 
-    `example` is what follows the command in the example of its help. `completes` offers words for the Tab key without
-    importing the module.
+    `example` is what follows the command in the example of its help.
     """
 
-    def __init__(
-        self,
-        name: str,
-        target: str,
-        example: str = "",
-        *,
-        completes: CompletionCallback | None = None,
-        hidden: bool = False,
-    ) -> None:
+    def __init__(self, name: str, target: str, example: str = "", *, hidden: bool = False) -> None:
         self._module, _, self._function = target.partition(":")
         self.example = example
-        params = list(_make_completion_command(completes).params) if completes else []
-        super().__init__(name, hidden=hidden, params=params)
+        super().__init__(name, hidden=hidden)
 
     @property
     def help(self) -> str | None:
@@ -143,16 +134,8 @@ class LazyCommand(TyperCommand):
         return found
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse with the loaded command, except for a Tab press that only needs the completer."""
-        # Completing an argument needs no module; an option does, because only the module declares it.
-        is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
-        make = super().make_context if is_tab else self.load().make_context
-        return make(info_name, args, parent, **extra)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete options, which only the loaded module knows."""
-        whole = self.load()
-        return whole.shell_complete(whole.make_context(self.name, [], ctx.parent, resilient_parsing=True), incomplete)
+        """Parse with the loaded command, which also completes what is typed."""
+        return self.load().make_context(info_name, args, parent, **extra)
 
 
 class DeclaredCommand(LazyCommand):
@@ -207,15 +190,6 @@ def _read_docstrings(file: Path) -> Mapping[str, str | None]:
     # Parsing the source takes a thousandth of the time of importing the module.
     source = file.read_text(encoding="utf-8")
     return {one.name: ast.get_docstring(one) for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
-
-
-# Cached because every command about skills shares one completer.
-@functools.cache
-def _make_completion_command(completes: CompletionCallback) -> TyperCommand:
-    def take(words: list[str] = typer.Argument(autocompletion=completes)) -> None:  # noqa: B008  # as typer wants it
-        pass
-
-    return _make_command("", take)
 
 
 def _make_command(name: str, function: Callable[..., None]) -> TyperCommand:

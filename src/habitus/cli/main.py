@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import json
 import logging
 import os
@@ -186,11 +187,10 @@ def configure_logging(home: Path | None, *, is_verbose: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    # Slow to import, and most commands log nothing.
-    from habitus.settings import resolve_home
-
     root = logging.getLogger()
-    redactor = open_redactor(resolve_home(os.environ, Path.cwd(), home), os.environ)
+    # Slow to import, and most commands log nothing.
+    settings = importlib.import_module("habitus.settings")
+    redactor = open_redactor(settings.resolve_home(os.environ, Path.cwd(), home), os.environ)
     before, handlers = root.level, _build_log_handlers(wanted, redactor)
     for handler in handlers:
         root.addHandler(handler)

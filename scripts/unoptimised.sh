@@ -1,3 +1,0 @@
-#!/bin/sh
-# `unoptimised.sh COMPILER …`: the compiler, told last of all not to optimise.
-exec "$@" -O0
