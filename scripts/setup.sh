@@ -68,8 +68,6 @@ if ! [ -x .venv/bin/python ] || ! .venv/bin/python -c pass 2>/dev/null; then mak
 .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
 # uv reads its own variables; hand it the index that pip was told to use.
 [ -n "${UV_INDEX_URL:-}" ] || [ -z "${PIP_INDEX_URL:-}" ] || export UV_INDEX_URL="$PIP_INDEX_URL"
-# A package without a wheel for this kind of machine is compiled, quickly rather than well: of wordllama we read data alone.
-export CC="${CC:-sh $PWD/scripts/unoptimised.sh cc}" CXX="${CXX:-sh $PWD/scripts/unoptimised.sh c++}"
 case "$what" in run) extras="[all]" ;; *) extras="[all,bench,test]" ;; esac
 .venv/bin/uv pip install -q --python .venv/bin/python -c constraints.txt -e ".$extras" ||
   .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".$extras"

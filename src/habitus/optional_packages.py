@@ -26,6 +26,8 @@ EXTRA_BY_MODULE: Mapping[str, str] = {
     "prompt_toolkit": "chat",
     "psycopg": "postgres",
     "pydantic_ai": "pydantic-ai",
+    "pypdf": "attachments",
+    "python_calamine": "attachments",
     "uv": "packages",
     "uvicorn": "web",
 }

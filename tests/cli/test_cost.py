@@ -18,7 +18,7 @@ from tests.costs import assert_cheap_edit, counted_costs
 
 UNNEEDED = (
     *("alembic", "numpy", "pydantic_ai", "rich", "sqlalchemy.dialects.postgresql", "sqlalchemy.orm"),
-    *("wordllama", "yaml"),
+    "yaml",
     *("habitus.journal.journal", "habitus.learning", "habitus.llm", "habitus.memory.model", "habitus.app.sharing"),
 )
 COMMANDS = (("skills", "list"), ("skills", "show", "water-3"), ("skills", "search", "water the third flower"))

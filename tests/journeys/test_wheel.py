@@ -176,8 +176,6 @@ def test_the_lowest_versions_that_are_declared_do(wheel: Path, tmp_path: Path) -
     python = str(place / "bin" / "python")
     lowest = ("--resolution", "lowest-direct")
     install = ("pip", "install", "--python", python)
-    # The one package that not every kind of machine has a wheel of: there it is built.
-    _fetched(*install, *lowest, next(one for one in _required() if one.startswith("wordllama")))
     _fetched(*install, *lowest, "--only-binary", ":all:", "-r", str(ROOT / "pyproject.toml"), "--extra", "all")
     _uv(*install, "--no-deps", "--offline", str(wheel))
     _fetched(*install, "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")

@@ -10,7 +10,7 @@ import pytest
 _SAYS_WHAT_CAME = """
 import sys
 from habitus.search.model import SearchDocument, SearchResults
-print(sorted({"numpy", "sqlalchemy", "tokenizers", "Stemmer", "wordllama"} & set(sys.modules)))
+print(sorted({"numpy", "sqlalchemy", "Stemmer"} & set(sys.modules)))
 """
 
 

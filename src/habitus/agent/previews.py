@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from habitus.optional_packages import build_missing_error, is_installed
 from habitus.text import count_bytes, to_one_line
 
 _HEAD_CHARS, _HEAD_LINES = 1_500, 30
@@ -242,6 +243,9 @@ _PROGRAM = "import sys; from habitus.agent.previews import main; main(*sys.argv[
 
 def preview_document(path: Path, kind: str) -> list[str]:
     """Preview a document in a separate process; one line says why if that fails."""
+    if not is_installed(module := "pypdf" if kind == "pdf" else "python_calamine"):
+        missing = build_missing_error("A preview of it", module)
+        return [f"{missing.message} {missing.hint}"]
     command = [sys.executable, "-I", "-c", _PROGRAM, kind, str(path)]
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS + 5)

@@ -1,20 +1,17 @@
-"""Embedding models behind a small protocol: the static default, and lexical search if its weights are missing."""
+"""Embedding models behind a small protocol: the static default, and none for search by words alone."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-import logging
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from habitus.search.texts.weights import ModelUnavailableError
 
 Vectors = NDArray[np.float32]
 
@@ -22,7 +19,7 @@ Vectors = NDArray[np.float32]
 ALL_WORDS = 10_000
 _MAX_CACHED_WORDS = 20_000
 
-log = logging.getLogger(__name__)
+_FOLDER = Path(__file__).with_name("wordllama")
 
 
 class Embedder(Protocol):
@@ -63,21 +60,20 @@ class NoEmbedder:
 
 
 class WordLlamaEmbedder:
-    """Static embeddings from the wordllama wheel: sums of its token vectors, whose norms already weigh the words.
-
-    The files are read directly, because importing the package reconfigures logging and may use the network.
-    """
+    """Static embeddings: sums of the token vectors in `wordllama/`, whose norms already weigh the words."""
 
     name = "wordllama-256"
     width = 256
     request_words = ALL_WORDS
 
-    def __init__(self, directory: Path | None = None) -> None:
-        where = directory or _find_wordllama()
-        self._tokens = _load_tokenizer(where / "tokenizers" / "l2_supercat_tokenizer_config.json")
-        self._table = _map_vector_table(where / "weights" / "l2_supercat_256.safetensors")
+    def __init__(self) -> None:
+        # Only the rows that are used are read.
+        self._table: NDArray[np.float16] = np.load(_FOLDER / "vectors.npy", mmap_mode="r")
+        tokens = json.loads((_FOLDER / "tokens.json").read_bytes())
+        # The order in which tokens are joined is that of their ids, but those of spaces alone come last.
+        self._ranks = {token: id if token.strip("▁") else id + len(tokens) for id, token in enumerate(tokens)}
         # Token ids by word, each word with its leading space.
-        self._known = {" ": [self._tokens.token_to_id("▁")]}
+        self._known: dict[str, list[int]] = {}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         return normalize_rows(self.embed_words([make_readable(text) for text in texts]))
@@ -106,19 +102,32 @@ class WordLlamaEmbedder:
     def _tokenize_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text."""
         if len(self._known) >= _MAX_CACHED_WORDS:
-            self._known = {" ": self._known[" "]}
-        # "▁" is the tokenizer's spelling of a space.
-        spaced = [f" {text}".replace("▁", " ") if text else "" for text in texts]
+            self._known = {}
+        # "▁" is the spelling of a space in the tokens.
+        spaced = [f" {text}".replace(" ", "▁") if text else "" for text in texts]
         # No token crosses a word boundary, so each distinct word is tokenized once.
         known, cut = self._known, [_WORDS.findall(text) for text in spaced]
-        new = list({word for words in cut for word in words}.difference(known))
-        # Starting the library's threads costs more than tokenizing a few words.
-        if len(new) <= 64:
-            encoded = [self._tokens.encode(word[1:], add_special_tokens=False) for word in new]
-        else:
-            encoded = self._tokens.encode_batch([word[1:] for word in new], add_special_tokens=False)
-        known |= {word: found.ids for word, found in zip(new, encoded, strict=True)}
+        for word in {word for words in cut for word in words}.difference(known):
+            known[word] = self._tokenize_word(word)
         return [[id for word in words for id in known[word]] for words in cut]
+
+    def _tokenize_word(self, word: str) -> list[int]:
+        """Return the token ids of a word by byte pair encoding: neighbours are joined, the commonest token first."""
+        ranks, parts = self._ranks, list[str]()
+        if word in ranks:
+            return [ranks[word] % len(ranks)]
+        for letter in word:
+            # A letter without a token is written as its bytes.
+            parts += [letter] if letter in ranks else [f"<0x{byte:02X}>" for byte in letter.encode()]
+        joined = [ranks.get(one + other, _NO_TOKEN) for one, other in itertools.pairwise(parts)]
+        while joined and (best := min(joined)) != _NO_TOKEN:
+            at = joined.index(best)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            del joined[at]
+            # Only the neighbours of what was joined have another rank now.
+            for near in range(max(at - 1, 0), min(at + 1, len(joined))):
+                joined[near] = ranks.get(parts[near] + parts[near + 1], _NO_TOKEN)
+        return [ranks[part] % len(ranks) for part in parts]
 
 
 def normalize_rows(vectors: Vectors) -> Vectors:
@@ -127,62 +136,23 @@ def normalize_rows(vectors: Vectors) -> Vectors:
     return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0))
 
 
-def get_default_embedder() -> Embedder:
-    """Return the static model that comes with Habitus, or none with a logged warning."""
-    try:
-        return _load_static_embedder()
-    except ModelUnavailableError as missing:
-        log.warning("Search is lexical only: %s.", missing)
-        return NoEmbedder()
-
-
 # Loaded once per process, however many libraries it opens.
 @functools.cache
-def _load_static_embedder() -> WordLlamaEmbedder:
+def get_default_embedder() -> Embedder:
+    """Return the static model that comes with Habitus."""
     return WordLlamaEmbedder()
 
 
-# Each word with the spaces before it, of which the tokenizer adds the first itself.
-_WORDS = re.compile(r" +[^ ]*")
+# Each word with the spaces before it. A very long one is cut, because the time for it grows with its square.
+_WORDS = re.compile("▁+[^▁]{0,64}|[^▁]{1,64}")
+# The rank of letters that no token has side by side.
+_NO_TOKEN = 1 << 30
 _SEPARATORS = re.compile(r"[_\-./:]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def make_readable(text: str) -> str:
     """Split identifiers into lower-case words: models know `parse csv file` better than `parseCsv_file`."""
-    # The tokenizers reject lone surrogates.
+    # A lone surrogate has no bytes.
     valid = text.encode("utf-8", "replace").decode()
     return _CAMEL.sub(" ", _SEPARATORS.sub(" ", valid)).lower()
-
-
-def _find_wordllama() -> Path:
-    spec = find_spec("wordllama")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModelUnavailableError("the wordllama wheel is not installed")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _load_tokenizer(path: Path) -> Any:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise ModelUnavailableError("the tokenizers library is not installed") from None
-    if not path.is_file():
-        raise ModelUnavailableError(f"{path.name} is missing")
-    tokens = Tokenizer.from_file(str(path))
-    tokens.no_padding()
-    tokens.no_truncation()
-    return tokens
-
-
-def _map_vector_table(path: Path) -> NDArray[np.float16]:
-    """Map the vectors of a safetensors file; only pages that are used are read."""
-    if not path.is_file():
-        raise ModelUnavailableError(f"{path.name} is missing")
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        tensor = json.loads(file.read(size))["embedding.weight"]
-    if tensor["dtype"] != "F16":
-        raise ModelUnavailableError(f"{path.name} holds {tensor['dtype']}, not F16")
-    begin = 8 + size + tensor["data_offsets"][0]
-    return np.memmap(path, dtype="<f2", mode="r", offset=begin, shape=tuple(tensor["shape"]))
