@@ -66,13 +66,30 @@ def trace_span(name: str, **attributes: str) -> Iterator[None]:
         step.end()
 
 
+@contextmanager
+def trace_step(name: str, **attributes: str) -> Iterator[None]:
+    """Trace a block as a span of the current one; without one, such as a worker that only polls, not at all."""
+    if _get_exporter() is None or not _has_current_span():
+        yield
+        return
+    with trace_span(name, **attributes):
+        yield
+
+
+def _has_current_span() -> bool:
+    from opentelemetry.trace import get_current_span
+
+    return get_current_span().is_recording()
+
+
 class ManualSpan:
     """A span that one piece of code begins and another ends, such as a turn of a foreign loop."""
 
     def __init__(self, name: str, **attributes: str) -> None:
-        to = _get_exporter()
-        given = {f"habitus.{key}": value for key, value in {**_log_context.get(), **attributes}.items()}
-        self._span = None if to is None else to.tracer.start_span(f"habitus.{name}", attributes=given)
+        self._span = None
+        if (to := _get_exporter()) is not None:
+            given = {f"habitus.{key}": value for key, value in {**_log_context.get(), **attributes}.items()}
+            self._span = to.tracer.start_span(f"habitus.{name}", attributes=given)
 
     @contextmanager
     def activate(self) -> Iterator[None]:

@@ -91,7 +91,9 @@ def test_a_collector_is_told_of_turns_and_their_steps_and_of_nothing_that_was_sa
         ran = direct(*ask, env={"OTEL_EXPORTER_OTLP_ENDPOINT": found.address})
     assert (ran.code, ran.out, "OTEL" in ran.err) == (0, "Good.\n", False)
     spans = found.spans
-    assert set(spans) == {"habitus.turn", "habitus.select", "habitus.model", "habitus.tool"}
+    names = ("turn", "select", "model", "tool", "search", "database")
+    assert set(spans) == {f"habitus.{name}" for name in names}
+    assert spans["habitus.database"][1] != b""
     turn, parent, told = spans["habitus.turn"]
     assert (parent, set(told)) == (b"", {"habitus.turn", "habitus.session"})
     assert {spans[f"habitus.{name}"][1] for name in ("select", "model", "tool")} == {turn}
@@ -136,11 +138,15 @@ def test_requests_and_jobs_are_traced_without_the_names_in_their_addresses(
             headers = {"Authorization": f"Bearer {keys.owner_token}"}
             client = TestClient(make_web_app(homes, keys, {"here:1"}), base_url="http://here:1", headers=headers)
             assert client.get("/api/v1/skills/zeppelin").status_code == 404
+            assert client.get("/api/v1/find?q=zeppelin").status_code == 200
             id = client.post("/api/v1/jobs", json={"kind": "index"}).json()["id"]
             queue = jobs.open_queue(habitus, for_worker=True)
             with jobs.run_home_worker(habitus, queue, starts_due=False):
                 until(lambda: queue.get(id).state.is_over)
     assert found.spans["habitus.request"][2]["habitus.method"] in ("GET", "POST")
+    # A request through search to the database; what a worker polls is no span.
+    inner = {found.spans[f"habitus.{name}"][1] for name in ("search", "database")}
+    assert b"" not in inner
     assert found.spans["habitus.job"][2] == {"habitus.kind": "index", "habitus.job": id}
     assert b"zeppelin" not in found.raw
 

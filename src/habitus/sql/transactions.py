@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from habitus import tracing
 from habitus.sql.addresses import get_database_key, get_workspace
 from habitus.sql.errors import BUSY_TIMEOUT_S, busy_timeout_s, translate_storage_errors
 
@@ -35,7 +36,12 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
             _acquire_advisory_lock(engine, conn, lock)
         yield conn
         return
-    with translate_storage_errors(engine), engine.connect() as plain, _apply_busy_timeout(plain):
+    with (
+        tracing.trace_step("database", access="write"),
+        translate_storage_errors(engine),
+        engine.connect() as plain,
+        _apply_busy_timeout(plain),
+    ):
         touched: set[str] = set()
         conn = plain.execution_options(habitus_writing=True, habitus_lock=lock, habitus_touched=touched)
         with _apply_durability(conn, durable), _begin_with_retry(conn), _register_transaction(engine, conn):
@@ -71,6 +77,7 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield joined
         return
     with (
+        tracing.trace_step("database", access="read"),
         translate_storage_errors(engine),
         engine.connect() as conn,
         _apply_busy_timeout(conn),

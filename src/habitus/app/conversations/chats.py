@@ -151,11 +151,11 @@ class ChatSessions:
         if self._stop_own_turn(id):
             return
         turn = self._find_last_turn(id)
-        if turn is None or not self._is_running_elsewhere(turn):
+        if turn is None:
             self._get_chat(id)
-            return
-        with sql.write_transaction(self._home.shared) as conn:
-            notify_change(conn, ChangeTopic.CHAT_STOPS, id)
+        elif self._is_running_elsewhere(turn):
+            with sql.write_transaction(self._home.shared) as conn:
+                notify_change(conn, ChangeTopic.CHAT_STOPS, id)
 
     def _stop_own_turn(self, id: str) -> bool:
         """Stop the turn of this conversation if this process runs it; return whether it does."""

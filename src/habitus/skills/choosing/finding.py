@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus import sql
+from habitus import sql, tracing
 from habitus.errors import DatabaseUnavailable
 from habitus.search.model import ENTRY_FORMAT, IndexHit, SearchDocument, SearchResults
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
@@ -78,7 +78,8 @@ class SkillFinder:
         If a search server is unavailable, search the last known summaries instead.
         """
         try:
-            return self._get_index(at).search(query, k=k, among=among, refresh=look)
+            with tracing.trace_step("search"):
+                return self._get_index(at).search(query, k=k, among=among, refresh=look)
         except DatabaseUnavailable:
             if self._shared is None:
                 raise
