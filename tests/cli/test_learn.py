@@ -267,10 +267,7 @@ def test_a_provider_that_is_down_is_said_for_each_file(
 ) -> None:
     monkeypatch.setattr(model, "_steps", iter([ProviderError("down"), says('{"lessons": []}')]))
     told = direct.json("learn", str(folder), "--model", "x:y", "--yes")
-    assert [sorted(each) for each in told["post_mortems"]] == [
-        ["error", "file"],
-        ["file", "lessons", "refused", "tokens"],
-    ]
+    assert [bool(each["error"]) for each in told["post_mortems"]] == [True, False]
 
 
 @pytest.mark.req("EL-08", "ME-03")

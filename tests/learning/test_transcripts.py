@@ -419,7 +419,7 @@ def test_own_events_of_unknown_kinds_are_counted(tmp_path: Path) -> None:
         tmp_path / "e.jsonl", [good, {**good, "kind": "sneeze"}, {**good, "detail": 5}, {**good, "round": "x"}]
     )
     transcript = only(path)
-    assert (transcript.event_count, transcript.unread) == (1, {"unknown event": 3})
+    assert (transcript.event_count, transcript.unread) == (1, {"unknown row": 3})
 
 
 # all of them

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from habitus.app.learning import mining
 from habitus.app.learning.mining import MAX_TURNS
 from habitus.errors import ToolFailed
 from habitus.events import ToolCall, ToolResult
-from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
 from habitus.learning.budget import BudgetedModel
 from habitus.learning.drafting import draft_code
@@ -35,7 +34,6 @@ from habitus.recipes.sequences import ObservedCall
 from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Permissions
-from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
@@ -117,7 +115,7 @@ def collect_recipe_uses(home: Home, recipe: SkillRecipe) -> CodingMaterial | Non
     """Return the recipe, the programs it calls and its recorded calls; None if no call succeeded."""
     calls = [
         (turn, call)
-        for turn in _list_past_turns(home.settings, home.journal)
+        for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user)
         if (seen := mining.observe_turn(turn)).ok
         for call in seen.calls
         if call.name == recipe.name and call.success and is_usable_case(call)
@@ -184,7 +182,7 @@ def collect_step_uses(home: Home, skill: ListedSkill) -> CodingMaterial:
     There are no results to compare a draft with.
     """
     cells: list[tuple[Turn, list[ObservedCall]]] = []
-    for turn in _list_past_turns(home.settings, home.journal):
+    for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         seen = mining.observe_turn(turn)
         ran = [
             call for call in seen.calls if call.name == SCRATCHPAD_TOPIC and call.success and call.arguments.get("code")
@@ -201,10 +199,6 @@ def collect_step_uses(home: Home, skill: ListedSkill) -> CodingMaterial:
         else "no agent followed its steps with code"
     )
     return CodingMaterial(prompt="\n\n".join(told), evidence=evidence)
-
-
-def _list_past_turns(settings: Settings, journal: Journal) -> Iterator[Turn]:
-    return journal.iterate_past_turns(limit=MAX_TURNS, user=settings.user)
 
 
 def describe_procedure(skills: Library, address: str) -> list[str]:

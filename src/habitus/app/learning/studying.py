@@ -36,21 +36,14 @@ _SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FilePostMortemLessons:
-    """The lessons that a model extracted from the failures of one file."""
+class FilePostMortem:
+    """The lessons that a model extracted from the failures of one file; `error` says why there are none."""
 
     file: Path
-    lessons: tuple[str, ...]
-    refused: tuple[RejectedLesson, ...]
-    tokens: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilePostMortemFailure:
-    """Why a model extracted nothing from the failures of one file."""
-
-    file: Path
-    error: str
+    lessons: tuple[str, ...] = ()
+    refused: tuple[RejectedLesson, ...] = ()
+    tokens: int = 0
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +56,7 @@ class StudyReport:
     remedies: RemedyReport
     procedures: tuple[MiningSuggestion, ...]  # repeated procedures
     redacted: Mapping[str, int]
-    post_mortems: tuple[FilePostMortemLessons | FilePostMortemFailure, ...]
+    post_mortems: tuple[FilePostMortem, ...]
     stopped: str  # why the model was not asked about all files
     applied: ApplyResult | None
     spent: int = 0  # tokens
@@ -73,7 +66,7 @@ class StudyReport:
     @property
     def has_lessons(self) -> bool:
         """Whether there is anything that memory could store."""
-        drawn = any(isinstance(told, FilePostMortemLessons) and told.lessons for told in self.post_mortems)
+        drawn = any(told.lessons for told in self.post_mortems)
         told = self.remedies.lessons or self.remedies.rules or self.procedures
         return bool(self.detectors or self.skills or drawn or told)
 
@@ -165,7 +158,7 @@ class TranscriptStudy:
         self._skills: dict[str, Counter[str]] = {}
         self._taught: list[LessonBatch] = []
         self._failures: list[FailedCallCollector] = []
-        self._post_mortems: list[FilePostMortemLessons | FilePostMortemFailure] = []
+        self._post_mortems: list[FilePostMortem] = []
         self._tokens_to_send = 0
         self._stopped = ""
         self._budget = RunBudget(day=home.spending)
@@ -243,11 +236,11 @@ class TranscriptStudy:
                 return
             except (ProviderError, UnusableAnswerError, TimeoutError) as fault:
                 why = str(fault) or f"{model.name} took too long"
-                self._post_mortems.append(FilePostMortemFailure(file=failures.file, error=why))
+                self._post_mortems.append(FilePostMortem(file=failures.file, error=why))
                 continue
             took = self._budget.tokens - before
             self._post_mortems.append(
-                FilePostMortemLessons(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=took)
+                FilePostMortem(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=took)
             )
             if self._applier is not None:
                 self._applier.apply_post_mortem(failures, found)

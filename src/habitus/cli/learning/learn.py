@@ -259,12 +259,10 @@ def _print_results(
 ) -> None:
     """Print post-mortems, saved lessons and the costs of the run."""
     for told in report.post_mortems:
-        match told:
-            case studying.FilePostMortemLessons():
-                for lesson in told.lessons:
-                    output.print_line(f"{told.file.name}: {lesson}", style="green")
-            case studying.FilePostMortemFailure():
-                output.print_line(f"{told.file.name}: {told.error}", style="yellow")
+        for lesson in told.lessons:
+            output.print_line(f"{told.file.name}: {lesson}", style="green")
+        if told.error:
+            output.print_line(f"{told.file.name}: {told.error}", style="yellow")
     if has_nothing_to_ask:
         output.print_line("No failed calls to send to the model.")
     if report.stopped:

@@ -238,6 +238,33 @@ def read_rows(
     yield talk.finish(unread)
 
 
+def read_runs(
+    path: Path,
+    source: str,
+    redactor: Redactor,
+    get_id: Callable[[dict[str, object]], str],
+    add_row: Callable[[TranscriptDraft, dict[str, object]], None],
+) -> Iterator[Transcript]:
+    """Yield one transcript per run of objects with the same id, in pieces; objects without an id are unread."""
+    unread: Counter[str] = Counter()
+    draft: TranscriptDraft | None = None
+    for row in read_objects(path, unread):
+        if not (id := get_id(row)):
+            unread["unknown row"] += 1
+            continue
+        if draft is None or draft.id != id:
+            if draft:
+                yield draft.finish()
+            draft = TranscriptDraft(id=id, source=source, redactor=redactor)
+        add_row(draft, row)
+        if draft.is_large:
+            yield draft.take_piece(without=draft.turns[-1:])
+    if draft or unread:
+        last = draft or TranscriptDraft(id=path.stem, source=source)
+        last.unread.update(unread)
+        yield last.finish()
+
+
 def _is_refusal_status(fields: object) -> bool:
     return as_string(as_mapping(fields).get("status")).lower() in (
         "rejected",

@@ -5,11 +5,10 @@ A trace is one request and becomes one turn; the row's `turn` counts the model's
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import read_objects
+from habitus.learning.transcripts.lines import read_runs
 from habitus.learning.transcripts.model import CallOutcome, Transcript, TranscriptDraft, infer_outcome
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -22,24 +21,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of rows with the same trace."""
-    unread: Counter[str] = Counter()
-    draft: TranscriptDraft | None = None
-    for row in read_objects(path, unread):
-        if not looks_like(row):
-            unread["unknown row"] += 1
-            continue
-        trace = str(row["trace"])
-        if draft is None or draft.id != trace:
-            if draft:
-                yield draft.finish()
-            draft = TranscriptDraft(id=trace, source=SOURCE, redactor=redactor)
-        draft.unread.update(unread)
-        unread.clear()
-        _add_row(draft, row)
-    if draft or unread:
-        last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
-        last.unread.update(unread)
-        yield last.finish()
+    return read_runs(path, SOURCE, redactor, lambda row: str(row["trace"]) if looks_like(row) else "", _add_row)
 
 
 def _add_row(draft: TranscriptDraft, row: dict[str, object]) -> None:
