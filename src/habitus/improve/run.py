@@ -31,6 +31,7 @@ from habitus.improve.report import CandidateReport, build_report, format_report,
 from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
 from habitus.improve.ruled import BY_RULE, RuledDraft, draft_example, list_ruled_drafts
 from habitus.improve.shortening import drop_untraced_lines, shorten_skill
+from habitus.improve.tasks import get_main_text
 from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
 from habitus.skills import trees
@@ -120,7 +121,7 @@ class ImproveRun:
         text, source, why = self.request.text, "person", "a person's"
         if self.request.proposal is not None:
             proposal = _get_pending_proposal(self.review, self.name, self.request.proposal)
-            text, source = _get_main_text(proposal.change.tree), f"proposal {proposal.id}"
+            text, source = get_main_text(proposal.change.tree), f"proposal {proposal.id}"
             why = proposal.author.reason or "; ".join(proposal.reasons)
             if proposal.author.actor is ActorKind.AGENT:
                 why += " (by an agent that could have read the tasks on this disk)"
@@ -230,7 +231,7 @@ class ImproveRun:
         self, new: Skill, text: str = "", *, why: str, source: str, files: Mapping[str, str] = NO_FILES
     ) -> Candidate:
         """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
-        text = text or _get_main_text(trees.update_main_file(self.subject.tree, new))
+        text = text or get_main_text(trees.update_main_file(self.subject.tree, new))
         objection = self._find_objection(new, text, source, files)
         return self.store.add_candidate(
             Candidate(
@@ -401,11 +402,6 @@ def _get_pending_proposal(review: ReviewQueue, name: str, number: int) -> Propos
     if found.state is not ProposalState.PENDING:
         raise Refused(f"Proposal {number} is decided already.", hint="See 'habitus review list'.")
     return found
-
-
-def _get_main_text(tree: Tree) -> str:
-    file = tree.get(trees.find_main_file(tree) or "")
-    return file.content.decode("utf-8", "replace") if file is not None and file.content is not None else ""
 
 
 def _replace_main_text(tree: Tree, text: str) -> Tree:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from habitus.files import Tree
+from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Skill
 from habitus.tasks.model import Task, get_family
@@ -38,6 +39,11 @@ class SkillWithTasks:
     @property
     def name(self) -> str:
         return self.item.name
+
+
+def get_main_text(tree: Tree) -> str:
+    """Return the text of a skill's main file; empty if it has none."""
+    return trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
 
 
 def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: str = "") -> dict[str, TaskSplit]:

@@ -27,7 +27,7 @@ from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, list
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
-from habitus.improve.tasks import SkillWithTasks, pick_practice, split_tasks
+from habitus.improve.tasks import SkillWithTasks, get_main_text, pick_practice, split_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.llm.model import SessionModels
@@ -82,23 +82,19 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
         version=version,
         tasks=by_split,
         worn_tasks=len(tasks) - len(fresh),
-        main_text=_get_main_text(tree),
+        main_text=get_main_text(tree),
         previous=_read_previous(home.skills, item, tree),
         remedies=_list_remedies(home, item),
     )
 
 
-def _get_main_text(tree: Tree) -> str:
-    return trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
-
-
 def _read_previous(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
     """Return the skill before the last edit of its text, with its main file's text; None if there was none."""
-    store, now = skills.get_layer(item.layer).store, _get_main_text(tree)
+    store, now = skills.get_layer(item.layer).store, get_main_text(tree)
     # Tasks that were added made versions, too.
     for version in store.list_versions(item.name, check_disk=False)[-2 : -_MAX_VERSIONS - 2 : -1]:
         before = store.read_tree(item.name, version.number, check_disk=False) or {}
-        if (text := _get_main_text(before)) != now:
+        if (text := get_main_text(before)) != now:
             skill = trees.parse_skill_tree(item.name, before).skill
             return None if skill is None else (skill, text)
     return None

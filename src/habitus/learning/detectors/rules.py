@@ -98,12 +98,6 @@ def detect_repeated_error_signature(events: Sequence[AgentEvent]) -> DetectorLes
     return make_lesson("repeated_error_signature", repeated) if repeated else None
 
 
-def detect_reset_churn(events: Sequence[AgentEvent]) -> DetectorLesson | None:
-    """Fire after two or more resets."""
-    resets = list(_filter_kind(events, EventKind.SCRATCHPAD_RESET))
-    return make_lesson("reset_churn", resets) if len(resets) >= 2 else None
-
-
 def detect_kill_loop(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire after two or more killed cells in any scratchpads; the advice depends on why they were killed."""
     kills = list(_filter_kind(events, EventKind.SCRATCHPAD_KILLED))
@@ -129,18 +123,6 @@ def detect_severity_climb(events: Sequence[AgentEvent]) -> DetectorLesson | None
         if len(climb) >= 3 and event.severity >= TROUBLE_SEVERITY:
             return make_lesson("severity_climb", climb)
     return None
-
-
-def detect_repair_churn(events: Sequence[AgentEvent]) -> DetectorLesson | None:
-    """Fire after three or more repairs of the conversation's history."""
-    repairs = list(_filter_kind(events, EventKind.HISTORY_REPAIR))
-    return make_lesson("repair_churn", repairs) if len(repairs) >= 3 else None
-
-
-def detect_cap_exhausted(events: Sequence[AgentEvent]) -> DetectorLesson | None:
-    """Fire if the turn used up its rounds."""
-    caps = list(_filter_kind(events, EventKind.CAP_EXHAUSTED))
-    return make_lesson("cap_exhausted", caps) if caps else None
 
 
 def detect_orphaned_tool_call(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -186,6 +168,19 @@ def detect_no_new_information(events: Sequence[AgentEvent]) -> DetectorLesson | 
     return None
 
 
+def _build_counting_detector(name: str, kind: EventKind, least: int) -> Detector:
+    """Return a detector that fires after so many events of a kind."""
+
+    def detect(events: Sequence[AgentEvent]) -> DetectorLesson | None:
+        found = list(_filter_kind(events, kind))
+        return make_lesson(name, found) if len(found) >= least else None
+
+    return detect
+
+
+detect_reset_churn = _build_counting_detector("reset_churn", EventKind.SCRATCHPAD_RESET, 2)
+detect_repair_churn = _build_counting_detector("repair_churn", EventKind.HISTORY_REPAIR, 3)
+detect_cap_exhausted = _build_counting_detector("cap_exhausted", EventKind.CAP_EXHAUSTED, 1)
 DETECTORS: Mapping[str, Detector] = {
     "name_switch": detect_name_switch,
     "oversized_cell": detect_oversized_cell,

@@ -357,11 +357,13 @@ def infer_outcome(
     `spoken` are other texts in which a refusal may stand.
     """
     objects = [given for given in fields if isinstance(given, Mapping)]
-    ended = _find_exit(text, objects)
+    # A format with a flag of its own needs no object in the result to say what failed.
+    parsed = _parse_result_objects(text)
+    ended = _find_exit(text, (*objects, *parsed))
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
     if is_refused(*objects, texts=(*said, *spoken)):
         return CallOutcome(success=None)
-    reading = _infer_success(text, objects, has_failed, ended)
+    reading = _infer_success(text, (*objects, *(parsed if has_failed is None else ())), has_failed, ended)
     if not reading.success and ended and is_empty_search(args, ended.code, ended.output):
         return CallOutcome(success=True)
     return reading
@@ -372,15 +374,13 @@ def _infer_success(
 ) -> CallOutcome:
     if has_failed:
         return CallOutcome(success=False, error=text)
-    for given in (*objects, *_parse_result_objects(text, has_failed)):
-        if reading := _infer_from_fields(given):
-            return reading
+    if reading := next(filter(None, map(_infer_from_fields, objects)), None):
+        return reading
     if has_failed is False:
         return CallOutcome(success=True)
     if ended is not None:
-        return CallOutcome(
-            success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else ""
-        )
+        error = (ended.output or f"exit code {ended.code}") if ended.code else ""
+        return CallOutcome(success=not ended.code, error=error)
     # A text that mentions errors further down is a success: a log file was read, or a search found errors.
     is_error = _LEADING_ERROR.match(text.lstrip()) is not None
     return CallOutcome(success=not is_error, error=text.lstrip() if is_error else "")
@@ -409,7 +409,7 @@ def _infer_from_fields(fields: Mapping[str, object]) -> CallOutcome | None:
 
 def _find_exit(text: str, objects: Sequence[Mapping[str, object]]) -> _CommandExit | None:
     """Return how a command ended, by a field or by a line before its output; None if neither says."""
-    for fields in (*objects, *_parse_result_objects(text, None)):
+    for fields in objects:
         code = _find_exit_code(fields)
         if code is not None:
             printed = (fields.get(key) for key in ("output", "stdout", "stderr"))
@@ -425,13 +425,12 @@ def _find_exit(text: str, objects: Sequence[Mapping[str, object]]) -> _CommandEx
     return None
 
 
-def _parse_result_objects(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
-    """Parse a result that is a JSON object, for formats without a flag of their own."""
-    stripped = text.lstrip()
-    if has_failed is not None or not stripped.startswith("{"):
+def _parse_result_objects(text: str) -> list[Mapping[str, object]]:
+    """Return the object of a result that is JSON; empty if it is not."""
+    if not text.lstrip().startswith("{"):
         return []
     try:
-        fields = json.loads(stripped)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         return []
     return [fields] if isinstance(fields, dict) else []
