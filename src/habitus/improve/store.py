@@ -13,14 +13,13 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.improve.candidates import Candidate, CandidateState, count_tried
 from habitus.improve.gate import GateClaim
-from habitus.sql import UtcDateTime, metadata
+from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
 improve_tasks = sa.Table(
     "improve_tasks",
     metadata,
-    sa.Column("skill", sa.String, primary_key=True),
-    sa.Column("task", sa.String, primary_key=True),
+    *primary_key_columns(sa.String, "skill", "task"),
     sa.Column("side", sa.String(16), nullable=False),
 )
 improve_candidates = sa.Table(
@@ -39,17 +38,14 @@ improve_rollouts = sa.Table(
     "improve_rollouts",
     metadata,
     sa.Column("id", sa.String, primary_key=True),
-    sa.Column("skill", sa.String, nullable=False),
-    sa.Column("run", sa.String, nullable=False),
-    sa.Column("candidate", sa.String, nullable=False),
+    *required_columns(sa.String, "skill", "run", "candidate"),
     sa.Column("side", sa.String(16), nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("task", sa.String, nullable=False),
     sa.Column("is_new", sa.Boolean, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("outcome", sa.String(16), nullable=False),  # empty while it runs
-    sa.Column("is_opened", sa.Boolean, nullable=False),
-    sa.Column("is_followed", sa.Boolean, nullable=False),
+    *required_columns(sa.Boolean, "is_opened", "is_followed"),
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("steps", sa.Integer, nullable=False),
     sa.Column("dollars", sa.Float, nullable=False),

@@ -38,19 +38,13 @@ jobs = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     # The worker that runs it, or ran it last.
-    sa.Column("worker", sa.String, nullable=False, server_default=""),
-    sa.Column("model", sa.String, nullable=False, server_default=""),
-    sa.Column("user", sa.String, nullable=False, server_default=""),
-    sa.Column("host", sa.String, nullable=False, server_default=""),
+    *sql.required_columns(sa.String, "worker", "model", "user", "host", default=""),
     # A fencing token, raised at every change of worker: updates with an older number have no effect.
     sa.Column("attempt", sa.BigInteger, nullable=False, server_default="0"),
     # Its worker renews the lease while it runs the job; in milliseconds by the database's clock.
-    sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("not_before", sa.BigInteger, nullable=False, server_default="0"),
+    *sql.required_columns(sa.BigInteger, "lease_until", "not_before", default="0"),
     # Parts done at the last failure.
-    sa.Column("stuck_at", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("failures", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("deaths", sa.BigInteger, nullable=False, server_default="0"),
+    *sql.required_columns(sa.BigInteger, "stuck_at", "failures", "deaths", default="0"),
     # When its worker claimed it.
     sa.Column("begun_on", sa.BigInteger, nullable=False, server_default="0"),
     # Parts done by then.
@@ -59,8 +53,7 @@ jobs = sa.Table(
     sa.Column("plan", sa.Text),
     sa.Column("result", sa.Text),  # JSON
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
-    sa.Column("added_on", sa.BigInteger, nullable=False),
-    sa.Column("changed_on", sa.BigInteger, nullable=False),
+    *sql.required_columns(sa.BigInteger, "added_on", "changed_on"),
     sa.Index("jobs_by_state", "state", "priority", "added_on"),
 )
 parts = sa.Table(

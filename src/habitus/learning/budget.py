@@ -51,8 +51,7 @@ learning_spending = sa.Table(
     sql.metadata,
     # In UTC.
     sa.Column("day", sa.String(10), primary_key=True),
-    sa.Column("tokens", sa.BigInteger, nullable=False),
-    sa.Column("calls", sa.BigInteger, nullable=False),
+    *sql.required_columns(sa.BigInteger, "tokens", "calls"),
     # Whether a user was told that the cap is reached.
     sa.Column("is_told", sa.Boolean, nullable=False),
 )

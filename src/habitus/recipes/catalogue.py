@@ -23,7 +23,7 @@ from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, Stage
-from habitus.sql import UtcDateTime, metadata
+from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 from habitus.use_counts import UsageByKey, UsageCounts
 
 _COUNTED = ("used", "succeeded", "failed")
@@ -34,12 +34,8 @@ _COUNTED = ("used", "succeeded", "failed")
 recipe_counts = sa.Table(
     "recipe_counts",
     metadata,
-    sa.Column("place", sa.String, primary_key=True),
-    sa.Column("skill", sa.String, primary_key=True),
-    sa.Column("recipe", sa.String, primary_key=True),
-    sa.Column("used", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
+    *primary_key_columns(sa.String, "place", "skill", "recipe"),
+    *required_columns(sa.Integer, "used", "succeeded", "failed", default="0"),
     sa.Column("last_used", UtcDateTime),
     *(sa.Column(f"{name}_before", sa.Integer, nullable=False, server_default="0") for name in _COUNTED),
 )

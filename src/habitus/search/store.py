@@ -15,7 +15,7 @@ from habitus.search import learned_requests
 from habitus.search.learned_requests import is_valid_vector
 from habitus.search.model import SearchDocument
 from habitus.search.texts.index_entry import IndexEntry, Vector, pack_entry
-from habitus.sql import metadata
+from habitus.sql import metadata, primary_key_columns, required_columns
 
 # The generation rises with every change: a process that has seen a lower number has something to load.
 collections = sa.Table(
@@ -29,19 +29,12 @@ collections = sa.Table(
 documents = sa.Table(
     "search_documents",
     metadata,
-    sa.Column("collection", sa.Text, primary_key=True),
-    sa.Column("id", sa.Text, primary_key=True),
+    *primary_key_columns(sa.Text, "collection", "id"),
     sa.Column("generation", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("meaning", sa.Text, nullable=False),
+    *required_columns(sa.Text, "digest", "meaning"),
     sa.Column("says_when", sa.Boolean, nullable=False),
     sa.Column("codes", sa.LargeBinary, nullable=False),
-    sa.Column("words", sa.Text, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("cue", sa.Text, nullable=False),
-    sa.Column("tags", sa.Text, nullable=False),
-    sa.Column("description", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
+    *required_columns(sa.Text, "words", "name", "cue", "tags", "description", "body"),
     sa.Index("search_documents_generation", "collection", "generation"),
 )
 
@@ -49,20 +42,16 @@ documents = sa.Table(
 vectors = sa.Table(
     "search_vectors",
     metadata,
-    sa.Column("model", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
+    *primary_key_columns(sa.Text, "model", "digest"),
     sa.Column("vector", sa.LargeBinary, nullable=False),
 )
 
 requests_table = sa.Table(
     "search_learned",
     metadata,
-    sa.Column("collection", sa.Text, primary_key=True),
-    sa.Column("document", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
+    *primary_key_columns(sa.Text, "collection", "document", "digest"),
     sa.Column("generation", sa.BigInteger, nullable=False),
-    sa.Column("weight", sa.Float, nullable=False),
-    sa.Column("at", sa.Float, nullable=False),
+    *required_columns(sa.Float, "weight", "at"),
     sa.Column("text", sa.Text, nullable=False),
     sa.Index("search_learned_generation", "collection", "generation"),
 )

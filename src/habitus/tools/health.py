@@ -98,8 +98,7 @@ def find_retirement_reason(
 tool_health = sa.Table(
     "tool_health",
     sql.metadata,
-    sa.Column("place", sa.String, primary_key=True),
-    sa.Column("name", sa.String, primary_key=True),
+    *sql.primary_key_columns(sa.String, "place", "name"),
     sa.Column("code", sa.String(64), nullable=False, server_default=""),
     sa.Column("streak", sa.Integer, nullable=False, server_default="0"),
     sa.Column("degraded_on", sql.UtcDateTime),

@@ -30,8 +30,7 @@ LOCK_FOLDER = "cache/answering"  # of lock files
 answered_requests = sa.Table(
     "answered_requests",
     sql.metadata,
-    sa.Column("user", sa.String, primary_key=True),
-    sa.Column("key", sa.String, primary_key=True),
+    *sql.primary_key_columns(sa.String, "user", "key"),
     # A hash, because a request may be long.
     sa.Column("asked", sa.String, nullable=False),
     # NULL while the request is running.

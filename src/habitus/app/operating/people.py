@@ -64,8 +64,7 @@ sign_ins = sa.Table(
     sa.Column("token", sa.String, nullable=False),  # a hash
     sa.Column("seen_on", sql.UtcDateTime),
     # Of an account of an OpenID Connect provider: who it is there, sealed tokens, and when it was last confirmed.
-    sa.Column("subject", sa.String),
-    sa.Column("provider_tokens", sa.String),
+    *sql.optional_columns(sa.String, "subject", "provider_tokens"),
     sa.Column("checked_on", sql.UtcDateTime),
 )
 

@@ -282,8 +282,7 @@ calls = sa.Table(
     sql.metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("called_on", sql.UtcDateTime, nullable=False),
-    sa.Column("who", sa.String, nullable=False),
-    sa.Column("skill", sa.String, nullable=False),
+    *sql.required_columns(sa.String, "who", "skill"),
     sa.Column("arguments", sa.Text, nullable=False),  # JSON
     sa.Column("outcome", sa.String(16), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
