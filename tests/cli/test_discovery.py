@@ -180,13 +180,24 @@ def _publish_files(site: Path, files: list[str]) -> None:
     (old / "index.json").write_text(json.dumps({"skills": [{"name": "greet", "files": files}]}))
 
 
-@pytest.mark.parametrize("odd", [".", "a" * 5_000, "SKILL.md/x", "\ud800.md", "a//b", ""])
+@pytest.mark.parametrize("odd", [".", "a" * 5_000, "\ud800.md", "a//b", "", "\x1b[2Jx"])
 def test_an_odd_file_name_of_an_index_is_refused_in_a_line(other: Direct, tmp_path: Path, odd: str) -> None:
     _publish_files(tmp_path / "site", ["SKILL.md", odd])
     with serving(tmp_path / "site") as address:
         ran = other("skills", "add", address)
     assert (ran.code, "Traceback" in ran.err, other.own()) == (1, False, [])
     assert len(ran.err.strip().splitlines()) <= 3
+    assert "\x1b" not in ran.err
+    assert "has a file name that can't be used" in ran.err
+
+
+def test_a_file_of_an_index_that_is_a_folder_too_is_refused_in_a_line(other: Direct, tmp_path: Path) -> None:
+    # The server ignores what follows the question mark, so it has both.
+    _publish_files(tmp_path / "site", ["SKILL.md", "a?", "a?/x"])
+    (tmp_path / "site/.well-known/skills/greet/a").write_text("x")
+    with serving(tmp_path / "site") as address:
+        ran = other("skills", "add", address)
+    assert (ran.code, "'a?/x' can't be written" in ran.err, other.own()) == (1, True, [])
 
 
 def test_everything_of_a_source_counts_towards_one_total(other: Direct, tmp_path: Path) -> None:

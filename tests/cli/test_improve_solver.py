@@ -263,6 +263,19 @@ def test_an_agent_whose_own_sandbox_does_not_start_counts_for_nothing(direct: Di
     assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
 
 
+@pytest.mark.req("IM-04")
+def test_an_agent_whose_every_command_fails_for_want_of_a_helper_counts_for_nothing(direct: Direct) -> None:
+    command, broken = furnish(direct), "bwrap: execvp sandbox-helper: No such file or directory"
+    result = {"type": "tool_result", "tool_use_id": "b", "content": broken, "is_error": True}
+    lines = "\n".join(map(json.dumps, [*_TRANSCRIPT[:2], {**_TRANSCRIPT[2], "message": {"content": [result]}}]))
+    script = f"""mkdir -p "$CLAUDE_CONFIG_DIR/projects/x"; cat > "$CLAUDE_CONFIG_DIR/projects/x/s.jsonl" <<'END'
+{lines}
+END
+echo '{claude("I could not read it.")}'"""
+    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, script))
+    assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
+
+
 @BOXED
 @pytest.mark.req("IM-10")
 def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_names(tmp_path: Path) -> None:

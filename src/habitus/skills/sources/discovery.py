@@ -157,7 +157,8 @@ def _parse_old_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
             name = names.check_name(name)
-            if odd := next((file for file in files if not _is_usable_path(file)), ""):
+            odd = next((file for file in files if not _is_usable_path(file)), None)
+            if odd is not None:
                 what = f"The index at {index} has a file name that can't be used: {odd[:80]!a}."
                 raise Invalid(what, hint="Tell the publisher.")
             base = urljoin(index, f"{name}/")
