@@ -236,7 +236,7 @@ def test_rollback_returns_lessons_too(direct: Direct) -> None:
     assert lessons(direct) == [("lesson", "Dates are ISO.")]
 
 
-PLAYBOOK = [
+PLAYBOOK: list[dict[str, object]] = [
     {
         "trigger": "Parsing exported tables",
         "anti_pattern": "splitting lines by hand",
@@ -256,7 +256,8 @@ PLAYBOOK = [
 ]
 
 
-def test_a_playbook_lands_in_memory_once(direct: Direct, tmp_path: Path) -> None:
+@pytest.mark.req("SK-19")
+def test_a_playbook_lands_in_memory_once_and_is_exported(direct: Direct, tmp_path: Path) -> None:
     path = tmp_path / "skills_playbook.json"
     path.write_text(json.dumps(PLAYBOOK))
     ran = direct("skills", "import", str(path))
@@ -280,6 +281,15 @@ def test_a_playbook_lands_in_memory_once(direct: Direct, tmp_path: Path) -> None
     again = direct("skills", "import", str(path))
     assert "2 lessons: 2 unchanged" in again.out
     assert json.loads(direct("lessons", "list", "--json", "--scope", "self-play").out)["lessons"] == [one]
+    direct.ok("skills", "new", "csv-sums", "--description", "Sums.")
+    exported = tmp_path / "ghost"
+    assert "and 1 lesson as 'ghost'" in direct.ok(
+        "skills", "export", "--all", "--format", "ghost", "--to", str(exported)
+    )
+    (written,) = json.loads((exported / "skills_playbook.json").read_text())
+    kept = ("trigger", "anti_pattern", "correct_pattern", "domains", "source_challenge_hash")
+    assert {key: written[key] for key in kept} == {key: PLAYBOOK[0][key] for key in kept}
+    assert (written["timestamp"], written["solution"]) == ("2026-01-02T03:04:05Z", "use the csv module")
 
 
 def test_ids_are_completed_with_their_texts(direct: Direct) -> None:

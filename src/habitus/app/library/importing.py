@@ -150,6 +150,7 @@ class ExportResult:
     written: tuple[Path, ...]
     left_out: tuple[SkippedEntry, ...]
     lost: tuple[SkippedEntry, ...]
+    lessons: int = 0  # lessons in its playbook
 
 
 def import_skills(
@@ -283,6 +284,7 @@ def export_skills(
     to: Path,
     *,
     overwrite: bool,
+    lessons: Sequence[PlaybookLesson] = (),
     tasks: Callable[[str], Tree] = lambda name: {},
     progress: Progress = lambda count: None,
 ) -> ExportResult:
@@ -298,12 +300,13 @@ def export_skills(
         one = _build_outgoing(skills, item, counters.get((item.layer, item.name), {}))
         outgoing.append(replace(one, tree={**drop_eval_files(one.tree), **tasks(item.name)}))
         progress(len(outgoing))
-    written = form.write_skills(outgoing, to, overwrite=overwrite)
+    written = form.write_skills(outgoing, to, lessons=lessons, overwrite=overwrite)
     return ExportResult(
         count=len(chosen) - len(written.left_out),
         format=form.name,
         written=written.paths,
         left_out=written.left_out,
+        lessons=written.lessons,
         lost=tuple(detect.list_lost_fields(form, outgoing, to)),
     )
 
@@ -438,6 +441,7 @@ def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")
 
 
+_MAX_PLAYBOOK_LESSONS = 1000
 _VERDICT_BY_STATUS = {
     LessonDraftStatus.STORED: ImportVerdict.IMPORTED,
     LessonDraftStatus.REINFORCED: ImportVerdict.UPDATED,
@@ -493,6 +497,30 @@ def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> EntryResult:
     )
     reason = "" if encoded.status is LessonDraftStatus.STORED else encoded.reason
     return replace(done, verdict=_VERDICT_BY_STATUS[encoded.status], reason=reason)
+
+
+def list_playbook_lessons(home: Home) -> list[PlaybookLesson]:
+    """Return the lessons of self-play that the user may see, for another system's playbook."""
+    return [
+        PlaybookLesson(
+            origin=one.id,
+            trigger=one.body.trigger,
+            anti_pattern=one.body.anti_pattern,
+            correct_pattern=one.body.correct_pattern,
+            domains=one.body.domains,
+            confidence=one.confidence,
+            source=one.source,
+            source_challenge_hash=one.body.source_challenge_hash,
+            frequency=one.counters.frequency,
+            retrievals=one.counters.retrievals,
+            helpful=one.counters.helpful,
+            last_retrieved=one.counters.last_retrieved,
+            verified=one.verified,
+            created_on=one.created_on,
+        )
+        for one in home.memory.list_lessons(limit=_MAX_PLAYBOOK_LESSONS)
+        if one.body is not None
+    ]
 
 
 def _describe_playbook_counts(lesson: PlaybookLesson) -> str:

@@ -112,7 +112,10 @@ def export_skills(context: typer.Context, result: ExportResult, request: sources
         output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
     for less in result.lost:
         output.print_line(f"{less.name} is exported incompletely: {less.reason}", style="yellow")
-    output.print_line(f"Wrote {output.format_count(result.count, 'skill')} as '{result.format}' to {request.to}.")
+    wrote = output.format_count(result.count, "skill")
+    if result.lessons:
+        wrote += f" and {output.format_count(result.lessons, 'lesson')}"
+    output.print_line(f"Wrote {wrote} as '{result.format}' to {request.to}.")
 
 
 def publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:

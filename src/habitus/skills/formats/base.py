@@ -107,6 +107,7 @@ class FormatExportResult:
 
     paths: tuple[Path, ...]
     left_out: tuple[SkippedEntry, ...] = ()
+    lessons: int = 0  # lessons written to a playbook
 
 
 class UnreadableEntryError(Exception):
@@ -136,8 +137,18 @@ class SkillFormat(ABC):
         """
 
     @abstractmethod
-    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
-        """Write to a temporary place, then rename. `overwrite` keeps the replaced files beside the new ones."""
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
+        """Write to a temporary place, then rename. `overwrite` keeps the replaced files beside the new ones.
+
+        A format without a playbook leaves the lessons out.
+        """
 
     def read_entries_safely(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         """Yield the entries of a path; an error becomes a `SkippedEntry`."""

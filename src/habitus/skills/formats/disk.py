@@ -24,6 +24,7 @@ from habitus.skills import auto_executed
 from habitus.skills.formats.base import (
     FormatExportResult,
     OutgoingSkill,
+    PlaybookLesson,
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
@@ -173,7 +174,14 @@ class SkillFolderFormat(SkillFormat):
     def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         """Return the name of a skill's directory and its files."""
 
-    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
         """Write one directory per skill below `to`; a skill that can't be written is skipped with the reason."""
         paths: list[Path] = []
         left_out: list[SkippedEntry] = []

@@ -21,6 +21,7 @@ from habitus.skills.formats.base import (
     ImportEntry,
     IncomingSkill,
     OutgoingSkill,
+    PlaybookLesson,
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
@@ -80,7 +81,14 @@ class AgentSkillsTableFormat(SkillFormat):
         else:
             yield from _read_sqlite(path, origin)
 
-    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
         """Write a SQLite file: `to` itself, or `agent_skills.db` in it if `to` is a directory."""
         target = to if to.suffix.lower() in SUFFIXES else to / f"{TABLE}.db"
         rows = {item.skill.name: _build_row(item.skill) for item in skills}

@@ -19,6 +19,7 @@ from habitus.skills.formats.base import (
     ImportEntry,
     IncomingSkill,
     OutgoingSkill,
+    PlaybookLesson,
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
@@ -80,15 +81,23 @@ class GhostFormat(SkillFormat):
             except (UnreadableEntryError, Invalid) as problem:
                 yield SkippedEntry(origin=skills[name].origin, name=name, reason=str(problem))
 
-    def write_skills(self, skills: Sequence[OutgoingSkill], to: Path, *, overwrite: bool = False) -> FormatExportResult:
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
         export = _GhostExport()
         for item in skills:
             export.add_skill(item)
-        files = export.render_files()
+        files = export.render_files(lessons)
         with disk.open_export_target(to, overwrite=overwrite) as top:
             top.mkdir()
             disk.write_tree(top, {path: build_file(content) for path, content in files.items()})
-        return FormatExportResult(paths=tuple(to / path for path in files), left_out=tuple(export.left_out))
+        paths, left_out = tuple(to / path for path in files), tuple(export.left_out)
+        return FormatExportResult(paths=paths, left_out=left_out, lessons=len(lessons))
 
 
 def _find_files(path: Path) -> list[Path]:
@@ -410,7 +419,7 @@ class _GhostExport:
     def _skip_skill(self, item: OutgoingSkill, reason: str) -> None:
         self.left_out.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=reason))
 
-    def render_files(self) -> dict[str, bytes]:
+    def render_files(self, lessons: Sequence[PlaybookLesson]) -> dict[str, bytes]:
         """Return the files of the export by path."""
         files: dict[str, bytes] = {}
         for place, is_retired in ((TOOLS_DIR, False), (f"{TOOLS_DIR}/{RETIRED_DIR}", True)):
@@ -421,6 +430,8 @@ class _GhostExport:
                 files[f"{place}/{REGISTRY}"] = dump_json({name: tool.entry for name, tool in found.items()})
         if self.recipes:
             files[f"{COMPOSED_DIR}/{COMPOSED}"] = dump_json(self.recipes)
+        if lessons:
+            files[PLAYBOOK] = dump_json([ghost_json.render_lesson(lesson) for lesson in lessons])
         return files
 
 

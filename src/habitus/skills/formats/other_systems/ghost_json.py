@@ -13,6 +13,7 @@ from typing import Any
 from habitus.skills.formats.base import PlaybookLesson, SkippedEntry, UnreadableEntryError
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
+    format_iso_timestamp,
     pack_counters,
     parse_count,
     parse_flag,
@@ -241,3 +242,12 @@ def _parse_lesson(value: Any, origin: str) -> PlaybookLesson | SkippedEntry:
 
 def _get_by_spelling(value: Mapping[str, Any], field: str) -> Any:
     return next((found for key in _LESSON_SPELLINGS[field] if (found := value.get(key)) not in (None, "")), None)
+
+
+def render_lesson(lesson: PlaybookLesson) -> dict[str, Any]:
+    """Return the lesson as Ghost reads it."""
+    plain = {key: getattr(lesson, key) for key in _PLAIN_LESSON_KEYS}
+    # Older readers know only the other spellings, so every one is written.
+    spelled = {key: getattr(lesson, field) for field, keys in _LESSON_SPELLINGS.items() for key in keys}
+    told = {**plain, **spelled, **lesson.extra}
+    return {key: format_iso_timestamp(value) if isinstance(value, datetime) else value for key, value in told.items()}
