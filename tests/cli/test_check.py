@@ -263,6 +263,24 @@ def test_rules_come_first_and_whole_and_what_nobody_would_act_on_is_not_shown(di
 
 
 @pytest.mark.req("CL-08")
+def test_what_several_agents_share_is_one_line_and_asking_a_server_is_no_failure(direct: Direct) -> None:
+    for number in (1, 2):
+        deeds = [
+            Did(command="terraform apply", code=None),
+            Did(said="Never apply anything to prod yourself; give me the command instead."),
+            Did(command="curl -s localhost:8000/health", code=7, said="curl: (7) Failed to connect to localhost"),
+        ]
+        for agent, place in (("claude_code", ".claude/projects/shop"), ("codex", ".codex/sessions/2026/05/01")):
+            folder = direct.cli.user_home / place
+            folder.mkdir(parents=True, exist_ok=True)
+            WRITERS[agent](folder / f"s{number}", deeds)
+    text = " ".join(direct.ok("check").split())
+    assert text.count("Never apply anything to prod yourself; give me the command instead.") == 1
+    assert "rule in Claude Code, Codex: Never apply" in text
+    assert "curl" not in text
+
+
+@pytest.mark.req("CL-08")
 def test_the_page_stands_alone_and_holds_no_secrets(direct: Direct, person: Path) -> None:
     said = direct.ok("check", "--html", "report.html")
     first, *_, nothing, offer = said.splitlines()

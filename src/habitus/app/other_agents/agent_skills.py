@@ -62,6 +62,8 @@ class AgentRemark:
     hint: str
     # Whether it is shown without being asked for: a person would act on it.
     is_urgent: bool = False
+    # The finding without its evidence, the same in every agent that has it; empty if it is about a skill.
+    about: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -106,7 +106,13 @@ class AgentExaminer:
         self, agent: KnownAgent, past: _AgentHistory, found: Iterable[agent_skills.AgentRemark], *, skills: int = 0
     ) -> AgentReport:
         remarks = [
-            replace(each, what=self._redact_text(each.what), hint=self._redact_text(each.hint)) for each in found
+            replace(
+                each,
+                what=self._redact_text(each.what),
+                hint=self._redact_text(each.hint),
+                about=self._redact_text(each.about),
+            )
+            for each in found
         ]
         covered = past.found.coverage if past.found else None
         return AgentReport(
@@ -255,9 +261,10 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
         cost = f"{wording.describe_evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.LESSON,
-            what=f"{wording.describe_lesson(held)} ({cost})",
+            what=f"{(lesson := wording.describe_lesson(held))} ({cost})",
             hint="habitus learn --apply",
             is_urgent=not held.is_about_probe,
+            about=lesson,
         )
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS and each.signature not in taught]
     for each in again[:MAX_FAILURES]:
@@ -269,6 +276,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
             hint="habitus lessons add 'what to do instead'",
             # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
             is_urgent=bool(each.command) and each.can_teach and each.is_open and not each.is_probe,
+            about=f"{called}: {each.signature}",
         )
     for rule in found.rules:
         if rule.is_lesson:
@@ -278,4 +286,5 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
                 what=f"{rule.correction.text} ({said})",
                 hint="habitus learn --apply",
                 is_urgent=rule.sessions >= MIN_SESSIONS,
+                about=rule.correction.text,
             )

@@ -90,7 +90,8 @@ class FirstScreen:
 
     is_quiet: bool
     _rows: int = 0
-    _shown: set[tuple[str, str]] = field(default_factory=set)
+    # The findings shown, and how many agents have each.
+    _shown: dict[tuple[RemarkTopic, str], int] = field(default_factory=dict)
 
     def print_sessions(self, reports: Sequence[AgentReport]) -> None:
         """Print what was read, and what keeps failing with its remedy."""
@@ -108,23 +109,27 @@ class FirstScreen:
         self._print_findings(reports)
         if not any(report.remarks for report in reports):
             self._print("Nothing to fix.")
-        left = sum(len(report.remarks) for report in reports) - len(self._shown)
+        left = sum(len(report.remarks) for report in reports) - sum(self._shown.values())
         if left:
             self._print(f"And {left} more: habitus check --verbose", style="dim")
 
     def _print_findings(self, reports: Sequence[AgentReport]) -> None:
         topics = list(RemarkTopic)
-        found = [(report, each) for report in reports for each in report.remarks if each.is_urgent]
-        for report, remark in sorted(found, key=lambda one: topics.index(one[1].topic)):
-            key = report.agent, remark.what
-            where = f" in {report.label}" if len(reports) > 1 else ""
+        found: dict[tuple[RemarkTopic, str], dict[str, AgentRemark]] = {}
+        for report in reports:
+            for each in report.remarks:
+                if each.is_urgent:
+                    found.setdefault((each.topic, each.about or each.what), {}).setdefault(report.label, each)
+        for key, agents in sorted(found.items(), key=lambda one: topics.index(one[0][0])):
+            remark = next(iter(agents.values()))
+            where = f" in {', '.join(agents)}" if len(reports) > 1 else ""
             lines = textwrap.wrap(f"{remark.topic.value}{where}: {remark.what}", MAX_WIDTH - 2, max_lines=4)
             if remark.topic in _ABOUT_SKILLS and len(remark.hint) <= MAX_WIDTH - 4:
                 lines.append(f"  {remark.hint}")
             # Below the findings there is room for three lines.
             if key in self._shown or len(self._shown) >= MAX_FINDINGS or self._rows + len(lines) > MAX_LINES - 3:
                 continue
-            self._shown.add(key)
+            self._shown[key] = len(agents)
             self._print("\n".join(f"  {line}" for line in lines), rows=len(lines))
 
     def _print(self, text: str, *, rows: int = 1, style: str = "") -> None:

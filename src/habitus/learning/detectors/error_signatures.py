@@ -198,7 +198,7 @@ _CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
         ),
         (
             ErrorCause.SERVICE,
-            r"(?:localhost|127\.0\.0\.1|::1|0\.0\.0\.0|\.sock\b|docker daemon)[^\n]{0,160}"
+            r"(?:localhost|127\.0\.0\.1|::1|\.sock\b|docker daemon)[^\n]{0,160}"
             r"(?:refused|no such file|failed|running)|refused[^\n]{0,80}(?:localhost|127\.0\.0\.1|::1)"
             r"|cannot connect to the docker daemon|is the (?:server|docker daemon) running",
         ),

@@ -17,7 +17,10 @@ MAJORITY = 0.6  # share of the sessions with any remedy that found this one
 CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
 VARYING_WORD = "…"  # stands for a word that varied
 # Programs that an agent asks what is there; that they find nothing is an answer.
-_PROBES = LOOKUP_PROGRAMS | {"ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"}
+_PROBES = LOOKUP_PROGRAMS | {
+    *("ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"),
+    *("curl", "wget", "nc", "ping"),
+}
 
 
 def is_probe(words: Sequence[str]) -> bool:
