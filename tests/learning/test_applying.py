@@ -68,13 +68,21 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
     )
 
 
+def apply_file(path: Path, by: LessonApplier) -> None:
+    def apply(studied: StudiedTurn) -> None:
+        if taught := by.draft_lessons(studied):
+            by.store_batch(taught)
+
+    study_file(path, PATTERNS_ONLY, apply)
+
+
 @pytest.mark.req("EL-08")
 def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path: Path) -> None:
     keeper = RecordingKeeper()
     ledger = LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", [asked("hi", cwd="/work/shop"), *failing(1), *SKILL])
     first, uses = applier(keeper, ledger)
-    study_file(path, PATTERNS_ONLY, first.apply_turn)
+    apply_file(path, first)
     assert [(each.text[:35], each) for each in keeper.learned] == [
         (
             "When a tool fails twice in a row, s",
@@ -100,7 +108,7 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
     # The same turns under another name, with a new one at the end.
     copy = write(tmp_path / "copy.jsonl", [asked("hi", cwd="/work/shop"), *failing(1), *SKILL, *failing(2)])
     second, uses = applier(keeper, ledger)
-    study_file(copy, PATTERNS_ONLY, second.apply_turn)
+    apply_file(copy, second)
     assert (second.applied.already_learned, second.applied.lessons, uses) == (1, {"reinforced": 1}, [])
 
 
@@ -110,11 +118,11 @@ def test_what_memory_did_not_take_can_be_learned_later(tmp_path: Path) -> None:
     ledger = LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", failing(1))
     first, _ = applier(keeper, ledger)
-    study_file(path, PATTERNS_ONLY, first.apply_turn)
+    apply_file(path, first)
     assert first.applied.lessons == {"off": 1}
     keeper.is_on = True
     second, _ = applier(keeper, ledger)
-    study_file(path, PATTERNS_ONLY, second.apply_turn)
+    apply_file(path, second)
     assert (second.applied.lessons, second.applied.already_learned) == ({"stored": 1}, 0)
 
 
@@ -123,10 +131,10 @@ def test_an_encoder_that_fails_leaves_the_turn_to_be_learned_from(tmp_path: Path
     ledger = LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", failing(1))
     broken, _ = applier(RecordingKeeper(raises=True), ledger)
-    study_file(path, PATTERNS_ONLY, broken.apply_turn)
+    apply_file(path, broken)
     assert broken.applied.lessons == {"not stored": 1}
     keeper = RecordingKeeper()
-    study_file(path, PATTERNS_ONLY, applier(keeper, ledger)[0].apply_turn)
+    apply_file(path, applier(keeper, ledger)[0])
     assert len(keeper.learned) == 1
 
 

@@ -198,7 +198,6 @@ class Cerebellum:
     spending: SpendingStore = field(kw_only=True)
     redactor: Redactor = field(kw_only=True)
     patience_s: float = field(default=DEFAULT_PATIENCE_S, kw_only=True)
-    executed_count: int = 0
     _turn: deque[BufferedCell] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
     # Cells of earlier turns whose post-mortem failed.
     _earlier: deque[BufferedCell] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
@@ -208,7 +207,6 @@ class Cerebellum:
     _sources: SourceTracker = field(default_factory=SourceTracker)
 
     def on_pre_execute(self, cell: Cell) -> None:
-        self.executed_count += 1
         self._sources.record_cell(cell.code)
 
     def on_post_execute(self, cell: Cell) -> None:

@@ -70,11 +70,6 @@ class LessonApplier:
     project: str = ""
     applied: ApplyResult = field(default_factory=ApplyResult)
 
-    def apply_turn(self, studied: StudiedTurn) -> None:
-        """Store the detectors' lessons of a turn, and count its skill uses."""
-        if (taught := self.draft_lessons(studied)) is not None:
-            self.store_batch(taught)
-
     def draft_lessons(self, studied: StudiedTurn) -> LessonBatch | None:
         """Return the lessons of a turn; None if it teaches nothing."""
         if not studied.lessons and not studied.skill_uses:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import read_objects
+from habitus.learning.transcripts.lines import join_text, read_objects
 from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, infer_outcome
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -36,7 +36,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             loose = loose or _OpenAIConversation(path.stem, redactor)
             loose.add_message(row)
             if loose.draft.is_large:
-                yield loose.take_piece()
+                yield loose.draft.take_piece(without=loose.draft.turns[-1:])
             continue
         conversation = _OpenAIConversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
         for message in messages:
@@ -65,10 +65,6 @@ def _read_messages(row: Mapping[str, object]) -> list[object] | None:
 class _OpenAIConversation:
     def __init__(self, conversation_id: str, redactor: Redactor) -> None:
         self.draft = TranscriptDraft(id=conversation_id, source=SOURCE, redactor=redactor)
-
-    def take_piece(self) -> Transcript:
-        """Return all turns but the last, which may go on."""
-        return self.draft.take_piece(without=self.draft.turns[-1:])
 
     def add_message(self, message: object) -> None:
         payload = message.get("payload") if isinstance(message, Mapping) else None
@@ -113,14 +109,8 @@ class _OpenAIConversation:
         turn, id = self.draft.turn, str(message.get("tool_call_id") or message.get("call_id") or "")
         call = self.draft.calls.get(id)
         name, args = str(message.get("name") or (call.name if call else "unknown")), call.args if call else None
-        text = _join_text(message.get("content", message.get("output")))
+        content = message.get("content", message.get("output"))
+        is_text = content is None or isinstance(content, str | list)
+        text = join_text(content) if is_text else json.dumps(content, default=str)
         came = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
         self.draft.add_result(came, infer_outcome(args, text, fields=(message,)), text, weak=True)
-
-
-def _join_text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return "" if content is None else json.dumps(content, default=str)
