@@ -120,8 +120,7 @@ class SandboxProcess:
         """Return the last line that the process, or bubblewrap in its place, wrote to stderr."""
         with contextlib.suppress(ValueError):
             self._noise.seek(0)
-            lines = self._noise.read(64_000).decode(errors="replace").strip().splitlines()
-            return lines[-1] if lines else ""
+            return get_last_line(self._noise.read(64_000).decode(errors="replace"))
         return ""
 
     def start_ending(self) -> None:
@@ -202,6 +201,12 @@ def _create_control_group(cgroups: CgroupFolders | None, limits: SandboxLimits) 
         return None
     # A little more than the code may have: the process that serves it needs some for itself.
     return ControlGroup(cgroups, f"{next(_numbers)}", memory=limits.memory + 48 * MIB, processes=limits.processes + 4)
+
+
+def get_last_line(text: str) -> str:
+    """Return the last line of a text, shortened; empty if there is none."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:500] if lines else ""
 
 
 _LAST_SIGNAL = 64
@@ -295,16 +300,30 @@ class OutputCapture:
         return f"{kept}\n[… {self.cut:,} more characters were cut]" if self.cut else kept
 
 
-class PipeReader:
+class _PipeEnd:
+    """Our end of a pipe, which the event loop watches until it is closed."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._is_open = True
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+
+
+class PipeReader(_PipeEnd):
     """Feeds the output of a pipe to a sink without waiting for the other end to close."""
 
     def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
-        os.set_blocking(fd, False)
-        self._fd = fd
+        super().__init__(fd)
         self.sink = sink
-        self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._read_available)
-        self._is_open = True
 
     def _read_available(self) -> bool:
         """Read available data. False if there is no more."""
@@ -326,23 +345,14 @@ class PipeReader:
             if not self._is_open or not self._read_available():
                 return
 
-    def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
 
-
-class PipeWriter:
+class PipeWriter(_PipeEnd):
     """Writes bytes into a pipe as fast as they are read; a reader that stops reading is ignored."""
 
     def __init__(self, fd: int, data: bytes) -> None:
-        os.set_blocking(fd, False)
-        self._fd = fd
+        super().__init__(fd)
         self._rest = memoryview(data)
-        self._loop = asyncio.get_running_loop()
         self._loop.add_writer(fd, self._write_available)
-        self._is_open = True
 
     def _write_available(self) -> None:
         try:
@@ -353,12 +363,6 @@ class PipeWriter:
             return
         if not self._rest:
             self.close()
-
-    def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._loop.remove_writer(self._fd)
-            os.close(self._fd)
 
 
 HostServices = Mapping[str, Callable[[Any], Awaitable[Any]]]

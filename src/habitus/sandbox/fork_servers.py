@@ -26,6 +26,7 @@ from habitus.sandbox.child import (
     PipeWriter,
     ProcessGone,
     SandboxProcess,
+    get_last_line,
     get_signal_name,
     serve_questions,
     start_process,
@@ -155,7 +156,7 @@ class ForkServer:
             return build_failed_outcome(f"It used more than {limits.cpu_s} s of processor time.")
         if code < 0:
             return build_failed_outcome(f"It was ended by {get_signal_name(-code)}.")
-        return build_failed_outcome(_get_last_line(err.text()) or f"It ended with exit code {code}.")
+        return build_failed_outcome(get_last_line(err.text()) or f"It ended with exit code {code}.")
 
     def _ran_out_of_memory(self) -> bool:
         kills = self._child.group.count_memory_kills() if self._child.group else 0
@@ -188,11 +189,6 @@ def _open_pipes(
         # No input is an empty one: an open pipe would let a tool wait forever.
         theirs = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     return taps, [theirs, *fds]
-
-
-def _get_last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip()[:500] if lines else ""
 
 
 LONGEST_ARGUMENT = 64 * KIB

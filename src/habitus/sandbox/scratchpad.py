@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
-from habitus.sandbox.child import HostServices, Message, OutputCapture, ProcessGone, answer_question
+from habitus.sandbox.child import HostServices, Message, OutputCapture, ProcessGone, answer_question, get_last_line
 from habitus.sandbox.model import Cell, CellStopReason, CellTimeouts
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, WorkerProcess
 from habitus.text import replace_surrogates
@@ -265,7 +265,7 @@ def _parse_cell_end(done: Message) -> _CellEnd:
     text = replace_surrogates(str(error)[:_LONGEST_ERROR])
     return _CellEnd(
         error=text,
-        outcome=build_failed_outcome(_get_last_line(text)),
+        outcome=build_failed_outcome(get_last_line(text)),
         missing=missing if isinstance(missing, str) else None,
     )
 
@@ -273,7 +273,3 @@ def _parse_cell_end(done: Message) -> _CellEnd:
 def _build_stopped_end(stop: CellStopReason, *words: str) -> _CellEnd:
     error = "".join((stop, *words))
     return _CellEnd(error=error, outcome=build_infra_outcome(error), stopped=stop)
-
-
-def _get_last_line(text: str) -> str:
-    return text.strip().splitlines()[-1][:500] if text.strip() else ""

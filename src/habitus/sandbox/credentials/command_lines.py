@@ -122,7 +122,8 @@ class CommandLineRunner:
             )
             raise
         except HabitusError as error:
-            return await self.refuse_call(str(error), skill, arguments, code=_get_refusal_code(error))
+            code = UNKNOWN if isinstance(error, NotFound) else REFUSED
+            return await self.refuse_call(str(error), skill, arguments, code=code)
         await self._log_call(skill, arguments, answer.outcome, granted)
         return answer
 
@@ -231,10 +232,6 @@ def _require_database(otherwise: str) -> Iterator[None]:
 def _are_encodable_texts(words: Sequence[object]) -> bool:
     """Whether every word can be encoded. Bytes that are not UTF-8 can; other lone surrogates can't."""
     return all(isinstance(word, str) and not re.search("[\ud800-\udc7f\udd00-\udfff]", word) for word in words)
-
-
-def _get_refusal_code(refusal: HabitusError) -> int:
-    return UNKNOWN if isinstance(refusal, NotFound) else REFUSED
 
 
 def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProxy) -> CommandLineResult:

@@ -69,12 +69,18 @@ class GhostFormat(SkillFormat):
         skills: dict[str, _GhostSkillParts] = {}
         for place in _find_files(path):
             shown = origin if path.is_file() else f"{origin}/{place.relative_to(path).as_posix()}"
+            try:
+                values = load_json(disk.read_file(place), place.name)
+                entries = [] if place.name == PLAYBOOK else ghost_json.list_entries(values)
+            except (UnreadableEntryError, OSError) as problem:
+                yield SkippedEntry(origin=shown, name="", reason=describe_problem(problem))
+                values, entries = [], []
             if place.name == PLAYBOOK:
-                yield from _read_lessons(place, shown)
+                yield from ghost_json.parse_playbook(values, shown)
             elif place.name == COMPOSED:
-                yield from _collect_parts(_read_composed(place, shown), skills)
+                yield from _collect_parts(_parse_composed(entries, shown), skills)
             else:
-                yield from _collect_parts(_read_registry(place, shown), skills)
+                yield from _collect_parts(_read_registry(place.parent, dict(entries), shown), skills)
         for name in sorted(skills):
             try:
                 yield _build_incoming(name, skills[name])
@@ -161,16 +167,11 @@ def _collect_parts(
 # Tools
 
 
-def _read_registry(place: Path, origin: str) -> Iterator[_GhostTool | SkippedEntry]:
-    try:
-        entries = dict(ghost_json.list_entries(load_json(disk.read_file(place), REGISTRY)))
-    except (UnreadableEntryError, OSError) as problem:
-        yield SkippedEntry(origin=origin, name="", reason=describe_problem(problem))
-        entries = {}
+def _read_registry(folder: Path, entries: Mapping[str, Any], origin: str) -> Iterator[_GhostTool | SkippedEntry]:
     top = origin.removesuffix(f"/{REGISTRY}")
     for called, entry in entries.items():
-        yield _read_tool(place.parent, called, entry, top)
-    yield from _read_unregistered_tools(place.parent, set(entries), top)
+        yield _read_tool(folder, called, entry, top)
+    yield from _read_unregistered_tools(folder, set(entries), top)
 
 
 def _read_tool(folder: Path, called: str, entry: Any, top: str) -> _GhostTool | SkippedEntry:
@@ -435,15 +436,10 @@ class _GhostExport:
         return files
 
 
-# Recipes and lessons
+# Recipes
 
 
-def _read_composed(place: Path, origin: str) -> Iterator[_GhostRecipe | SkippedEntry]:
-    try:
-        entries = ghost_json.list_entries(load_json(disk.read_file(place), COMPOSED))
-    except (UnreadableEntryError, OSError) as problem:
-        yield SkippedEntry(origin=origin, name="", reason=describe_problem(problem))
-        return
+def _parse_composed(entries: Iterable[tuple[str, Any]], origin: str) -> Iterator[_GhostRecipe | SkippedEntry]:
     for name, value in entries:
         notes = DiagnosticCollector(f"{origin}: {name}")
         try:
@@ -475,10 +471,3 @@ def _export_recipes(item: OutgoingSkill) -> list[dict[str, Any]]:
         )
         written.append(ghost_json.render_composed_skill(entry))
     return written
-
-
-def _read_lessons(place: Path, origin: str) -> Iterator[ImportEntry]:
-    try:
-        yield from ghost_json.parse_playbook(load_json(disk.read_file(place), PLAYBOOK), origin)
-    except (UnreadableEntryError, OSError) as problem:
-        yield SkippedEntry(origin=origin, name="", reason=describe_problem(problem))
