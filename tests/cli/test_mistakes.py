@@ -18,6 +18,7 @@ pytestmark = pytest.mark.req("CL-01", "SC-01")
     [
         (("skils",), 2, "No such command 'skils'. Did you mean 'skills'"),
         (("skills", "lst"), 2, "Did you mean 'list'?"),
+        (("dream",), 2, "No such command 'dream'. Did you mean 'learn dream'?"),
         (("skills", "list", "--jsn"), 2, "--json"),
         (("skills", "edit", "csv-summary", "--apend", "x"), 2, "--append"),
         (("skills", "list", "--state", "brokn"), 2, "'brokn' is not one of"),

@@ -34,6 +34,15 @@ class RootCommandGroup(CommandGroup):
         for command in build_commands():
             self.add_command(command)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word; for one that a group has, the error names the group."""
+        name, groups = args[0], [one for one in self.commands.values() if isinstance(one, CommandGroup)]
+        places = [f"'{group.name} {name}'" for group in groups if name in group.commands]
+        # Of 'list' and the like there are too many to say which is meant.
+        if name not in self.commands and 0 < len(places) < 3 and not ctx.resilient_parsing:
+            ctx.fail(f"No such command '{name}'. Did you mean {' or '.join(places)}?")
+        return super().resolve_command(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print one screen: the main commands by what they are for, a line each, and the names of the rest."""
         formatter.write(f"{self.help}\n\n")

@@ -171,7 +171,9 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         # A large import prints only entries that say something.
         if result.reason or result.notes or len(taken.results) <= 30:
             _print_imported_entry(result)
-    output.print_line(_summarise_verdicts([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
+    output.print_line(
+        _summarise_verdicts([result for result in taken.results if result.kind == "skill"]) or "No skills were found."
+    )
     held = [result for result in taken.results if result.verdict is ImportVerdict.HELD and result.kind == "skill"]
     if len(held) > 1:
         # Of many, a person decides by what they would do, not one by one.
