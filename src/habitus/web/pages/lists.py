@@ -14,7 +14,7 @@ from habitus.app.operating.doctor import HealthCheck, HealthCheckState
 from habitus.app.use_cases import writing
 from habitus.text import format_count
 from habitus.web.api.schemas import RequestHome
-from habitus.web.labels import CHECK_PAGES, TOOL_STATES, describe_author, get_check_label
+from habitus.web.labels import CHECK_PAGES, TOOL_STATES, capitalise_first, describe_author, get_check_label
 from habitus.web.rendering import FlashMessage, format_timestamp, render_page
 from habitus.web.routing import AccessRouter
 from habitus.web.site_map import remove_commands, replace_commands_by_pages
@@ -114,8 +114,8 @@ def _make_check_row(one: HealthCheck) -> ListRow:
     mark, kind = _CHECK_BADGES[one.state]
     return ListRow(
         name=get_check_label(one.name),
-        text=one.detail,
-        note=replace_commands_by_pages(one.hint),
+        text=capitalise_first(one.detail),
+        note=f"Fix: {replace_commands_by_pages(one.hint)}" if one.hint else "",
         href=CHECK_PAGES.get(one.name, "") if one.hint else "",
         badge=mark,
         badge_kind=kind,
