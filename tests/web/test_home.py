@@ -32,7 +32,9 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=3, waiting=6, requests=8)
     page = browser.get("/?user=*").text
-    tiles = dict(re.findall(r"<strong>([^<]+)</strong> (requests|succeeded[^<]*|skills used|pending review)<", page))
+    tiles = dict(
+        re.findall(r"<strong>([^<]+) <svg.*?</strong>(requests|succeeded[^<]*|skills used|pending review)<", page)
+    )
     succeeded = "succeeded, of those with feedback"
     assert {label: number for number, label in tiles.items()} | {succeeded: ""} == {
         "requests": "25",

@@ -340,23 +340,6 @@ def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
 
 
 @pytest.mark.req("CL-02")
-def test_old_addresses_lead_to_the_pages_of_today(browser: TestClient, habitus: Habitus) -> None:
-    moved = {
-        "/more": "/",
-        "/more/jobs?done=1": "/automation?done=1",
-        "/more/settings": "/settings",
-        "/more/try?request=a+b": "/try?request=a+b",
-        "/review": "/inbox",
-        "/review/7/approve": "/inbox/7/approve",
-        "/today/failing": "/failing",
-        "/more//evil.example": "/evil.example",
-    }
-    answers = {old: browser.get(old, follow_redirects=False) for old in moved}
-    assert {old: answer.headers["location"] for old, answer in answers.items()} == moved
-    assert {answer.status_code for answer in answers.values()} == {308}
-
-
-@pytest.mark.req("CL-02")
 def test_what_is_not_found_keeps_the_navigation_and_says_where_to_go(browser: TestClient) -> None:
     answer = browser.get("/skills/brew-te")
     assert answer.status_code == 404

@@ -29,12 +29,9 @@ UploadedFiles = Annotated[Sequence[UploadFile], File()]
 
 
 @router.get("/chat", access=Access.VIEWER)
-def show_new_chat(request: Request, habitus: RequestHome, talks: RequestConversations) -> HTMLResponse:
-    return _render_chat(request, habitus, talks, "")
-
-
 @router.get("/chat/{id}", access=Access.VIEWER)
-def show_chat(request: Request, habitus: RequestHome, talks: RequestConversations, id: str) -> HTMLResponse:
+def show_chat(request: Request, habitus: RequestHome, talks: RequestConversations, id: str = "") -> HTMLResponse:
+    """Show a conversation, or the form that starts one."""
     return _render_chat(request, habitus, talks, id)
 
 
@@ -70,31 +67,16 @@ def _find_chat_obstacle(talks: ChatSessions) -> UserError | None:
 
 
 @router.post("/chat", access=Access.ADMIN, max_bytes=LARGE_BODY_BYTES)
-def start_chat(
-    request: Request,
-    habitus: RequestHome,
-    talks: RequestConversations,
-    text: Annotated[str, Form()] = "",
-    files: UploadedFiles = (),
-) -> HTMLResponse:
-    return _send_message(request, habitus, talks, text, "", files)
-
-
 @router.post("/chat/{id}", access=Access.ADMIN, max_bytes=LARGE_BODY_BYTES)
-def continue_chat(
+def send_message(
     request: Request,
     habitus: RequestHome,
     talks: RequestConversations,
-    id: str,
+    id: str = "",
     text: Annotated[str, Form()] = "",
     files: UploadedFiles = (),
 ) -> HTMLResponse:
-    return _send_message(request, habitus, talks, text, id, files)
-
-
-def _send_message(
-    request: Request, habitus: Habitus, talks: ChatSessions, text: str, id: str, files: Sequence[UploadFile]
-) -> HTMLResponse:
+    """Send a message, which starts a conversation unless it continues one."""
     id = talks.send_message(text, id, [read_upload(file) for file in files if file.filename])
     answer = _render_chat(request, habitus, talks, id)
     answer.headers["HX-Push-Url"] = f"/chat/{id}"

@@ -1,4 +1,4 @@
-"""Routes behind every page: search, the pause switch, undo, and redirects from old addresses."""
+"""Routes behind every page: search, the stream of changes, the pause switch and undo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from urllib.parse import quote, urlencode
 
 from fastapi import Form, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
@@ -23,8 +23,6 @@ from habitus.web.routing import AccessRouter
 from habitus.web.streams import make_event_stream
 
 router = AccessRouter()
-# The rest of the path is kept.
-_MOVED_PATHS = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}
 _RESULT_PATHS = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
 
 
@@ -75,18 +73,3 @@ def undo_decision(request: Request, habitus: RequestHome, undo: Annotated[list[s
     if undo[:2] != ["review", "reopen"]:
         raise Refused("This is not a review decision.", hint="Ask an admin to undo it.")
     return undo_change(request, habitus, undo)
-
-
-@router.get("/more", access=Access.OPEN_READING)
-@router.get("/more/{rest:path}", access=Access.OPEN_READING)
-@router.get("/review", access=Access.OPEN_READING)
-@router.get("/review/{rest:path}", access=Access.OPEN_READING)
-@router.get("/today", access=Access.OPEN_READING)
-@router.get("/today/{rest:path}", access=Access.OPEN_READING)
-def redirect_moved(request: Request) -> RedirectResponse:
-    """Redirect an old address to its new one, with the rest of the path and the query."""
-    path = request.url.path.lstrip("/")
-    old = next(old for old in _MOVED_PATHS if path == old or path.startswith(f"{old}/"))
-    target = f"{_MOVED_PATHS[old]}/{path.removeprefix(old).lstrip('/')}".rstrip("/")
-    query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(f"/{target.lstrip('/')}{query}", status_code=HTTPStatus.PERMANENT_REDIRECT)

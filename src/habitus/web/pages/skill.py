@@ -21,7 +21,7 @@ from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, rea
 from habitus.app.library.undoing import build_write_undo
 from habitus.app.tasks.proposing import list_pending_tasks
 from habitus.app.use_cases import improving, writing
-from habitus.app.use_cases.skills import locate_skill, read_skill_details, read_skill_file
+from habitus.app.use_cases.skills import ListSkillsRequest, locate_skill, read_skill_details, read_skill_file
 from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.app.use_cases.uses import list_uses
 from habitus.errors import Invalid, Stale
@@ -393,7 +393,7 @@ def archive_skill(request: Request, habitus: RequestHome, name: str) -> HTMLResp
     """Archive a skill and return to the list."""
     (gone,) = writing.remove_skills(habitus, names=(name,)).skills
     said = FlashMessage(text=f"{gone.name} was archived.", undo=gone.undo)
-    answer = skills.render_list_page(request, habitus, skills.make_skill_filters(), said=said)
+    answer = skills.render_list_page(request, habitus, ListSkillsRequest(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer
 

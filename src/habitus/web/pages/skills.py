@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Depends, Form, Request
 from fastapi.responses import HTMLResponse
-from markupsafe import Markup
 
 from habitus.access import Access
 from habitus.app.conversations.running_code import run_tool, run_tool_cases
-from habitus.app.library.browsing import SkillListRow, SkillOrder, browse_skills, build_skill_map
+from habitus.app.library.browsing import SkillOrder, browse_skills, build_skill_map
 from habitus.app.use_cases import recipes, writing
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.errors import Invalid
-from habitus.evidence.findings import ItemVerdict
-from habitus.skills.layers.listing import ListedSkill
-from habitus.skills.model import SkillSource, SkillState, Stage, UsageCounters
+from habitus.skills.model import SkillSource, SkillState, Stage
 from habitus.text import format_count
 from habitus.web import charts
 from habitus.web.api.schemas import RequestHome
-from habitus.web.rendering import FlashMessage, render_fragment, render_page, render_template
+from habitus.web.rendering import FlashMessage, render_fragment, render_page
 from habitus.web.routing import AccessRouter
-
-if TYPE_CHECKING:
-    from habitus.evidence.model import EffectEstimate
 
 router = AccessRouter()
 _PAGE_SIZE = 50
@@ -40,14 +33,7 @@ _FILTERS = ("q", "tag", "source", "stage", "state")
 async def parse_filter_query(
     q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = ""
 ) -> ListSkillsRequest:
-    """Return the filters in the address; a coroutine, because FastAPI runs functions in a thread."""
-    return make_skill_filters(q, tag, source, stage, state)
-
-
-def make_skill_filters(
-    q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = ""
-) -> ListSkillsRequest:
-    """Return the filters; unknown values are ignored."""
+    """Return the known filters in the address; a coroutine, because FastAPI runs functions in a thread."""
     return ListSkillsRequest(
         q=q[:1000],
         tag=tag,
@@ -112,46 +98,13 @@ def render_list_page(
         number=number,
         pages=max(1, -(-found.found // _PAGE_SIZE)),
         address=partial(_build_list_url, {**given, "sort": sort}),
-        draw_row=_render_row,
     )
 
 
-class _IdentityKey:
-    """A cache key that compares by identity, which is faster than comparing a skill's texts."""
-
-    __slots__ = ("item",)
-
-    def __init__(self, item: ListedSkill) -> None:
-        self.item = item
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _IdentityKey) and self.item is other.item
-
-    def __hash__(self) -> int:
-        return id(self.item)
-
-
-def _render_row(row: SkillListRow) -> Markup:
-    return _render_cached_row(_IdentityKey(row.item), row.counters, row.days, row.verdict, row.effect)
-
-
-# About 2 MB; a listing keeps its objects until a skill changes, so identity works as a key.
-@functools.lru_cache(maxsize=2000)
-def _render_cached_row(
-    item: _IdentityKey,
-    counters: UsageCounters,
-    days: tuple[int, ...],
-    verdict: ItemVerdict | None,
-    effect: EffectEstimate | None,
-) -> Markup:
-    row = SkillListRow(item=item.item, counters=counters, days=days, verdict=verdict, effect=effect)
-    return Markup(render_template("skill_row.html", row=row))
-
-
-def _build_list_url(given: Mapping[str, object], **changed: object) -> str:
+def _build_list_url(given: Mapping[str, object], path: str = "/skills", **changed: object) -> str:
     """Return the address of the same list in another order or on another page."""
     told = {key: value for key, value in {**given, **changed}.items() if value}
-    return f"/skills?{urlencode(told)}" if told else "/skills"
+    return f"{path}?{urlencode(told)}" if told else path
 
 
 @router.post("/skills/{name}/switch", access=Access.ADMIN)
@@ -167,18 +120,13 @@ def switch_listed_skill(habitus: RequestHome, name: str, on: Annotated[bool, For
 def change_selected_skills(
     request: Request,
     habitus: RequestHome,
+    filters: FilterQuery,
     act: Annotated[str, Form()],
     names: Annotated[list[str] | None, Form()] = None,
-    q: Annotated[str, Form()] = "",
-    tag: Annotated[str, Form()] = "",
-    source: Annotated[str, Form()] = "",
-    stage: Annotated[str, Form()] = "",
-    state: Annotated[str, Form()] = "",
-    sort: Annotated[str, Form()] = "",
+    sort: str = "",
 ) -> HTMLResponse:
-    """Switch or archive the selected skills."""
-    said = _apply_bulk_action(habitus, act, names or [])
-    return render_list_page(request, habitus, make_skill_filters(q, tag, source, stage, state), sort=sort, said=said)
+    """Switch or archive the selected skills, and show the same list again."""
+    return render_list_page(request, habitus, filters, sort=sort, said=_apply_bulk_action(habitus, act, names or []))
 
 
 def _apply_bulk_action(habitus: RequestHome, act: str, names: list[str]) -> FlashMessage:

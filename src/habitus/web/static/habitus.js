@@ -75,6 +75,11 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+// An answer that was overtaken by another one goes where its part is now: its own was replaced meanwhile.
+document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
+  if (ctx.target?.id && !ctx.target.isConnected) ctx.target = document.getElementById(ctx.target.id) ?? ctx.target;
+});
+
 document.querySelectorAll(".tabs [aria-current]").forEach((here) =>
   here.scrollIntoView({ block: "nearest", inline: "center" }),
 );
