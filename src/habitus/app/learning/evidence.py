@@ -54,11 +54,11 @@ class EvidenceService:
         now = self.clock()
         horizon = now - SETTLING_PERIOD
         settled, by_request, changes = self._load_settled(horizon)
-        extended, young = self._settle(settled, horizon, by_request, changes=changes)
+        sums, young = self._settle(settled, horizon, by_request, changes=changes)
         found = collect_findings(
             make_observations(young, by_request, now),
             withhold=self.share or ASSUMED_SHARE,
-            settled=extended.sums,
+            settled=sums,
             today=_count_days_since_epoch(now),
         )
         return found, by_request
@@ -73,8 +73,8 @@ class EvidenceService:
             settled, by_request = _CachedSums(), self.journal.list_chosen_items(user=user)
         else:
             user, (settled, by_request, _) = None, self._load_settled(until)
-        extended, later = self._settle(settled, until, by_request, user=user)
-        return extended.sums, later, by_request
+        sums, later = self._settle(settled, until, by_request, user=user)
+        return sums, later, by_request
 
     def _load_settled(self, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
         """Return the latest valid sums of conversations that began until then, the items ever chosen for a request, and
@@ -99,7 +99,7 @@ class EvidenceService:
         *,
         user: str | None = None,
         changes: int | None = None,
-    ) -> tuple[_CachedSums, list[RecordedExposure]]:
+    ) -> tuple[EvidenceSums, list[RecordedExposure]]:
         """Return the sums extended by the conversations that began until then, and the exposures of later ones.
 
         With the count of resets the sums are cached, also some on the way, to which a late judgement can go back.
@@ -138,10 +138,9 @@ class EvidenceService:
                 # Those that had further offers before stay among the late ones until all batches are read.
                 cached = reach(batch.until, settled.late)
                 self._store_sums(cached, changes)
-        extended = reach(until)
         if changes is not None and units - cached.units >= self.cache_threshold:
-            self._store_sums(extended, changes)
-        return extended, later
+            self._store_sums(reach(until), changes)
+        return sums, later
 
     def _store_sums(self, sums: _CachedSums, changes: int) -> None:
         """Cache the sums; on failure, the next query caches them."""

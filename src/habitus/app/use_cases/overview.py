@@ -39,7 +39,7 @@ from habitus.app.use_cases.declaration import (
 from habitus.app.use_cases.finding import NamedReason
 from habitus.app.use_cases.lessons import hide_conversation
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
-from habitus.evidence.findings import VersionRollback
+from habitus.evidence.findings import EvidenceFindings, VersionRollback
 from habitus.journal.model import RecordedExposure, SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
@@ -112,13 +112,23 @@ class OverviewReport:
 @use_case("", route="GET /overview", access=Access.VIEWER)
 def show_overview(home: Home, all_users: AllUsers = False) -> OverviewReport:
     """Show the last thirty days: your requests and their outcomes, pending reviews, what helps or hurts, and agents."""
+    return build_overview(home, compute_known_findings(home), all_users=all_users)
+
+
+def compute_known_findings(home: Home) -> EvidenceFindings:
+    """Return the findings; none, and without loading the statistics, while no turn has an outcome."""
+    return home.evidence.compute_findings() if home.journal.has_explicit_outcome() else EvidenceFindings()
+
+
+def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -> OverviewReport:
+    """Return the overview; pages compute the findings once for all their parts."""
     now, user = home.clock(), resolve_user_filter(home.settings, all_users)
     with open_read_transaction(home):
         days = home.journal.count_daily_requests(USAGE_DAYS, user=user)
         heard = home.journal.get_last_request_times(user=user)
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
-    helps, hurts = _find_known_effects(home)
+    helps, hurts = _find_known_effects(findings)
     agents = list_agent_activity(home, heard)
     own = any(one.layer != "bundled" for one in summaries)
     steps = OnboardingStatus(
@@ -151,11 +161,10 @@ def _count_pending_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> li
     return [sum(made < end and (done is None or done >= end) for made, done in open_from) for end in ends]
 
 
-def _find_known_effects(home: Home) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
+def _find_known_effects(findings: EvidenceFindings) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
     """Return the skills with the strongest known effects, helpful and harmful, by their newest version."""
     newest: dict[str, KnownSkillEffect] = {}
-    # The statistics take long to load, so skip them while no turn has an outcome.
-    for one in home.evidence.compute_findings().items if home.journal.has_explicit_outcome() else ():
+    for one in findings.items:
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
             name = one.item.name.partition("@")[0]
             # Findings come oldest version first, so the newest one wins.
@@ -334,7 +343,7 @@ class TodayReport:
         return not (self.pending or self.own_skills or self.new_lessons or self.sessions)
 
 
-def build_today_report(home: Home, *, with_contents: bool = True) -> TodayReport:
+def build_today_report(home: Home, findings: EvidenceFindings, *, with_contents: bool = True) -> TodayReport:
     """Collect what needs attention; `with_contents` also reads the files of pending changes."""
     listing, now = home.skills.list_skills(), home.clock()
     summaries = [item.summary for item in listing if item.summary is not None]
@@ -345,7 +354,7 @@ def build_today_report(home: Home, *, with_contents: bool = True) -> TodayReport
         new_skills=_select_newest(summaries, now - _WEEK),
         new_lessons=tuple(hide_conversation(home.settings, one) for one in home.memory.list_lessons("week", 100)),
         broken=tuple(item for item in listing if item.state in (SkillState.BROKEN, SkillState.GATED)),
-        regressions=home.evidence.compute_findings().rollbacks,
+        regressions=findings.rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),
         sessions=tuple(list_past_sessions(home.settings, home.journal, 5)),
         skills=len(summaries),
@@ -375,7 +384,7 @@ class TodaySummary:
 @use_case("", route="GET /today", access=Access.VIEWER)
 def show_today(home: Home) -> TodaySummary:
     """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
-    found = build_today_report(home)
+    found = build_today_report(home, compute_known_findings(home))
     return TodaySummary(
         pending=found.pending,
         new_skills=[summary.name for summary in found.new_skills],

@@ -19,7 +19,13 @@ from habitus.app.learning.reporting import ReportRows
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import overview, review
-from habitus.app.use_cases.overview import OverviewReport, TodayReport, build_today_report, show_overview
+from habitus.app.use_cases.overview import (
+    OverviewReport,
+    TodayReport,
+    build_overview,
+    build_today_report,
+    compute_known_findings,
+)
 from habitus.evidence.model import EffectEstimate
 from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
@@ -69,8 +75,9 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
     scope = PageScope.read(request, habitus)
-    found = show_overview(habitus, all_users=scope.all_users)
-    first = build_today_report(habitus, with_contents=False)
+    findings = compute_known_findings(habitus)
+    found = build_overview(habitus, findings, all_users=scope.all_users)
+    first = build_today_report(habitus, findings, with_contents=False)
     effects = {
         one.name: EffectEstimate(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)
     }
