@@ -18,7 +18,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -193,26 +193,27 @@ def _find_innermost_skill(folder: str, skills: Collection[str]) -> str | None:
 
 
 def _check_path(name: str) -> str:
-    if "\0" in name:
-        raise UnreadableEntryError(f"The member {quote_name(name)} has a NUL in its name.")
-    if any(unicodedata.category(char) in ("Cc", "Cs") for char in name):
-        raise UnreadableEntryError(f"The member {quote_name(name)} has control characters in its name.")
-    if _DRIVE.match(name):
-        raise UnreadableEntryError(f"The member {quote_name(name)} names a drive.")
-    if name.startswith(("/", "\\")):
-        raise UnreadableEntryError(f"The member {quote_name(name)} has an absolute path.")
-    if "\\" in name:
-        raise UnreadableEntryError(f"The member {quote_name(name)} has a backslash in its name.")
     parts = name.rstrip("/").split("/")
-    if ".." in parts:
-        raise UnreadableEntryError(f"The member {quote_name(name)} leads out of the archive.")
-    if any(part in ("", ".") for part in parts):
-        raise UnreadableEntryError(f"The member {quote_name(name)} has an empty part in its path.")
-    if any(_DEVICE.fullmatch(part) for part in parts):
-        raise UnreadableEntryError(f"The member {quote_name(name)} has the name of a device.")
-    if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 2_000:
-        raise UnreadableEntryError(f"The member {quote_name(name)} has too long a name.")
+    problems = {
+        "has a NUL in its name": "\0" in name,
+        "has control characters in its name": any(unicodedata.category(char) in ("Cc", "Cs") for char in name),
+        "names a drive": _DRIVE.match(name),
+        "has an absolute path": name.startswith(("/", "\\")),
+        "has a backslash in its name": "\\" in name,
+        "leads out of the archive": ".." in parts,
+        "has an empty part in its path": not {"", "."}.isdisjoint(parts),
+        "has the name of a device": any(map(_DEVICE.fullmatch, parts)),
+        "has too long a name": len(name.encode("utf-8", "replace")) > 2_000
+        or any(len(part.encode("utf-8", "replace")) > 255 for part in parts),
+    }
+    _refuse_first(name, problems, "The member ")
     return "/".join(parts)
+
+
+def _refuse_first(name: str, problems: Mapping[str, object], prefix: str = "") -> None:
+    """Raise for the first of the problems that a member has."""
+    if problem := next((problem for problem, is_so in problems.items() if is_so), ""):
+        raise UnreadableEntryError(f"{prefix}{quote_name(name)} {problem}.")
 
 
 def _is_ignored_member(path: str) -> bool:
@@ -350,14 +351,13 @@ def _read_tar_members(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterat
 
 def _make_tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> ArchiveMember:
     name = header.name.removeprefix("./")
-    if header.issym() or header.islnk():
-        raise UnreadableEntryError(f"{quote_name(name)} is a link.")
-    if header.issparse():
-        raise UnreadableEntryError(f"{quote_name(name)} is stored with holes in it.")
-    if not (header.isreg() or header.isdir()):
-        raise UnreadableEntryError(f"{quote_name(name)} is a device, a socket or a pipe.")
-    if header.size < 0:
-        raise UnreadableEntryError(f"{quote_name(name)} says that it has {header.size:,} bytes.")
+    problems = {
+        "is a link": header.issym() or header.islnk(),
+        "is stored with holes in it": header.issparse(),
+        "is a device, a socket or a pipe": not (header.isreg() or header.isdir()),
+        f"says that it has {header.size:,} bytes": header.size < 0,
+    }
+    _refuse_first(name, problems)
     return ArchiveMember(
         name=name,
         size=0 if header.isdir() else header.size,
@@ -447,15 +447,12 @@ def _make_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Ar
 
 
 def _check_zip_member(info: zipfile.ZipInfo, name: str, kind: int) -> None:
-    if info.header_offset < 0:
-        raise UnreadableEntryError(f"{quote_name(name)} lies before the beginning of the archive, which is cut off.")
-    if kind == stat.S_IFLNK:
-        raise UnreadableEntryError(f"{quote_name(name)} is a link.")
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise UnreadableEntryError(f"{quote_name(name)} is a device, a socket or a pipe.")
-    if info.flag_bits & 0x1:
-        raise UnreadableEntryError(f"{quote_name(name)} is encrypted.")
-    if info.compress_type not in _COMPRESSION_METHODS:
-        raise UnreadableEntryError(
-            f"{quote_name(name)} is packed in a way that is not read here (method {info.compress_type})."
-        )
+    problems = {
+        "lies before the beginning of the archive, which is cut off": info.header_offset < 0,
+        "is a link": kind == stat.S_IFLNK,
+        "is a device, a socket or a pipe": kind not in (0, stat.S_IFREG, stat.S_IFDIR),
+        "is encrypted": info.flag_bits & 0x1,
+        f"is packed in a way that is not read here (method {info.compress_type})": info.compress_type
+        not in _COMPRESSION_METHODS,
+    }
+    _refuse_first(name, problems)

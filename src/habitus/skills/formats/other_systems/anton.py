@@ -60,7 +60,7 @@ class AntonFormat(disk.SkillFolderFormat):
         skill = _build_skill(path.name, meta, _decode_text(files.pop(STEPS_FILE), STEPS_FILE), files, notes)
         yield IncomingSkill(
             name=skill.name,
-            tree=conversion.build_folder(skill, _move_code_to_scripts(files, notes)),
+            tree=conversion.build_folder(skill, _move_files(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)),
             origin=origin,
             format=self.name,
             counters=_parse_counters(stats, notes),
@@ -75,7 +75,8 @@ class AntonFormat(disk.SkillFolderFormat):
             return _build_skill_md_folder(item)
         label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
         main = trees.find_main_file(item.tree)
-        files = _move_scripts_to_code({path: file for path, file in item.tree.items() if path != main})
+        own = {path: file for path, file in item.tree.items() if path != main}
+        files = _move_files(own, SCRIPTS_FOLDER, CODE_FOLDER, DiagnosticCollector(label))
         files[META_FILE] = build_file(dump_json(_build_meta(item.skill, label, files)))
         steps = conversion.get_original_body(item.skill, "anton", conversion.TEXT_FILE_FRAME)
         # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
@@ -174,24 +175,15 @@ def _read_requirements(files: Tree, notes: DiagnosticCollector) -> tuple[str, ..
     return tuple(found)
 
 
-def _move_code_to_scripts(files: Tree, notes: DiagnosticCollector) -> dict[str, TreeFile]:
-    """Return the files with code/ moved to scripts/, as in the standard; a file stays if its new name is taken."""
+def _move_files(files: Tree, old: str, new: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
+    """Return the files with one folder renamed; a file stays if its new name is taken."""
     moved: dict[str, TreeFile] = {}
     for path, file in files.items():
-        target = SCRIPTS_FOLDER + path.removeprefix(CODE_FOLDER) if path.startswith(CODE_FOLDER) else path
+        target = new + path.removeprefix(old) if path.startswith(old) else path
         if target != path and target in files:
             notes.add(f"{path} stays where it is: there is a {target} too.", severity=Severity.NOTE)
             target = path
         moved[target] = file
-    return moved
-
-
-def _move_scripts_to_code(files: Tree) -> dict[str, TreeFile]:
-    moved: dict[str, TreeFile] = {}
-    for path, file in files.items():
-        target = CODE_FOLDER + path.removeprefix(SCRIPTS_FOLDER) if path.startswith(SCRIPTS_FOLDER) else path
-        # A file that was kept in code/ because of a conflict must not overwrite the other one.
-        moved[path if target in files else target] = file
     return moved
 
 
