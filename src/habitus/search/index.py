@@ -141,14 +141,10 @@ class SearchIndex(DocumentSearcher):
             store.write_vectors(conn, self._space.model, vectors)
         self._refresh()
 
-    def forget_requests(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
-        """Forget the requests learned for these ids, or those for which `which(id, text)` is true; return how many."""
+    def forget_requests(self, texts: Collection[str]) -> int:
+        """Forget the learned requests with these texts; return how many."""
         with self._open_snapshot():
-            gone = [
-                (past.item, past.digest)
-                for past in self._learned.list_requests()
-                if (which(past.item, past.text) if callable(which) else past.item in which)
-            ]
+            gone = [(past.item, past.digest) for past in self._learned.list_requests() if past.text in texts]
         with sql.write_transaction(self._engine) as conn:
             store.raise_generation(conn, self._space.collection)
             store.delete_requests(conn, self._space.collection, gone)
@@ -175,10 +171,6 @@ class SearchIndex(DocumentSearcher):
     def known_ids(self) -> Collection[str]:
         """The ids of the documents in memory as of the last refresh."""
         return self._corpus.slots.keys()
-
-    @property
-    def share_with_body(self) -> float:
-        return self._corpus.share_with_body
 
     def describe(self) -> IndexReport:
         """Return the size and the embedding model of the index, with notes about problems."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -215,12 +215,12 @@ class Library:
 
     def find_directory(self, address: str) -> Path | None:
         """Return the directory of the skill's files, or None if it isn't stored on disk."""
-        item = self.find(address)
-        return self.get_layer(item.layer).store.find_directory(item.name)
+        item, layer = self._locate(address)
+        return layer.store.find_directory(item.name)
 
     def is_name_taken(self, name: str) -> bool:
         """Whether a listed layer has a skill of this name."""
-        return any(layer.store.is_name_taken(name) for layer in self._listed_layers())
+        return any(layer.store.is_name_taken(name) for layer in self.layers if layer.is_listed)
 
     def find_closest_name(self, name: str, *, cutoff: float = names.MATCH_CUTOFF) -> str | None:
         """Return the skill name closest to a misspelt one, or None."""
@@ -267,8 +267,7 @@ class Library:
     ) -> SkillWriteResult:
         """Edit a skill's body and fields; a read-only skill gets an override in the user's layer."""
         self._authorize(author)
-        item = self.find(address, at=at)
-        layer = self.get_layer(item.layer)
+        item, layer = self._locate(address, at=at)
         change = self.build_edit(item, edit, fields)
         if layer.can_write:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
@@ -319,8 +318,7 @@ class Library:
     ) -> SkillWriteResult:
         """Replace one file of a skill; raise `Invalid` if the skill could not be loaded with it."""
         self._authorize(author)
-        item = self.find(address)
-        layer = self.get_layer(item.layer)
+        item, layer = self._locate(address)
         old = layer.store.read_tree(item.name, check_disk=False) or {}
         if path not in old and (auto_executed.is_auto_executed(path) or trees.is_ignored_path(path)):
             raise Refused(f"'{path}' can't be a file of a skill.", hint="Tools run it unasked, or no history keeps it.")
@@ -345,8 +343,7 @@ class Library:
     def remove(self, address: str, author: Author) -> ListedSkill:
         """Archive a skill; a copy of the same name in a lower layer becomes visible again."""
         self._authorize(author)
-        item = self.find(address)
-        layer = self.get_layer(item.layer)
+        item, layer = self._locate(address)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         layer.allow_removal(author)
@@ -364,15 +361,14 @@ class Library:
     def set_enabled(self, address: str, enabled: bool, author: Author) -> ListedSkill:
         """Enable or disable a skill; return its new entry."""
         self._authorize(author)
-        item = self.find(address)
-        self.get_layer(item.layer).store.set_enabled(item.name, enabled, author)
+        item, layer = self._locate(address)
+        layer.store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> SkillWriteResult:
         """Make an earlier version current, as a new version."""
         self._authorize(author)
-        item = self.find(address)
-        layer = self.get_layer(item.layer)
+        item, layer = self._locate(address)
         if not layer.can_write:
             raise read_only_error(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
@@ -405,8 +401,8 @@ class Library:
 
     def list_versions(self, address: str) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first."""
-        item = self.find(address)
-        return self.get_layer(item.layer).store.list_versions(item.name)
+        item, layer = self._locate(address)
+        return layer.store.list_versions(item.name)
 
     def diff_versions(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
         """Return a unified diff of two versions, with or without the skill's tasks and cases."""
@@ -428,7 +424,8 @@ class Library:
         named, _, number = (f"#{address_or_id}" if address_or_id.isdecimal() else address_or_id).partition("#")
         address, candidates = names.parse_address(named), self.list_archived()
         for item in candidates:
-            if (not named or _matches_address(address, item)) and (not number or str(item.id) == number):
+            is_named = not named or (item.name == address.name and address.layer in (None, item.layer))
+            if is_named and (not number or str(item.id) == number):
                 return item
         near = names.find_closest_name(address_or_id, {item.name for item in candidates})
         hint = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
@@ -436,8 +433,8 @@ class Library:
 
     def read_counters(self, address: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
         """Return the usage counters of a skill by stage, of one version or all."""
-        item = self.find(address)
-        return self.get_layer(item.layer).store.read_counters(item.name, version=version)
+        item, layer = self._locate(address)
+        return layer.store.read_counters(item.name, version=version)
 
     def read_all_counters(self, *, with_imported: bool = False) -> dict[tuple[str, str], dict[Stage, UsageCounters]]:
         """Return the counters per stage by (layer, name), for skills that have any; `with_imported` adds the counts
@@ -456,17 +453,19 @@ class Library:
 
     def read_tree(self, address: str, version: int | None = None) -> Tree:
         """Return the files of a skill, current or of one version; raise `NotFound` if there is no such version."""
-        item = self.find(address)
-        store = self.get_layer(item.layer).store
-        tree = store.read_tree(item.name, version)
+        item, layer = self._locate(address)
+        tree = layer.store.read_tree(item.name, version)
         if tree is None:
-            raise build_no_version_error(item.name, version, [one.number for one in store.list_versions(item.name)])
+            numbers = [one.number for one in layer.store.list_versions(item.name)]
+            raise build_no_version_error(item.name, version, numbers)
         return tree
 
     # Layers
 
-    def _listed_layers(self) -> Iterator[Layer]:
-        return (layer for layer in self.layers if layer.is_listed)
+    def _locate(self, address: str, *, at: LibrarySnapshot | None = None) -> tuple[ListedSkill, Layer]:
+        """Return the entry of a skill, and its layer."""
+        item = self.find(address, at=at)
+        return item, self.get_layer(item.layer)
 
     def get_layer(self, name: str) -> Layer:
         """Return the layer of this name; raise `NotFound` with the closest name otherwise."""
@@ -494,7 +493,3 @@ def _make_strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) 
     """Return the copy to put above a read-only skill; its placeholders stay active."""
     strict = conversion.make_strict_copy(name, tree, description=description)
     return trees.enable_placeholders(name, strict) if layer.fills_placeholders else strict
-
-
-def _matches_address(address: SkillAddress, archived: ArchivedSkill) -> bool:
-    return archived.name == address.name and address.layer in (None, archived.layer)

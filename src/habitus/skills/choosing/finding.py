@@ -126,7 +126,7 @@ class SkillFinder:
 
     def forget_learned(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
-        self._get_index().forget_requests(lambda _, text: text in texts)
+        self._get_index().forget_requests(texts)
 
     def describe_index(self) -> str:
         """Describe the index in one line."""
