@@ -425,17 +425,15 @@ class SessionMemory:
     @property
     def scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
         """The lessons in the scratchpad tool's description, fixed for the session."""
-        return tuple(note for note in self._all_scratchpad_lessons if not self._is_withheld(note))
-
-    @property
-    def withheld_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
-        """The lessons withheld from that description."""
-        return tuple(note for note in self._all_scratchpad_lessons if self._is_withheld(note))
-
-    def _is_withheld(self, note: RecalledLesson) -> bool:
-        return self.offers.is_withheld(make_lesson_item(note), is_sure=note.is_confirmed_by_person)
+        is_withheld = self.offers.is_withheld
+        return tuple(
+            note
+            for note in self.all_scratchpad_lessons
+            if not is_withheld(make_lesson_item(note), is_sure=note.is_confirmed_by_person)
+        )
 
     @cached_property
-    def _all_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
+    def all_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
+        """The same lessons with those that are withheld."""
         lessons = partial(self.cortex.recall_scratchpad_lessons, user=self.user, project=self.project)
         return self.outage.read_or_default(lessons, ())

@@ -132,7 +132,7 @@ class TurnRecorder:
         parts, request = self._parts, turn.user_input.request
         parts.tools.record_exposures(turn.shown_tools)
         if turn.shows_scratchpad:
-            for note in (*parts.memory.scratchpad_lessons, *parts.memory.withheld_scratchpad_lessons):
+            for note in parts.memory.all_scratchpad_lessons:
                 parts.view.offers.assign_note(note, is_steady=True)
         kind = classify_request(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
@@ -215,12 +215,10 @@ class TurnRecorder:
             return
         request, loaded = turn.user_input.request.text, [skill.name for skill in turn.loaded]
         weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
-        self._outage.try_write(lambda: self._credit_request(request, loaded, weight), "credit what served the request")
-
-    def _credit_request(self, request: str, loaded: Sequence[str], weight: float) -> None:
-        parts = self._parts
-        credit_request(
-            parts.finder, parts.memory, parts.view.redactor.redact(request).text, loaded, weight, at=parts.view.snapshot
+        parts, redacted = self._parts, self._parts.view.redactor.redact(request).text
+        self._outage.try_write(
+            lambda: credit_request(parts.finder, parts.memory, redacted, loaded, weight, at=parts.view.snapshot),
+            "credit what served the request",
         )
 
     def start_learning(self, turn: TurnState) -> None:
@@ -241,12 +239,6 @@ class TurnRecorder:
                 self._parts.background.spawn(observer.learn(ended))
             except Exception:
                 log.warning("An observer could not begin to learn; nothing else is affected.", exc_info=True)
-
-    def judge_turn(self, turn: str, kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str) -> None:
-        """Record an explicit judgement of a turn."""
-        parts = self._parts
-        said = judge_explicitly(kind, source, source_kind, reason)
-        record_judgement(parts.journal, parts.finder, parts.memory, turn, said, user=parts.view.user.name)
 
     def judge_previous_turn(self, previous: tuple[str, str] | None, request: str) -> None:
         """Judge the previous turn, given as its id and request, by the next request."""
@@ -375,11 +367,14 @@ def build_journal_turn(
 
 
 def _judge_turn(turn: TurnState) -> TurnOutcome:
+    done = turn.outcome
     if turn.judged_by == MODEL:
-        return judge_by_model(turn.outcome)
+        said = judge_explicitly(done.kind, MODEL, SourceKind.MODEL, done.reason)
+        return replace(said, weight=_BY_ITSELF)
     if turn.judged_by:
-        return judge_explicitly(turn.outcome.kind, turn.judged_by, SourceKind.PROGRAM, turn.outcome.reason)
-    return judge_by_ending(turn.outcome, capped=turn.is_capped)
+        return judge_explicitly(done.kind, turn.judged_by, SourceKind.PROGRAM, done.reason)
+    # Inferred from how it ended.
+    return _infer_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
 
 
 def _count_usage(turn: TurnState) -> dict[str, float]:
@@ -452,18 +447,6 @@ _BY_ITSELF = 0.25
 # Inferred outcomes are weak evidence, except that an infrastructure failure is certain.
 _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2}
 _CAP = 0.5
-
-
-def judge_by_model(outcome: Outcome) -> TurnOutcome:
-    """Return the model's own judgement, with a low weight."""
-    kind = SourceKind.MODEL
-    return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, source_kind=kind, reason=outcome.reason)
-
-
-def judge_by_ending(outcome: Outcome, *, capped: bool) -> TurnOutcome:
-    """Judge a turn by how it ended."""
-    weight = _CAP if capped else _WEIGHTS[outcome.kind]
-    return _infer_outcome(outcome.kind, weight, SIGNAL, outcome.reason)
 
 
 def judge_explicitly(kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str = "") -> TurnOutcome:

@@ -17,13 +17,13 @@ from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts.composer import ConversationServices, PromptComposer
 from habitus.agent.prompts.prompt import PromptSection
-from habitus.agent.recorder import TurnRecorder
+from habitus.agent.recorder import TurnRecorder, judge_explicitly, record_judgement
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
 from habitus.agent.user_input import SubmittedRequest, prepare_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.model import SourceKind, Turn
+from habitus.journal.model import SourceKind, Turn, TurnOutcome
 from habitus.llm.model import Model, TokenUsage
 from habitus.memory.model import LessonDraftResult
 from habitus.skills.model import Skill
@@ -154,7 +154,7 @@ class Session:
 
         A person's word outweighs a validator's, and that a program's; within a kind, the last word counts.
         """
-        return self._conversation.judge_turn(kind, turn=turn, source=source, source_kind=source_kind, reason=reason)
+        return self._conversation.judge_turn(turn, judge_explicitly(kind, source, source_kind, reason))
 
     def switch_model(self, model: Model) -> None:
         """Continue with another model."""
@@ -240,12 +240,13 @@ class Conversation:
         self._previous = (self.last.id, said.request.text)
         return self.last
 
-    def judge_turn(self, kind: OutcomeKind, *, turn: str, source: str, source_kind: SourceKind, reason: str) -> str:
+    def judge_turn(self, turn: str, said: TurnOutcome) -> str:
         """Record the outcome of a turn, by default the last one; return its id."""
         found = turn or (self._previous[0] if self._previous else "")
         if not found:
             raise NotFound("There is no turn to judge yet.", hint="Ask something first.")
-        self._recorder.judge_turn(found, kind, source, source_kind, reason)
+        parts = self.parts
+        record_judgement(parts.journal, parts.finder, parts.memory, found, said, user=parts.view.user.name)
         return found
 
     def list_sections(self) -> tuple[PromptSection, ...]:
