@@ -21,6 +21,7 @@ from habitus.app.library.undoing import build_change_undo, build_lesson_targets
 from habitus.app.tasks.storing import add_new_tasks
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, drop_eval_files, read_content, translate_disk_errors
+from habitus.memory.cortex import Cortex
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
     LessonDraft,
@@ -499,7 +500,7 @@ def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> EntryResult:
     return replace(done, verdict=_VERDICT_BY_STATUS[encoded.status], reason=reason)
 
 
-def list_playbook_lessons(home: Home) -> list[PlaybookLesson]:
+def list_playbook_lessons(memory: Cortex) -> list[PlaybookLesson]:
     """Return the lessons of self-play that the user may see, for another system's playbook."""
     return [
         PlaybookLesson(
@@ -518,7 +519,7 @@ def list_playbook_lessons(home: Home) -> list[PlaybookLesson]:
             verified=one.verified,
             created_on=one.created_on,
         )
-        for one in home.memory.list_lessons(limit=_MAX_PLAYBOOK_LESSONS)
+        for one in memory.list_lessons(limit=_MAX_PLAYBOOK_LESSONS)
         if one.body is not None
     ]
 

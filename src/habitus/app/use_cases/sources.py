@@ -130,7 +130,7 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
         request.format,
         request.to,
         overwrite=request.overwrite,
-        lessons=importing.list_playbook_lessons(home) if request.everything else (),
+        lessons=importing.list_playbook_lessons(home.memory) if request.everything else (),
         tasks=tasks,
         progress=progress,
     )
