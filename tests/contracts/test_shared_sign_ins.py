@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,10 +14,9 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home import refuse_unless_writable
 from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
-from habitus.app.operating.erasure import erase_user
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.sharing import offline_snapshot
-from habitus.errors import DatabaseUnavailable, StorageFailed
+from habitus.errors import DatabaseUnavailable
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import OWNER_IDENTITY, load_sign_in_keys
@@ -74,26 +72,6 @@ def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habi
     cookie = one.redeem_sign_in_key(one.create_sign_in_key()) or ""
     assert (one.identify_by_cookie(cookie), two.identify_by_cookie(cookie)) == (OWNER_IDENTITY, None)
     assert (one.identify_by_token(one.owner_token), two.identify_by_token(one.owner_token)) == (OWNER_IDENTITY, None)
-
-
-@pytest.mark.some(1)
-@pytest.mark.req("CL-04", "OP-04")
-def test_the_first_hosts_file_is_taken_over_and_the_others_names_are_listed(hosts: tuple[Habitus, Habitus]) -> None:
-    one, two = hosts
-    files = [host.settings.home / "people.json" for host in hosts]
-    row = {"link": "", "token": "0" * 64}
-    files[0].write_text(json.dumps({"ben": {"role": "viewer", **row}}))
-    files[1].write_text(json.dumps({"ben": {"role": "admin", **row}, "eve": {"role": "admin", **row}}))
-    for host in (one, two):
-        people = open_user_accounts(host)
-        assert [(person.name, person.role) for person in people.list()] == [("ben", UserRole.VIEWER)]
-    assert people.list_only_in_file() == {"eve": "admin"}
-    assert [file.exists() for file in files] == [False, True]
-    assert "sign-in" in erase_user(two, "eve").erased
-    assert not files[1].exists()  # nobody was left in it
-    files[1].write_text('{"ben": 7}')
-    with pytest.raises(StorageFailed, match="does not say who"):
-        open_user_accounts(two)
 
 
 @pytest.mark.full

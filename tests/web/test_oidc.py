@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.use_cases.storage import erase_user
 from habitus.app.use_cases.users import add_user, remove_user
 from habitus.settings import OidcSettings, Settings, WebSettings
 from tests.web.conftest import HOST
@@ -185,6 +186,11 @@ def test_an_account_removed_here_is_out_at_once_and_does_not_come_back_by_itself
     assert added.name == "ann"
     remove_user(habitus, "ann")
     assert role_of(sign_in(app, "s-ann")) == "reviewer"
+    remove_user(habitus, "ann")
+    # Not even who was removed is left of an erased person.
+    erase_user(habitus, user="ann")
+    with habitus.shared.begin() as connection:
+        assert "s-ann" not in repr(connection.execute(sa.text("SELECT * FROM signing_keys")).all())
 
 
 @pytest.mark.req("OP-07")

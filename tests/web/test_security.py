@@ -19,7 +19,6 @@ from fastapi.testclient import TestClient
 from habitus import sql
 from habitus.app import Habitus
 from habitus.app.operating.people import UserAccountStore, UserRole, open_user_accounts
-from habitus.files import PrivateJsonFile
 from habitus.journal.model import Turn
 from habitus.settings import Settings
 from habitus.web.app import make_web_app
@@ -77,9 +76,8 @@ def test_who_is_signed_in_and_on_our_page_may_change_things(browser: TestClient,
 @pytest.mark.req("CL-04")
 def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     now = 1_000.0
-    file = PrivateJsonFile(tmp_path / "people.json")
     settings = Settings(home=tmp_path, cwd=tmp_path, user_home=tmp_path)
-    people = UserAccountStore(sql.create_in_memory_engine(), file, settings, lambda: datetime.now(UTC))
+    people = UserAccountStore(sql.create_in_memory_engine(), settings, lambda: datetime.now(UTC))
     keys = SignInKeys(b"k" * 32, people, clock=lambda: now)
     link = keys.create_sign_in_key()
     cookie = keys.redeem_sign_in_key(link)

@@ -22,7 +22,7 @@ from habitus.app.operating import erasure_records
 from habitus.app.operating.people import open_user_accounts
 from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_remaining_data
 from habitus.app.tasks.storing import load_editable_tasks, save_tasks
-from habitus.errors import HabitusError, NotFound, Refused
+from habitus.errors import HabitusError, Refused
 from habitus.files import Tree, build_file
 from habitus.hosts.hook import LOG_FILE, NOTED_SESSIONS_FILE
 from habitus.jobs.queue import JobQueue
@@ -136,7 +136,7 @@ def _load_data_subject(settings: Settings, shared: sa.Engine, user: str) -> Data
 
 def _list_known_users(home: Home) -> set[str]:
     people = open_user_accounts(home)
-    found = {home.settings.user, *(person.name for person in people.list()), *people.list_only_in_file()}
+    found = {home.settings.user, *(person.name for person in people.list())}
     with sql.read_transaction(home.shared) as connection:
         for table in _TABLES_WITH_USERS:
             found.update(connection.execute(sa.select(table.c.user).distinct()).scalars())
@@ -174,7 +174,7 @@ def _count_entries(home: Home, person: DataSubject) -> Mapping[str, int]:
     count["files"] = len(_list_files(home.shared, home.writable_dir, person))
     count["jobs"] = _erase_jobs(home.shared, person, dry_run=True)
     people = open_user_accounts(home)
-    count["sign-in"] = int(people.get(person.name) is not None or person.name in people.list_only_in_file())
+    count["sign-in"] = int(people.get(person.name) is not None)
     return {place: number for place, number in count.items() if number}
 
 
@@ -213,8 +213,7 @@ def _erase_data(home: Home, person: DataSubject) -> None:
             _remove_path(home.settings.home / _ARCHIVE_FOLDER / folder)
     home.memory.erase_user(person.name)
     _erase_jobs(home.shared, person)
-    with suppress(NotFound):
-        open_user_accounts(home).remove(person.name)
+    open_user_accounts(home).erase(person.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

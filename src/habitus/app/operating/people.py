@@ -29,7 +29,6 @@ from habitus.app.operating.identity_provider import (
     open_identity_provider,
 )
 from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, StorageFailed, did_you_mean
-from habitus.files import PrivateJsonFile
 from habitus.plain_data import INTERNAL
 from habitus.settings import Settings
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The file that older versions kept accounts in.
-LEGACY_FILE = "people.json"
 _SIGNING_KEY_NAME = "people"
 _FIRST_LINK_NAME = "first link"
 # Precedes the name of a removed account; the key is who it is at the provider.
@@ -125,17 +122,8 @@ class UserInvitation:
 
 
 def open_user_accounts(home: Home) -> UserAccountStore:
-    """Return the accounts of the home's shared database; those of a file of an older version are imported first."""
-    people = UserAccountStore(
-        sql.as_user(home.shared, "", is_admin=True),
-        PrivateJsonFile(home.settings.home / LEGACY_FILE),
-        home.settings,
-        home.clock,
-    )
-    is_copy = home.is_offline or (home.is_read_only and home.shared is not home.local)
-    if people.file.path.exists() and not is_copy:
-        people.import_legacy_file(keep_file=home.is_read_only)
-    return people
+    """Return the accounts of the home's shared database."""
+    return UserAccountStore(sql.as_user(home.shared, "", is_admin=True), home.settings, home.clock)
 
 
 def has_other_approver(home: Home) -> bool:
@@ -156,10 +144,7 @@ class UserAccountStore:
     Reads see the changes of other hosts; while the database is away, they return the last known accounts.
     """
 
-    def __init__(
-        self, engine: sa.Engine, file: PrivateJsonFile, settings: Settings, clock: Callable[[], datetime]
-    ) -> None:
-        self.file = file
+    def __init__(self, engine: sa.Engine, settings: Settings, clock: Callable[[], datetime]) -> None:
         self._settings = settings
         self._clock = clock
         self._engine = engine
@@ -176,11 +161,6 @@ class UserAccountStore:
         """Return the account with this name; None if there is none."""
         row = self._read_snapshot().people.get(name)
         return None if row is None else _make_account(name, row)
-
-    def list_only_in_file(self) -> Mapping[str, str]:
-        """Return the roles by name of users who are only in the old file, because another host came first."""
-        known = self._read_snapshot().people
-        return {name: row["role"] for name, row in sorted(self.file.read().items()) if name not in known}
 
     def add(self, name: str, role: UserRole) -> UserInvitation:
         """Add a user, or give an existing one a new link, token and role."""
@@ -270,19 +250,21 @@ class UserAccountStore:
         with suppress(StorageFailed), sql.write_transaction(self._engine) as connection:
             connection.execute(sign_ins.update().where(sign_ins.c.name == person.name).values(seen_on=now))
 
+    def erase(self, name: str) -> None:
+        """Erase an account, and that it was removed."""
+        with sql.write_transaction(self._engine) as connection:
+            connection.execute(sign_ins.delete().where(sign_ins.c.name == name))
+            connection.execute(signing_keys.delete().where(signing_keys.c.name == f"{_REMOVED_PREFIX}{name}"))
+
     def remove(self, name: str) -> None:
         """Remove an account; from the next request on, every host refuses it."""
         with sql.write_transaction(self._engine) as connection:
             gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name).returning(sign_ins.c.subject))
             subjects = gone.scalars().all()
-            is_gone = bool(subjects)
             # So that the provider doesn't bring them back.
             barred = [{"name": f"{_REMOVED_PREFIX}{name}", "key": subject} for subject in subjects if subject]
             sql.upsert_rows(connection, signing_keys, barred, lambda new: {"key": new["key"]})
-        if self.file.path.exists():
-            with self.file.update() as kept:
-                is_gone = kept.pop(name, None) is not None or is_gone
-        if not is_gone:
+        if not subjects:
             known = self._read_snapshot().people
             raise NotFound(f"'{name}' can't sign in.", hint=did_you_mean(name, known) or "See 'habitus users list'.")
 
@@ -349,21 +331,6 @@ class UserAccountStore:
             return bytes.fromhex(known.key)
         except StorageFailed:
             return b""
-
-    def import_legacy_file(self, *, keep_file: bool) -> None:
-        """Import the accounts of the old file if the database has none, so only the first host's are taken."""
-        try:
-            rows = [
-                {"name": name, "role": UserRole(row["role"]).value, "link": row.get("link", ""), "token": row["token"]}
-                for name, row in self.file.read().items()
-            ]
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise StorageFailed(f"{self.file.path} does not say who has which role.", hint="Move it away.") from None
-        with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
-            if rows and not connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
-                connection.execute(sign_ins.insert(), rows)
-        if not keep_file and not self.list_only_in_file():
-            self.file.path.unlink(missing_ok=True)
 
     def _read_snapshot(self) -> _AccountSnapshot:
         if self._last is not None and time.monotonic() < self._away_until:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from habitus.access import Access
@@ -51,29 +51,28 @@ class UseCase(Generic[Inputs, ResultT]):
     function: Callable[Concatenate[Any, Inputs], ResultT]
     # The words after `habitus`; empty if there is no command.
     command: str
-    method: str
-    # The route's path below /api/v1, with {names} of inputs.
-    path: str
+    # A method and a path below /api/v1, with {names} of inputs; empty if there is no route.
+    route: str = ""
     # The lowest role that may call it.
     access: Access
     # Inputs by name; the others have their default.
-    example: Mapping[str, Any]
+    example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # The command that undoes it, as shown in the reference.
-    undo: str
+    undo: str = ""
     # The HTTP status of a successful response.
-    status: int
+    status: int = 200
     # The Location header of a created resource, with {keys} of the result's JSON.
-    location: str
+    location: str = ""
     # Whether an idempotency key makes repeated requests run only once.
-    accepts_idempotency_key: bool
+    accepts_idempotency_key: bool = False
     # Whether a request body may be as large as an upload.
-    takes_files: bool
+    takes_files: bool = False
     # Whether a server must reload its settings afterwards.
-    changes_settings: bool
+    changes_settings: bool = False
     # Finds the result that a killed process had already produced: takes home, timestamp and some of the inputs.
-    recover_result: Callable[..., ResultT | None] | None
+    recover_result: Callable[..., ResultT | None] | None = None
     # Returns version and layer of the result, which form its ETag.
-    get_version: Callable[[ResultT], tuple[int, str]] | None
+    get_version: Callable[[ResultT], tuple[int, str]] | None = None
 
     def __call__(self, home: Home | Settings, /, *args: Inputs.args, **given: Inputs.kwargs) -> ResultT:
         settings = home.settings if isinstance(home, Home) else home
@@ -82,6 +81,16 @@ class UseCase(Generic[Inputs, ResultT]):
             make_host_access(settings).files.require(f"about '{self.command or self.path}'")
         subject = settings if self.takes_settings else home
         return self.function(subject, *args, **given)
+
+    @property
+    def method(self) -> str:
+        """Return the method of the route; empty if there is none."""
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """Return the path of the route."""
+        return self.route.partition(" ")[2]
 
     @property
     def name(self) -> str:
@@ -355,40 +364,12 @@ def parse_expected_version(expected: str | None, layer: str = "") -> int | None:
 
 
 def use_case(
-    command: str,
-    *,
-    route: str = "",
-    access: Access,
-    example: Mapping[str, Any] = MappingProxyType({}),
-    undo: str = "",
-    status: int = 200,
-    location: str = "",
-    accepts_idempotency_key: bool = False,
-    takes_files: bool = False,
-    changes_settings: bool = False,
-    recover_result: Callable[..., Any] | None = None,
-    get_version: Callable[[Any], tuple[int, str]] | None = None,
+    command: str, *, access: Access, **details: Any
 ) -> Callable[[Callable[Concatenate[HomeOrSettings, Inputs], ResultT]], UseCase[Inputs, ResultT]]:
-    """Declare a function of a home, or of its settings, and further inputs; `route` is a method and a path."""
-    method, _, path = route.partition(" ")
+    """Declare a function of a home, or of its settings, and further inputs; `details` are fields of `UseCase`."""
 
     def declare(function: Callable[Concatenate[HomeOrSettings, Inputs], ResultT]) -> UseCase[Inputs, ResultT]:
-        return UseCase(
-            function=function,
-            command=command,
-            method=method,
-            path=path,
-            access=access,
-            example=example,
-            undo=undo,
-            status=status,
-            location=location,
-            accepts_idempotency_key=accepts_idempotency_key,
-            takes_files=takes_files,
-            changes_settings=changes_settings,
-            recover_result=recover_result,
-            get_version=get_version,
-        )
+        return UseCase(function=function, command=command, access=access, **details)
 
     return declare
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,15 +17,12 @@ _NAME = "What they are called; every change names them."
 @dataclass(frozen=True, kw_only=True)
 class ListUsersResult:
     users: Sequence[UserAccount]
-    # Users whom this home admitted before it joined a shared database that doesn't know them: name and role.
-    left_in_file: Mapping[str, str]
 
 
 @use_case("users list", route="GET /users", access=Access.VIEWER)
 def list_users(home: Home) -> ListUsersResult:
     """List who may sign in."""
-    people = open_user_accounts(home)
-    return ListUsersResult(users=people.list(), left_in_file=people.list_only_in_file())
+    return ListUsersResult(users=open_user_accounts(home).list())
 
 
 @dataclass(frozen=True, kw_only=True)

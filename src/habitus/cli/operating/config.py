@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 
 import typer
 
 from habitus.app.operating import configuring
-from habitus.app.operating.people import LEGACY_FILE
 from habitus.app.use_cases import settings as use_case
 from habitus.app.use_cases.users import AddUserResult, ListUsersResult, RemoveUserResult
 from habitus.cli import output
@@ -68,18 +65,7 @@ def list_users(context: typer.Context, result: ListUsersResult) -> None:
     rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in result.users]
     empty = "No other users. Invite one: habitus users add NAME --role viewer"
     output.print_table_or_message(empty, ("name", "role", "last seen"), rows)
-    if result.left_in_file:
-        output.print_line(describe_unmigrated_users(Path(LEGACY_FILE), result.left_in_file))
 
 
 def remove_user(context: typer.Context, result: RemoveUserResult) -> None:
     output.print_line(f"{result.removed} can no longer sign in.")
-
-
-def describe_unmigrated_users(file: Path, left: Mapping[str, str]) -> str:
-    """Return a line about users in a local file that a shared database did not take over."""
-    names = ", ".join(f"{name} ({role})" for name, role in left.items())
-    return (
-        f"Not migrated from {file}, because another host was first: {names}. "
-        "Add them with 'habitus users add NAME --role ROLE', or drop them with 'habitus users remove NAME'."
-    )

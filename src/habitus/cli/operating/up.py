@@ -27,7 +27,6 @@ from habitus.app.operating.jobs import run_background_worker
 from habitus.app.operating.people import open_user_accounts
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
-from habitus.cli.operating.config import describe_unmigrated_users
 from habitus.cli.operating.secrets import unlock_vault
 from habitus.cli.operating.server_processes import ServerProcess, run_server_processes
 from habitus.errors import NotFound
@@ -76,7 +75,6 @@ def start_web_server(
         place = ServerAddress(
             host=host, port=port, extra_names=tuple(name or ()), open_reading=open_reading, published_site=publish
         )
-        _mention_unmigrated_users(habitus)
         with (
             closing(HomePool(habitus)) as desks,
             run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
@@ -103,12 +101,6 @@ class ServerAddress:
     def is_public(self) -> bool:
         """Whether other machines can reach the address."""
         return not _is_loopback(self.host)
-
-
-def _mention_unmigrated_users(habitus: Habitus) -> None:
-    people = open_user_accounts(habitus)
-    if left := people.list_only_in_file():
-        output.print_line(describe_unmigrated_users(people.file.path, left))
 
 
 def _create_first_link(home: Habitus) -> str:
