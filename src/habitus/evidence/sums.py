@@ -154,9 +154,9 @@ def _append_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
     return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days
 
 
-_FORM = 5  # increase with every change of the layout or meaning of the sums
+_FORM = 6  # increase with every change of the layout or meaning of the sums
 _SIDES = ("explicit", "weak")
-_FAST = 1  # of zlib: what is read with every question is made anew only now and then
+_LEVEL = 3  # of zlib: more takes much longer for little
 
 
 def pack_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
@@ -177,10 +177,12 @@ def pack_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
         periods = [period.widen(len(sums.columns)) for period in getattr(sums, side)]
         for each in fields(PeriodSums):
             arrays[f"{side} {each.name}"] = np.array([getattr(period, each.name) for period in periods])
+        above = np.triu_indices(len(sums.columns))
+        arrays[f"{side} gram"] = np.array([period.gram[above] for period in periods])  # it is symmetric
     shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     words = {"form": _FORM, "features": features, "portion": sums.portion, "units": sums.units, "shapes": shapes}
     numbers = b"".join(array.tobytes() for array in arrays.values())
-    return zlib.compress(json.dumps({**words, **about}).encode() + b"\n" + numbers, _FAST)
+    return zlib.compress(json.dumps({**words, **about}).encode() + b"\n" + numbers, _LEVEL)
 
 
 def unpack_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
@@ -211,7 +213,12 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
         for each in words["features"]
     ]
     items = [each for each in features if isinstance(each, EvidenceItem)]
-    periods = {side: _build_rows(PeriodSums, side, arrays) for side in _SIDES}
+    periods = {
+        side: _build_rows(
+            PeriodSums, side, {**arrays, f"{side} gram": _fill_below(arrays[f"{side} gram"], len(features))}
+        )
+        for side in _SIDES
+    }
     return EvidenceSums(
         columns={feature: number for number, feature in enumerate(features)},
         explicit=periods["explicit"],
@@ -222,6 +229,15 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
         portion=words["portion"],
         units=words["units"],
     )
+
+
+def _fill_below(halves: Floats, width: int) -> Floats:
+    """Return symmetric matrices from their upper halves."""
+    rows, columns = np.triu_indices(width)
+    whole = np.zeros((len(halves), width, width))
+    for matrix, half in zip(whole, halves, strict=True):
+        matrix[rows, columns] = matrix[columns, rows] = half
+    return whole
 
 
 def _build_rows(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
