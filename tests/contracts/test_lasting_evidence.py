@@ -233,7 +233,7 @@ def test_a_late_judgement_leaves_the_sums_of_older_conversations(engine: sa.Engi
 
     for _ in range(2):
         evidence(now, later).compute_findings()
-    # Of conversations six days old, thirty, sixty and ninety-eight: sums are kept at four times the age before.
-    assert [judge(turn) for turn in ("t94", "t70", "t40", "t2")] == [20, 20, 47, 50]
+    # Of conversations six days old, thirty, sixty and ninety-eight: sums are kept from twelve and from 48 days ago.
+    assert [judge(turn) for turn in ("t94", "t70", "t40", "t2")] == [5, 23, 50, 50]
     # What was deleted is there again.
-    assert [judge(turn) for turn in ("t94", "t70", "t40")] == [20, 20, 47]
+    assert [judge(turn) for turn in ("t94", "t70", "t40")] == [5, 23, 50]

@@ -332,7 +332,8 @@ def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, now: 
 
 def get_checkpoint_bucket(age: timedelta) -> int:
     """Return the number of the period of ages, each four times as long as the one before, of which the oldest cached
-    sums are kept. So a late judgement makes a look read again what is about four times as old as what it judges.
+    sums are kept, which grow into the next one: after a late judgement, a look reads again at most about four times its
+    age.
     """
     return int(math.log(max(age / SETTLING_PERIOD, 1), 4))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -118,10 +117,15 @@ class EvidenceService:
                 until=end,
             )
 
-        cached = settled
+        cached, end = settled, settled.until
         batches = self.journal.iterate_exposures(by_request, since=settled.until, user=user, size=self.batch_size)
         for batch in batches:
-            rows = batch.exposures
+            is_older = end is not None and get_checkpoint_bucket(now - end) > get_checkpoint_bucket(now - batch.until)
+            if end and is_older and changes is not None and units - cached.units >= self.cache_threshold:
+                # Those that had further offers before stay among the late ones until all batches are read.
+                cached = reach(end, settled.late)
+                self._store_sums(cached, changes)
+            end, rows = batch.until, batch.exposures
             new = [one for one in rows if one.unit not in settled.late and _is_counted(one, by_request)]
             old = {one.unit for one in new if one.at <= until}
             counted = [one for one in new if one.unit in old]
@@ -132,12 +136,6 @@ class EvidenceService:
             steady |= {_make_item_key(one) for one in counted if one.exposure.is_steady}
             last_offers |= {one.unit: one.at for one in rows if one.unit in old | settled.late}
             later += [one for one in new if one.unit not in old]
-            is_due = batch.until < until and units - cached.units >= self.cache_threshold
-            is_due = is_due and _get_bucket(cached.until, now) > _get_bucket(batch.until, now)
-            if is_due and changes is not None:
-                # Those that had further offers before stay among the late ones until all batches are read.
-                cached = reach(batch.until, settled.late)
-                self._store_sums(cached, changes)
         if changes is not None and units - cached.units >= self.cache_threshold:
             self._store_sums(reach(until), changes)
         return sums, later
@@ -201,10 +199,6 @@ class _CachedSums:
     def pack(self) -> bytes:
         words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "late")}
         return pack_sums(self.sums, {**words, "counted": self.units})
-
-
-def _get_bucket(until: datetime | None, now: datetime) -> float:
-    return math.inf if until is None else get_checkpoint_bucket(now - until)
 
 
 def _count_days_since_epoch(now: datetime) -> float:
