@@ -205,6 +205,14 @@ def test_a_hint_is_given_for_the_error_it_was_learned_from_alone(habitus: Habitu
 
 
 @pytest.mark.req("EL-10")
+def test_another_program_is_told_with_the_script_that_it_is_right_for() -> None:
+    failed = ran("sh scripts/check.sh", 'scripts/check.sh: 2: Syntax error: "(" unexpected')
+    calls = [failed, ran("bash scripts/check.sh")]
+    (told,) = lessons(session(1, *calls), session(2, *calls))
+    assert told.startswith("In this project run `bash scripts/check.sh` when `sh scripts/check.sh` says ")
+
+
+@pytest.mark.req("EL-10")
 def test_two_errors_of_one_command_have_a_remedy_each() -> None:
     calls, _ = NEXT["with its condition"]
     missing = "Error: the previous rollback was not finished"

@@ -204,7 +204,11 @@ def _replace_command(
     if failed.program != later.program:
         is_same_task = bool(failed.words[1:]) and failed.words[1:] == later.words[1:] and failed.place == later.place
         is_known_kind = is_next and is_same_task and not is_flag(failed.words[1])
-        return _build_remedy(RemedyKind.INSTEAD, about, failed.base, later.base) if is_known_kind else None
+        if not is_known_kind:
+            return None
+        # A program alone says too little: `bash` for `sh` is right for this script.
+        wrong, right = (each.base if len(each.base) > 1 else each.words[:2] for each in (failed, later))
+        return _build_remedy(RemedyKind.INSTEAD, about, wrong, right)
     differing = [
         what
         for what, is_same in (
