@@ -133,14 +133,15 @@ def _link_outcomes(found: OverviewReport, scope: PageScope) -> list[tuple[UseVer
 
 def _build_tiles(found: OverviewReport, scope: PageScope) -> list[DashboardTile]:
     days = found.days
+    total = sum(day.total for day in days)
     good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     used = {name for day in days for name in day.skills}
     shares = [day.succeeded / (day.succeeded + day.failed) if day.succeeded + day.failed else None for day in days]
     return [
         DashboardTile(
             href=_list_turns_address(found, scope),
-            number=f"{sum(day.total for day in days):,}",
-            label="requests",
+            number=f"{total:,}",
+            label="request" if total == 1 else "requests",
             sparkline=charts.render_sparkline([day.total for day in days]),
         ),
         DashboardTile(
