@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from habitus import optional_packages
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.metrics import Counter, Meter
     from opentelemetry.trace import Tracer
 
@@ -56,9 +57,12 @@ _exporter: _TelemetryExporter | None = None
 
 
 @contextmanager
-def trace_span(name: str, **attributes: str) -> Iterator[None]:
-    """Trace a block as a span; attributes are ids and names, never what people or models said."""
-    step = ManualSpan(name, **attributes)
+def trace_span(name: str, *, traceparent: str = "", **attributes: str) -> Iterator[None]:
+    """Trace a block as a span; attributes are ids and names, never what people or models said.
+
+    It is part of the current span, or of the one in another process or thread that `traceparent` names.
+    """
+    step = ManualSpan(name, traceparent=traceparent, **attributes)
     try:
         with step.activate():
             yield
@@ -76,6 +80,23 @@ def trace_step(name: str, **attributes: str) -> Iterator[None]:
         yield
 
 
+def get_traceparent() -> str:
+    """Return the current span as a W3C `traceparent`, for work that another process does later; empty without one."""
+    if _get_exporter() is None:
+        return ""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get("traceparent", "")
+
+
+def _parse_traceparent(traceparent: str) -> Context:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({"traceparent": traceparent})
+
+
 def _has_current_span() -> bool:
     from opentelemetry.trace import get_current_span
 
@@ -85,11 +106,12 @@ def _has_current_span() -> bool:
 class ManualSpan:
     """A span that one piece of code begins and another ends, such as a turn of a foreign loop."""
 
-    def __init__(self, name: str, **attributes: str) -> None:
+    def __init__(self, name: str, *, traceparent: str = "", **attributes: str) -> None:
         self._span = None
         if (to := _get_exporter()) is not None:
             given = {f"habitus.{key}": value for key, value in {**_log_context.get(), **attributes}.items()}
-            self._span = to.tracer.start_span(f"habitus.{name}", attributes=given)
+            parent = _parse_traceparent(traceparent) if traceparent else None
+            self._span = to.tracer.start_span(f"habitus.{name}", context=parent, attributes=given)
 
     @contextmanager
     def activate(self) -> Iterator[None]:

@@ -40,11 +40,13 @@ def ask(direct: Direct) -> tuple[str, ...]:
 
 @dataclass(kw_only=True)
 class Collector:
-    """What arrived: spans by name with their parent's and their attributes, counts by name and attribute."""
+    """What arrived: spans by name with their parent's and their attributes, traces, counts by name and attribute."""
 
     address: str = ""
     raw: bytes = b""
     spans: dict[str, tuple[bytes, bytes, dict[str, str]]] = field(default_factory=dict)
+    # The names of the spans of each trace.
+    traces: dict[bytes, set[str]] = field(default_factory=dict)
     counts: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def take(self, path: str, body: bytes) -> None:
@@ -54,6 +56,7 @@ class Collector:
                 for span in (span for scope in resource.scope_spans for span in scope.spans):
                     told = {one.key: one.value.string_value for one in span.attributes}
                     self.spans[span.name] = (span.span_id, span.parent_span_id, told)
+                    self.traces.setdefault(span.trace_id, set()).add(span.name.removeprefix("habitus."))
             return
         for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
             for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
@@ -148,6 +151,10 @@ def test_requests_and_jobs_are_traced_without_the_names_in_their_addresses(
     inner = {found.spans[f"habitus.{name}"][1] for name in ("search", "database")}
     assert b"" not in inner
     assert found.spans["habitus.job"][2] == {"habitus.kind": "index", "habitus.job": id}
+    # The job is part of the trace of the request that added it, in whatever process it runs.
+    (whole,) = [names for names in found.traces.values() if "job" in names]
+    assert whole >= {"request", "database", "job"}
+    assert any(names >= {"request", "search"} for names in found.traces.values())
     assert b"zeppelin" not in found.raw
 
 

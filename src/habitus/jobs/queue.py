@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from habitus import sql
+from habitus import sql, tracing
 from habitus.errors import NotFound, Refused
 from habitus.jobs import fleet
 from habitus.jobs.fleet import WorkerDetails, workers
@@ -49,6 +49,8 @@ jobs = sa.Table(
     sa.Column("begun_on", sa.BigInteger, nullable=False, server_default="0"),
     # Parts done by then.
     sa.Column("begun_at", sa.BigInteger, nullable=False, server_default="0"),
+    # The span that added it, as a W3C `traceparent`.
+    *sql.required_columns(sa.String, "traceparent", default=""),
     # JSON list of parts, once they are planned.
     sa.Column("plan", sa.Text),
     sa.Column("result", sa.Text),  # JSON
@@ -106,6 +108,7 @@ class JobQueue:
         """Add a job and return its id; an existing job with this id stays unchanged."""
         id = id or uuid.uuid4().hex[:12]
         row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.PENDING, **asdict(keys)}
+        row["traceparent"] = tracing.get_traceparent()
         with sql.write_transaction(self.engine, durable=True) as conn:
             now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
@@ -272,6 +275,7 @@ class ClaimedJob:
     kind: str
     arguments: Mapping[str, Any]
     attempt: int
+    traceparent: str
 
     @property
     def is_still_claimed(self) -> sa.ColumnElement[bool]:
@@ -367,7 +371,14 @@ class JobClaims:
             conn.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
             got = conn.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
         return [
-            ClaimedJob(id=row.id, kind=row.kind, arguments=json.loads(row.given), attempt=row.attempt) for row in got
+            ClaimedJob(
+                id=row.id,
+                kind=row.kind,
+                arguments=json.loads(row.given),
+                attempt=row.attempt,
+                traceparent=row.traceparent,
+            )
+            for row in got
         ]
 
     def take_snapshot(self) -> QueueSnapshot:

@@ -116,7 +116,11 @@ class _WorkerPool:
 
     def _run_in_thread(self, job: ClaimedJob) -> None:
         try:
-            with tracing.add_log_context(job=job.id), tracing.trace_span("job", kind=job.kind), suppress(_JobReleased):
+            with (
+                tracing.add_log_context(job=job.id),
+                tracing.trace_span("job", traceparent=job.traceparent, kind=job.kind),
+                suppress(_JobReleased),
+            ):
                 self._run_job(job)
         finally:
             with self._changed:
