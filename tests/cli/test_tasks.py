@@ -15,7 +15,7 @@ from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
 from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
 from habitus.llm.model import AssistantMessage
-from habitus.skills.choosing.menu import compute_fingerprint
+from habitus.skills.choosing.menu import compute_library_fingerprint
 from tests.cli.conftest import Direct
 from tests.cli.test_mining import opened
 from tests.learning.logs import asked, came, used, write
@@ -40,7 +40,7 @@ def _examine(direct: Direct, text: str = TASKS, name: str = "csv-summary") -> Pa
 
 def _hash(direct: Direct) -> str:
     with Habitus.open(read_settings(direct.home)) as habitus:
-        return compute_fingerprint(habitus.skills.snapshot().hashes)
+        return compute_library_fingerprint(habitus.skills.snapshot().hashes)
 
 
 @pytest.mark.req("IM-02")

@@ -74,9 +74,9 @@ def test_what_is_unchanged_is_not_parsed_again_and_what_is_odd_about_it_is_still
         odd.read_text().replace("About beta.", "About: beta.\nallowed-tools: {}\npackages: nowhere-to-be-had")
     )
     first, again = (import_skills(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results for _ in range(2))
-    trees._parse_main.cache_clear()
+    trees._parse_main_file.cache_clear()
     assert import_skills(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results == again
-    assert trees._parse_main.cache_info().misses == 0
+    assert trees._parse_main_file.cache_info().misses == 0
     assert [one.verdict for one in (*first, *again)] == [ImportVerdict.IMPORTED] * 2 + [ImportVerdict.UNCHANGED] * 2
     assert [one.notes for one in first] == [one.notes for one in again]
     assert again[1].notes

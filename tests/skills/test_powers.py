@@ -7,7 +7,7 @@ import json
 import pytest
 
 from habitus.files import TreeFile, build_file
-from habitus.skills.sources.trust import SkillPower, SkillPowerKind, list_powers
+from habitus.skills.sources.trust import SkillPower, SkillPowerKind, list_skill_powers
 
 
 def file(text: str) -> TreeFile:
@@ -25,7 +25,7 @@ def test_powers_read_as_they_did_when_trust_was_first_kept() -> None:
         "tool.json": file(json.dumps({"permissions": {"network": True, "read": ["/data"], "env": ["TOKEN"]}})),
     }
     digest = tree["scripts/run.py"].sha256[:16]
-    found = list_powers("all-of-it", tree)
+    found = list_skill_powers("all-of-it", tree)
     assert sorted(map(str, found)) == [
         "asks for the variable TOKEN",
         'installs hooks {"a": "1"}',
@@ -43,4 +43,4 @@ def test_powers_read_as_they_did_when_trust_was_first_kept() -> None:
 def test_a_skill_that_says_that_it_runs_something_has_no_code_for_it() -> None:
     """The kind decides, not the words: here the name of a skill reads like a script."""
     tree = {"SKILL.md": file("---\nname: a\ndescription: A.\nallowed-tools: runs\n---\n\nx\n")}
-    assert [power.kind for power in list_powers("a", tree)] == [SkillPowerKind.USES_TOOL]
+    assert [power.kind for power in list_skill_powers("a", tree)] == [SkillPowerKind.USES_TOOL]

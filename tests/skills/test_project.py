@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from habitus.skills.choosing.project import list_project_words
+from habitus.skills.choosing.project_words import list_project_words
 
 
 def test_files_and_manifests_say_what_a_project_is(tmp_path: Path) -> None:

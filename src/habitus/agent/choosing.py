@@ -33,7 +33,7 @@ from habitus.skills.choosing.selection import (
     SkillSelection,
     select_skills,
 )
-from habitus.skills.layers.layer import Layer, format_address
+from habitus.skills.layers.layer import Layer, format_skill_address
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Skill, SkillSummary
@@ -101,7 +101,7 @@ def find_unseen(
     """Return the skills that are new to this user."""
     visible = menu.list_visible_hashes(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
-    return menu.find_news(
+    return menu.find_library_news(
         journal.get_seen_skills(user),
         now,
         hidden=snapshot.hashes.keys() - now.keys(),
@@ -381,7 +381,7 @@ class ExposureAssigner:
 
 def make_skill_item(skill: SkillSummary) -> EvidenceItem:
     """Return the evidence item of a skill in its layer and version."""
-    return EvidenceItem(kind=ItemKind.SKILL, name=format_address(skill.name, skill.layer), version=skill.version)
+    return EvidenceItem(kind=ItemKind.SKILL, name=format_skill_address(skill.name, skill.layer), version=skill.version)
 
 
 def make_lesson_item(note: RecalledLesson) -> EvidenceItem:

@@ -35,9 +35,9 @@ from habitus.journal.usage import NEXT_TURN
 from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
 from habitus.memory.model import SCRATCHPAD_TOPIC
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.menu import NOT_LISTED
 from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelection
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.model import Skill, SkillSummary, Stage
 from habitus.text import to_one_line

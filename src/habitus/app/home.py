@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from habitus.sandbox.credentials.vault import Vault
     from habitus.screening.findings import ScreeningPolicy
     from habitus.settings import Settings
-    from habitus.skills.choosing.finding import SkillFinder
     from habitus.skills.choosing.selection import RequestUser
+    from habitus.skills.choosing.skill_finder import SkillFinder
     from habitus.skills.library import Library
     from habitus.skills.review import ReviewQueue
     from habitus.skills.sources.trust import TrustStore

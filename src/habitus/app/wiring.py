@@ -24,8 +24,8 @@ from habitus.pause import PauseSwitch
 from habitus.redact import Redactor, list_secret_values
 from habitus.sandbox.credentials.vault import open_vault
 from habitus.settings import Settings
-from habitus.skills.choosing.finding import ServerIndexUpdater, SkillFinder
-from habitus.skills.choosing.project import list_project_words
+from habitus.skills.choosing.project_words import list_project_words
+from habitus.skills.choosing.skill_finder import ServerIndexUpdater, SkillFinder
 from habitus.skills.layers.layer import USER_LAYER, find_project_root
 from habitus.skills.review import Proposal, ProposalAction, ReviewQueue
 from habitus.skills.sources.trust import TrustStore, has_callable_code

@@ -11,7 +11,7 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolResult, build_failed_outcome, build_infra_outcome
 from habitus.skills import names
-from habitus.skills.formats.recipes_md import REFERENCE, Recipe, RecipeStep, list_references
+from habitus.skills.formats.recipes_md import REFERENCE, Recipe, RecipeStep, list_referenced_names
 
 # Per run, whatever its branches do.
 MAX_CALLS = 50
@@ -362,7 +362,9 @@ class _RecipePlanner:
                 self._add_problem(self._recipe.line, f"the branch '{name}' comes back to itself")
 
     def _check_step(self, step: PlannedStep, made: RecipePlan, known: set[str]) -> None:
-        for name in sorted({*list_references(step.params), *(str(key).partition(".")[0] for key in step.when)} - known):
+        for name in sorted(
+            {*list_referenced_names(step.params), *(str(key).partition(".")[0] for key in step.when)} - known
+        ):
             self._add_problem(step.line, f"'{name}' is neither a parameter nor saved by a step")
         if step.tool and get_tool_name(step.tool) == made.callable_name:
             self._add_problem(step.line, "it calls itself")

@@ -28,7 +28,7 @@ from habitus.recipes.sequences import (
     is_frequent,
 )
 from habitus.search.texts.embedding import Embedder
-from habitus.skills.formats.recipes_md import Recipe, list_references
+from habitus.skills.formats.recipes_md import Recipe, list_referenced_names
 
 # Calls of a turn that are considered.
 MAX_TURN_CALLS = 400
@@ -168,7 +168,7 @@ def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedR
 def _is_useful(made: AlignedRecipe) -> bool:
     """Return whether the recipe knows at least as much as it asks, and asks for nothing that is the work itself."""
     steps = made.recipe.steps
-    used = [list_references(step.get("params", {})) for step in steps]
+    used = [list_referenced_names(step.get("params", {})) for step in steps]
     has_flow = any(one & other for one, other in itertools.combinations(used, 2)) or any("save_as" in s for s in steps)
     longest = max(
         (len(format_value(value)) for params in made.occurrence_params for value in params.values()), default=0

@@ -44,12 +44,12 @@ _SHORT_NAMES = {
 
 def is_vcs_name(name: str) -> bool:
     """Whether a file or folder name belongs to version control."""
-    return _normalize_name(name) in _VERSION_CONTROL_NAMES
+    return _normalize_file_name(name) in _VERSION_CONTROL_NAMES
 
 
 def is_auto_executed(path: str) -> bool:
     """Whether another tool would execute or obey this file by itself, however its name is spelled."""
-    parts = [_normalize_name(part) for part in path.replace("\\", "/").split("/")]
+    parts = [_normalize_file_name(part) for part in path.replace("\\", "/").split("/")]
     if not _VERSION_CONTROL_NAMES.isdisjoint(parts) or parts[-1].endswith(_WORKSPACE_SUFFIX):
         return True
     if not _FILES.isdisjoint("/".join(parts[-length:]) for length in (1, 2, 3)):
@@ -58,18 +58,18 @@ def is_auto_executed(path: str) -> bool:
     return any(f"/{folder}/" in inside for folder in _FOLDERS)
 
 
-def _normalize_name(name: str) -> str:
+def _normalize_file_name(name: str) -> str:
     """Return the name that a file system may make of it.
 
     macOS ignores case and invisible characters, Windows ignores case, a stream (`.git::$INDEX_ALLOCATION`) and
     trailing dots and spaces, and knows `.git` as `git~1`.
     """
-    visible = "".join(letter for letter in unicodedata.normalize("NFKC", name) if not _is_ignorable(letter))
+    visible = "".join(letter for letter in unicodedata.normalize("NFKC", name) if not _is_ignorable_character(letter))
     folded = visible.casefold().partition(":")[0].rstrip(". ").strip()
     short = _SHORT_NAME.fullmatch(folded)
     return _SHORT_NAMES.get(short[1], folded) if short else folded
 
 
-def _is_ignorable(letter: str) -> bool:
+def _is_ignorable_character(letter: str) -> bool:
     # Format characters, such as zero-width ones, and those that only choose a glyph.
     return unicodedata.category(letter) in ("Cf", "Cc") or "\ufe00" <= letter <= "\ufe0f"

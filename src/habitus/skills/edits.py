@@ -43,15 +43,17 @@ def apply_edit(text: str, edit: TextEdit) -> str:
             _refuse_unused_operands(edit)
             return text
         case EditOperation.REPLACE:
-            return _require(edit, "content")
+            return _require_operand(edit, "content")
         case EditOperation.APPEND:
-            return _join_parts(text, _require(edit, "content"))
+            return _join_parts(text, _require_operand(edit, "content"))
         case EditOperation.PREPEND:
-            return _join_parts(_require(edit, "content"), text)
+            return _join_parts(_require_operand(edit, "content"), text)
         case EditOperation.DELETE:
-            return _replace_text(text, _require(edit, "content"), "", replace_all=False)
+            return _replace_text(text, _require_operand(edit, "content"), "", replace_all=False)
         case EditOperation.FIND_REPLACE:
-            return _replace_text(text, _require(edit, "find"), _require(edit, "replace"), replace_all=edit.replace_all)
+            return _replace_text(
+                text, _require_operand(edit, "find"), _require_operand(edit, "replace"), replace_all=edit.replace_all
+            )
         case never:
             assert_never(never)
 
@@ -62,7 +64,7 @@ def _refuse_unused_operands(edit: TextEdit) -> None:
             raise Invalid(f"'{name}' was given without an operation.", hint=f"Say which: {', '.join(EditOperation)}.")
 
 
-def _require(edit: TextEdit, name: str) -> str:
+def _require_operand(edit: TextEdit, name: str) -> str:
     value: str | None = getattr(edit, name)
     if value is None:
         raise Invalid(f"The operation '{edit.operation}' needs '{name}'.", hint=f"Give '{name}' as text.")

@@ -15,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from habitus.skills.formats.tool_json import CaseRecorder, read_cases, serialize_payload
+from habitus.skills.formats.tool_json import CaseContributor, read_recorded_cases, serialize_case_payload
 from habitus.skills.proposals import ProposalState
 from habitus.skills.stores import records
 from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, proposals, skills, versions
@@ -46,16 +46,16 @@ class PersonalTraces:
         return len((*self.decisions, *self.signed_versions, *self.signed_switches, *self.signed_archived))
 
 
-def find_traces(conn: sa.Connection, names: Collection[str], conversations: Collection[str]) -> PersonalTraces:
+def find_personal_traces(conn: sa.Connection, names: Collection[str], conversations: Collection[str]) -> PersonalTraces:
     """Find the traces of a person who signs with `names` and took part in `conversations`."""
-    theirs = _is_signed_by(versions.c.author, names)
+    theirs = _match_author(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
     recorders = _CaseAttribution(conn, names, conversations)
     # A tool's recorded cases quote calls; a version by another author can still quote this person's.
     quoting = [
         row
-        for row in conn.execute(query.where(_mentions_tool(versions.c.tree), sa.not_(theirs)))
+        for row in conn.execute(query.where(_match_trees_with_tool(versions.c.tree), sa.not_(theirs)))
         if recorders.has_case_in(row.name, row.tree) and (row.number != row.version or row.archived_on is not None)
     ]
     made = [*conn.execute(query.where(theirs)), *quoting]
@@ -65,14 +65,14 @@ def find_traces(conn: sa.Connection, names: Collection[str], conversations: Coll
     past = [(row.skill, row.number) for row in made if row.number != row.version and row.skill not in archived]
     switched = conn.execute(
         sa.select(lifecycle_events.c.id, lifecycle_events.c.skill).where(
-            _is_signed_by(lifecycle_events.c.author, names)
+            _match_author(lifecycle_events.c.author, names)
         )
     )
-    put_away = conn.execute(sa.select(skills.c.id).where(_is_signed_by(skills.c.archived_by, names))).scalars()
-    wrote = conn.execute(sa.select(proposals.c.id).where(_is_signed_by(proposals.c.author, names))).scalars()
+    put_away = conn.execute(sa.select(skills.c.id).where(_match_author(skills.c.archived_by, names))).scalars()
+    wrote = conn.execute(sa.select(proposals.c.id).where(_match_author(proposals.c.author, names))).scalars()
     talked = conn.execute(
         sa.select(proposals.c.id, proposals.c.name, proposals.c.conversation, proposals.c.tree).where(
-            sa.or_(proposals.c.conversation != "", _mentions_tool(proposals.c.tree))
+            sa.or_(proposals.c.conversation != "", _match_trees_with_tool(proposals.c.tree))
         )
     ).all()
     proposed = {
@@ -113,34 +113,34 @@ class _CaseAttribution:
         self._connection = conn
         self._conversations = conversations
         self._cases_by_hash: dict[str, tuple[Mapping[str, Any], ...]] = {}
-        self.contributed = self._find_contributed(names)
+        self.contributed = self._find_first_contributed_cases(names)
 
     def has_case_in(self, skill: str, tree: str) -> bool:
         """Whether the tool in these files holds a case by this person."""
-        recorder = CaseRecorder(conversations=self._conversations, payloads=self.contributed.get(skill, ()))
-        return any(recorder.has_recorded(case) for case in self._read_cases(tree))
+        recorder = CaseContributor(conversations=self._conversations, payloads=self.contributed.get(skill, ()))
+        return any(recorder.has_contributed(case) for case in self._read_cases(tree))
 
-    def _find_contributed(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+    def _find_first_contributed_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """Return, by skill, the payloads that this person was the first to add."""
-        signed = _is_signed_by(versions.c.author, names)
+        signed = _match_author(versions.c.author, names)
         written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)
         proposed = sa.select(proposals.c.made_on, proposals.c.name, proposals.c.tree, proposals.c.conversation).where(
             proposals.c.state == ProposalState.APPROVED.value, proposals.c.conversation != ""
         )
         changes = [
             (row.made_on, row.name, row.tree, bool(row.theirs))
-            for row in self._connection.execute(written.where(_mentions_tool(versions.c.tree)))
+            for row in self._connection.execute(written.where(_match_trees_with_tool(versions.c.tree)))
         ]
         changes += [
             (row.made_on, row.name, row.tree, row.conversation in self._conversations)
-            for row in self._connection.execute(proposed.where(_mentions_tool(proposals.c.tree)))
+            for row in self._connection.execute(proposed.where(_match_trees_with_tool(proposals.c.tree)))
         ]
         # Changes are sorted by time, so setdefault keeps the first author of each payload.
         first: dict[tuple[str, str], bool] = {}
         for _, name, tree, is_theirs in sorted(changes, key=itemgetter(0)):
             for case in self._read_cases(tree):
                 if not case.get("conversation"):
-                    first.setdefault((name, serialize_payload(case)), is_theirs)
+                    first.setdefault((name, serialize_case_payload(case)), is_theirs)
         theirs = sorted(key for key, is_theirs in first.items() if is_theirs)
         return {name: frozenset(text for _, text in some) for name, some in groupby(theirs, key=itemgetter(0))}
 
@@ -151,16 +151,18 @@ class _CaseAttribution:
         if file.sha256 not in self._cases_by_hash:
             query = sa.select(blobs.c.packed).where(blobs.c.sha256 == file.sha256)
             packed = self._connection.execute(query).scalar()
-            self._cases_by_hash[file.sha256] = read_cases(zlib.decompress(packed)) if packed is not None else ()
+            self._cases_by_hash[file.sha256] = (
+                read_recorded_cases(zlib.decompress(packed)) if packed is not None else ()
+            )
         return self._cases_by_hash[file.sha256]
 
 
-def _mentions_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
+def _match_trees_with_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
     """Match trees that mention a tool file, without unpacking them."""
     return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
 
-def erase_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()) -> None:
+def erase_personal_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()) -> None:
     """Delete or anonymise all traces, and the blobs that nothing else uses; `extra_hashes` names more blobs to
     check.
     """
@@ -190,10 +192,10 @@ def erase_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Colle
     _anonymize_author(
         conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in split_batches(found.signed_archived)]
     )
-    _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_hashes(tree)} | set(extra_hashes))
+    _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_blob_hashes(tree)} | set(extra_hashes))
 
 
-def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
+def _match_author(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
     """Match rows that one of these names signed."""
     # The author is stored as a JSON list, so its beginning identifies a user by name without parsing any row.
     begins = [f'["user", {json.dumps(name, ensure_ascii=False)}, ' for name in names]
@@ -220,7 +222,7 @@ def _delete_unused_blobs(conn: sa.Connection, candidates: Collection[str]) -> No
         sha256
         for column in (versions.c.tree, proposals.c.tree, proposals.c.base)
         for tree in _read_trees(conn, column)
-        for sha256 in _list_hashes(tree)
+        for sha256 in _list_blob_hashes(tree)
     }
     plans = conn.execute(sa.select(pending_writes.c.plan)).scalars().all()
     # Plans are JSON text that contains hashes, so a substring search is enough and errs on the safe side.
@@ -236,7 +238,7 @@ def _read_trees(
     return [found for some in where for found in conn.execute(query.where(some)).scalars()]
 
 
-def _list_hashes(tree: str) -> list[str]:
+def _list_blob_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 

@@ -18,15 +18,21 @@ from habitus.skills.formats import conversion
 from habitus.skills.layers import copies
 from habitus.skills.layers.copies import SkillFiles
 from habitus.skills.layers.layer import USER_LAYER, Layer
-from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, compose_entry, compose_listing, group_by_name
+from habitus.skills.layers.listing import (
+    LibrarySnapshot,
+    ListedSkill,
+    compose_listed_skill,
+    compose_listing,
+    group_by_name,
+)
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import ArchivedSkill, Author, Skill, SkillVersion, Stage, UsageCounters
 from habitus.skills.names import SkillAddress
 from habitus.skills.sources.trust import OutsideContentPolicy
 from habitus.skills.stores.base import (
+    BackendSkillFacts,
     RestoreStep,
-    SkillFacts,
     SkillWriteResult,
     list_changed_names,
     read_only_error,
@@ -129,7 +135,7 @@ class Library:
         summary = contents.summaries.get(wanted.name)
         if summary is not None:
             fill = {**self._placeholder_values, "USER": self._reader}
-            return compose_entry(layer, contents, summary, None, self._outside, self._gates, fill)
+            return compose_listed_skill(layer, contents, summary, None, self._outside, self._gates, fill)
         for item in seen.entries.get(wanted.name, ()):
             if item.layer == layer.name:
                 return item
@@ -148,7 +154,7 @@ class Library:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
         wanted = names.parse_address(address)
         fill = {**self._placeholder_values, "USER": user or self._reader}
-        skill = self._load_layered(
+        skill = self._load_merged_copies(
             item, only_layer=wanted.layer is not None, check_disk=at is None, fill=fill, own_files=own
         )
         if item.pinned_version is None:
@@ -178,7 +184,7 @@ class Library:
         # The hash stays that of the current files: nothing about the skill is news, and trust is about those.
         return replace(item, summary=summary, pinned_version=version)
 
-    def _load_layered(
+    def _load_merged_copies(
         self,
         item: ListedSkill,
         *,
@@ -188,7 +194,7 @@ class Library:
         own_files: Tree | None = None,
     ) -> Skill:
         """Merge the copies of a skill; without `fill` the placeholders stay."""
-        counting = copies.load_effective(
+        counting = copies.load_effective_copies(
             item, self.get_layer, self._outside, only_layer=only_layer, check_disk=check_disk, own_files=own_files
         )
         skill = copies.merge_skill_copies(counting, fill)
@@ -198,7 +204,9 @@ class Library:
 
     def read_files(self, item: ListedSkill) -> SkillFiles:
         """Return the skill's current files, and which of them are unreviewed."""
-        return copies.merge_copy_folders(copies.load_effective(item, self.get_layer, self._outside), self._outside)
+        return copies.merge_copy_folders(
+            copies.load_effective_copies(item, self.get_layer, self._outside), self._outside
+        )
 
     def describe_unreviewed_origin(self, item: ListedSkill) -> str:
         """Describe the origin of a skill that no person has reviewed; empty for the others."""
@@ -249,7 +257,7 @@ class Library:
         trees_by_name: Mapping[str, Tree],
         author: Author,
         *,
-        facts: Mapping[str, SkillFacts] | None = None,
+        facts: Mapping[str, BackendSkillFacts] | None = None,
     ) -> dict[str, int]:
         """Write many skills at once, as `write_tree` does; `facts` are the versions and dates of imported ones."""
         self._authorize(author)
@@ -273,7 +281,9 @@ class Library:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
         _, tree, skill = self.prepare_editable_copy(item)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        return self._override(names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author)
+        return self._write_override(
+            names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author
+        )
 
     def build_edit(self, item: ListedSkill | None, edit: TextEdit, fields: FieldChanges) -> Callable[[Skill], Skill]:
         """Return a function that applies the edit to an editable copy, starting from the text that the reader
@@ -298,7 +308,7 @@ class Library:
 
     def read_merged_text(self, item: ListedSkill) -> str:
         """Return the merged text of a skill that hides copies in lower layers; empty if it hides none."""
-        return self._load_layered(item).body if item.summary is not None and item.hidden else ""
+        return self._load_merged_copies(item).body if item.summary is not None and item.hidden else ""
 
     def prepare_editable_copy(self, item: ListedSkill) -> tuple[str, Tree, Skill]:
         """Return the layer that an edit of this skill goes to, with the files and skill it starts from; a strict copy
@@ -307,7 +317,7 @@ class Library:
         layer = self.get_layer(item.layer)
         tree = layer.store.read_tree(item.name, check_disk=False) or {}
         if not layer.can_write and item.summary is not None:
-            tree = _make_strict_copy(layer, item.name, tree, description=self._load_layered(item).description)
+            tree = _make_strict_copy(layer, item.name, tree, description=self._load_merged_copies(item).description)
         skill = trees.parse_skill_tree(item.name, tree).skill
         if skill is None:
             raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", hint="See 'habitus skills lint'.")
@@ -331,9 +341,9 @@ class Library:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
         strict = _make_strict_copy(layer, item.name, tree, description=parsed.skill.description)
-        return self._override(names.parse_address(address), layer, strict, author)
+        return self._write_override(names.parse_address(address), layer, strict, author)
 
-    def _override(self, address: SkillAddress, layer: Layer, tree: Tree, author: Author) -> SkillWriteResult:
+    def _write_override(self, address: SkillAddress, layer: Layer, tree: Tree, author: Author) -> SkillWriteResult:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
             raise read_only_error(layer.name, hint=f"Edit '{address.name}' to override it.")

@@ -228,7 +228,7 @@ def list_closed_gates(summary: SkillSummary, context: GateContext) -> list[str]:
     reasons = [f"its '{name}' can't be read" for name in manifest.unreadable if name in _GATING_FIELDS]
     if manifest.admin_only and not context.is_admin:
         reasons.append("for administrators only")
-    if manifest.experimental and not _has_feature(summary.name, context.features):
+    if manifest.experimental and not _is_feature_enabled(summary.name, context.features):
         reasons.append(f"experimental; add 'skill_{names.to_tool_name(summary.name)}' to [experimental] features")
     reasons += _list_missing_tools(manifest, context)
     return reasons
@@ -242,7 +242,7 @@ def list_missing_packages(manifest: Manifest, packages: InstalledPackages) -> tu
     return tuple(f"It {reason}; install it where its scripts run." for reason in missing if reason)
 
 
-def _has_feature(name: str, features: Iterable[str]) -> bool:
+def _is_feature_enabled(name: str, features: Iterable[str]) -> bool:
     return f"skill-{name}" in {names.canonicalize_name(feature) for feature in features}
 
 

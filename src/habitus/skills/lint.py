@@ -15,7 +15,7 @@ from habitus.files import Tree
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD
+from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Diagnostic, Severity, SkillState
 from habitus.text import estimate_tokens
@@ -70,7 +70,7 @@ def lint_skill(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagno
     main = trees.find_main_file(tree)
     if main is None:
         return
-    if clash := trees.find_name_conflict(name, tree):
+    if clash := trees.explain_code_name_conflict(name, tree):
         yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", message=f"{clash}.", hint="Take another name for the skill.")
     text = (tree[main].content or b"").decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines() if "!`" in text or "```!" in text else (), 1):

@@ -19,7 +19,7 @@ from habitus.errors import NotFound
 from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author
-from habitus.skills.sources.trust import SkillPowerKind, list_powers
+from habitus.skills.sources.trust import SkillPowerKind, list_skill_powers
 from habitus.skills.stores import records
 from habitus.skills.stores.layer_database import LayerDatabase
 from habitus.skills.stores.tables import proposals
@@ -142,7 +142,7 @@ def list_review_reasons(change: SkillChange, before: Tree, author: Author, *, au
         reasons.append(f"the agent wants to {change.action} it")
         return reasons
     # Only powers that the change adds count; those already approved don't need review again.
-    new_powers = list_powers(change.name, change.tree) - list_powers(change.name, before)
+    new_powers = list_skill_powers(change.name, change.tree) - list_skill_powers(change.name, before)
     if any(power.kind is SkillPowerKind.RUNS for power in new_powers):
         reasons.append("it brings code")
     if auto and trees.TASKS_FILE in before:
@@ -219,7 +219,7 @@ class ProposalStore:
 
     def get(self, number: int) -> Proposal:
         """Return a proposal with its contents; raise `NotFound` with the pending numbers otherwise."""
-        engine, identity = self._locate(number)
+        engine, identity = self._locate_proposal(number)
         with sql.read_transaction(engine) as conn:
             row = conn.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
             if row is not None:
@@ -239,7 +239,7 @@ class ProposalStore:
         """Update a proposal that is in one of `expected_states`; False if it isn't. `contents` are files that the
         values refer to.
         """
-        engine, identity = self._locate(number)
+        engine, identity = self._locate_proposal(number)
         # The state is part of the WHERE clause, so of two concurrent decisions exactly one succeeds.
         this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in expected_states]))
         with self._open_transaction(engine) as conn:
@@ -248,7 +248,7 @@ class ProposalStore:
 
     def remove(self, number: int) -> None:
         """Delete a proposal."""
-        engine, identity = self._locate(number)
+        engine, identity = self._locate_proposal(number)
         with self._open_transaction(engine) as conn:
             conn.execute(proposals.delete().where(proposals.c.id == identity))
 
@@ -260,7 +260,7 @@ class ProposalStore:
         # Numbers interleave the databases, so a number alone says which one holds the row.
         return identity * len(self.engines) + self.engines.index(engine)
 
-    def _locate(self, number: int) -> tuple[sa.Engine, int]:
+    def _locate_proposal(self, number: int) -> tuple[sa.Engine, int]:
         identity, desk = divmod(number, len(self.engines))
         return self.engines[desk], identity
 

@@ -116,7 +116,7 @@ class ReviewQueue:
         base_hash = compute_tree_hash(before) if before else ""
         if change.action is ProposalAction.WRITE and trees.parse_skill_tree(change.name, change.tree).skill is None:
             raise Invalid(str(trees.parse_skill_tree(change.name, change.tree).diagnostics[-1]), hint="")
-        trees.refuse_name_conflict(change.name, change.tree)
+        trees.refuse_code_name_conflict(change.name, change.tree)
         wanted = Proposal(
             id=0,
             change=change,
@@ -140,7 +140,7 @@ class ReviewQueue:
             return self._save_proposal(own[0], wanted)
 
     def _save_proposal(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
-        for earlier in self._find_earlier(engine, wanted):
+        for earlier in self._find_earlier_proposals(engine, wanted):
             if earlier.state is ProposalState.PENDING:
                 return self.get(earlier.id)
             if wanted.author.is_automatic:
@@ -149,7 +149,7 @@ class ReviewQueue:
         self._notify(made)
         return made
 
-    def _find_earlier(self, engine: sa.Engine, wanted: Proposal) -> list[Proposal]:
+    def _find_earlier_proposals(self, engine: sa.Engine, wanted: Proposal) -> list[Proposal]:
         """Return the pending and rejected proposals of the same change, pending ones first."""
         change = wanted.change
         about = {"layer": change.layer, "name": change.name, "action": change.action.value}
@@ -157,7 +157,9 @@ class ReviewQueue:
         found = [
             one
             for state in (ProposalState.PENDING, ProposalState.REJECTED)
-            for one in self._store.find(proposals.c.state == state.value, self._is_local, *same, at=[engine])
+            for one in self._store.find(
+                proposals.c.state == state.value, self._match_local_proposals, *same, at=[engine]
+            )
         ]
         return [
             one
@@ -203,21 +205,23 @@ class ReviewQueue:
         """
         where = [] if state is None else [proposals.c.state == state.value]
         where += [] if names is None else [proposals.c.name.in_(names)]
-        return self._store.find(*where, *([] if all_hosts else [self._is_local]), with_contents=with_contents)
+        return self._store.find(
+            *where, *([] if all_hosts else [self._match_local_proposals]), with_contents=with_contents
+        )
 
-    def list_due(self) -> Sequence[Proposal]:
+    def list_approved_unapplied(self) -> Sequence[Proposal]:
         """Return the approved changes that this host still has to apply."""
         approved = proposals.c.state.in_([state.value for state in _DUE_STATES])
         return self._store.find(approved, proposals.c.host == self._host) if self._host else []
 
     @property
-    def _is_local(self) -> sa.ColumnElement[bool]:
+    def _match_local_proposals(self) -> sa.ColumnElement[bool]:
         return proposals.c.host.in_(("", self._host))
 
     def list_unreported_rejections(self) -> Sequence[Proposal]:
         """Return the rejected proposals that no agent has been told about yet."""
         rejected = proposals.c.state == ProposalState.REJECTED.value
-        return self._store.find(rejected, proposals.c.told_on.is_(None), self._is_local)
+        return self._store.find(rejected, proposals.c.told_on.is_(None), self._match_local_proposals)
 
     def mark_reported(self, numbers: Iterable[int]) -> None:
         """Record that the agent has been told about these rejections."""
@@ -373,7 +377,7 @@ class ReviewQueue:
     def reopen(self, number: int) -> Proposal:
         """Make a decided proposal pending again. The caller undoes the effects of its approval."""
         proposal = self.get(number)
-        self._authorize(proposal)
+        self._authorize_decision(proposal)
         if not self._store.update(number, _UNDECIDED, expected_states=_DECIDED_STATES):
             if proposal.state is ProposalState.APPLYING:
                 raise Invalid(f"Proposal {number} is being applied on {proposal.host}.", hint="Retry in a moment.")
@@ -405,14 +409,14 @@ class ReviewQueue:
 
     def _get_pending(self, number: int) -> Proposal:
         proposal = self.get(number)
-        self._authorize(proposal)
+        self._authorize_decision(proposal)
         if proposal.state is not ProposalState.PENDING:
             by = f" by {proposal.decided_by}" if proposal.decided_by else ""
             became = _STATE_TEXTS.get(proposal.state, proposal.state.value)
             raise Invalid(f"Proposal {number} was {became}{by} already.", hint="See 'habitus review list'.")
         return proposal
 
-    def _authorize(self, proposal: Proposal) -> None:
+    def _authorize_decision(self, proposal: Proposal) -> None:
         if self.is_on_other_host(proposal):
             self._authorize_other_host()
 
@@ -441,7 +445,7 @@ class ReviewQueue:
         address = f"{change.name}@{change.layer}"
         match change.action:
             case ProposalAction.WRITE:
-                trees.refuse_name_conflict(change.name, change.tree)
+                trees.refuse_code_name_conflict(change.name, change.tree)
                 return self._library.write_tree(
                     change.layer, change.name, change.tree, author, expected=expected_version
                 )

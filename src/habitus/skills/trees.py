@@ -58,16 +58,16 @@ def detect_stages(tree: Tree) -> frozenset[Stage]:
     return frozenset(found)
 
 
-def find_name_conflict(name: str, tree: Tree) -> str:
+def explain_code_name_conflict(name: str, tree: Tree) -> str:
     """Explain why this code can't have its skill's name; empty if it can."""
     called = names.to_tool_name(name)
     is_taken = Stage.CODE in detect_stages(tree) and called in names.BUILT_IN_TOOLS
     return f"'{called}' is the name of a built-in tool, so no code can go by it" if is_taken else ""
 
 
-def refuse_name_conflict(name: str, tree: Tree) -> None:
+def refuse_code_name_conflict(name: str, tree: Tree) -> None:
     """Raise `Invalid` if the code would take the name of a built-in tool."""
-    if reason := find_name_conflict(name, tree):
+    if reason := explain_code_name_conflict(name, tree):
         raise Invalid(f"{reason}.", hint="Take another name for the skill.")
 
 
@@ -82,12 +82,14 @@ def parse_skill_tree(folder: str, tree: Tree) -> ParsedSkillFile:
         hint = "Move reference material into references/." if main else "Add one, or move the directory away."
         diagnostic = Diagnostic(file=f"{folder}/SKILL.md", message=what, hint=hint, severity=Severity.ERROR)
         return ParsedSkillFile(skill=None, diagnostics=(diagnostic,))
-    return _parse_main(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
+    return _parse_main_file(
+        folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None
+    )
 
 
 # An imported skill is parsed by its reader, the scanner and the store in turn; the cache makes that one parse.
 @functools.lru_cache(maxsize=1024)
-def _parse_main(folder: str, content: bytes, file: str, toml: bytes | None) -> ParsedSkillFile:
+def _parse_main_file(folder: str, content: bytes, file: str, toml: bytes | None) -> ParsedSkillFile:
     return skill_md.parse_skill_md(folder, content, file=file, toml=toml)
 
 
@@ -142,7 +144,7 @@ _TEXT_FIELDS = (*(field.name for field in EDITABLE_FIELDS if not field.is_list),
 AnySkill = TypeVar("AnySkill", bound=SkillSummary)
 
 
-def fill_text(text: str, values: Mapping[str, str]) -> str:
+def fill_text_placeholders(text: str, values: Mapping[str, str]) -> str:
     """Replace the known placeholders; shell variables (`${USER}`) and other braces stay."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
@@ -155,7 +157,9 @@ def find_placeholder_texts(skill: SkillSummary) -> dict[str, str]:
 
 def fill_placeholders(skill: AnySkill, values: Mapping[str, str]) -> AnySkill:
     """Return the skill with its placeholders replaced."""
-    texts: dict[str, Any] = {name: fill_text(text, values) for name, text in find_placeholder_texts(skill).items()}
+    texts: dict[str, Any] = {
+        name: fill_text_placeholders(text, values) for name, text in find_placeholder_texts(skill).items()
+    }
     return replace(skill, **texts) if texts else skill
 
 

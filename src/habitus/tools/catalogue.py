@@ -151,7 +151,7 @@ class ToolCatalogue:
         if key not in self._known:
             try:
                 tree = self.read_tree(item)
-                trees.refuse_name_conflict(item.name, tree)
+                trees.refuse_code_name_conflict(item.name, tree)
                 program = parse_program(item.name, tree)
                 self._known[key] = _ParsedTool(program=program, code=compute_fingerprint(program))
             except HabitusError as error:

@@ -162,7 +162,7 @@ class ToolMaker:
         """Approve the current code of a tool with the permissions it asks for."""
         item = self._parts.catalogue.find_tool_skill(name)
         tree = self._parts.catalogue.read_tree(item)
-        trees.refuse_name_conflict(item.name, tree)
+        trees.refuse_code_name_conflict(item.name, tree)
         self._parts.approvals.trust(APPROVED_ROOT, {item.name: tree}, person)
         return self._parts.catalogue.get(name)
 

@@ -113,7 +113,7 @@ def skills(draw: st.DrawFn) -> Skill:
         modified_on=draw(st.none() | timestamps),
         body=draw(any_text),
     )
-    fitted = conversion.fit_skill(
+    fitted = conversion.fit_to_skill_md(
         raw,
         format="",
         original_name=raw.name,

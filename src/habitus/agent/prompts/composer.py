@@ -37,8 +37,8 @@ from habitus.memory.model import LessonDraftResult
 from habitus.memory.recall import RecalledLesson, RecallResult
 from habitus.sandbox.files import GivenFolder
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SelectionInput, SkillSelection
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Skill, SkillSummary, Stage, UsageCounters

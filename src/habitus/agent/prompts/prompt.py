@@ -234,7 +234,7 @@ class IdentityPrompt:
 
     def render_text(self) -> str:
         """Return the text with placeholders filled, as the library last saw it."""
-        return trees.fill_text(load_identity_skill(self.library, look=False).body, self.fill).strip()
+        return trees.fill_text_placeholders(load_identity_skill(self.library, look=False).body, self.fill).strip()
 
 
 def load_identity_skill(library: Library, *, look: bool = True) -> Skill:

@@ -20,7 +20,7 @@ from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, build_failed_outcome
 from habitus.sandbox.scratchpads import CellObserver, SessionScratchpads
 from habitus.skills import names
-from habitus.skills.choosing.finding import SkillFinder
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.text import to_one_line
 from habitus.tools.tools import ToolService
 

@@ -15,9 +15,9 @@ from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
 from habitus.search.texts.words import extract_content_words
 from habitus.skills import names
-from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.menu import format_menu_line
 from habitus.skills.choosing.selection import list_companions
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import sum_counters
 from habitus.skills.model import Skill, SkillState, SkillSummary
 from habitus.text import escape_block, to_one_line

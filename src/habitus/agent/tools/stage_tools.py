@@ -25,8 +25,8 @@ from habitus.sandbox.child import NO_SERVICES, HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import Permissions, ToolRunResult
 from habitus.skills import names
-from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.lifecycle import GateContext, compute_reliability, is_unavailable
 from habitus.skills.model import Skill, Stage, UsageCounters
 from habitus.text import escape_block, to_one_line

@@ -14,7 +14,7 @@ from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState, LiveCo
 from habitus.files import Tree, drop_eval_files, has_same_files
 from habitus.improve.comparisons import ComparisonStore
 from habitus.skills import trees
-from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
@@ -62,7 +62,7 @@ def compare_after_approval(home: Home, proposal: Proposal) -> None:
     share, made = home.settings.evidence.compare_versions, proposal.change.details.get("improve")
     if not (share and made) or proposal.change.action is not ProposalAction.WRITE:
         return
-    address = format_address(proposal.change.name, proposal.change.layer)
+    address = format_skill_address(proposal.change.name, proposal.change.layer)
     try:
         _start_comparison(home, home.skills.find(address), share, candidate=str(made["candidate"]))
     except Invalid:
@@ -185,7 +185,7 @@ def _decide(home: Home, one: LiveComparison) -> SettledComparison | None:
     if layer is None or layer.store.key != one.layer_key:
         return None
     try:
-        item = home.skills.find(format_address(one.skill, one.layer))
+        item = home.skills.find(format_skill_address(one.skill, one.layer))
     except HabitusError:
         return SettledComparison(comparison=one, state=ComparisonState.SUPERSEDED, reason="The skill was removed.")
     if item.summary is None or item.summary.version != one.new:
@@ -218,10 +218,10 @@ def _roll_back(home: Home, store: ComparisonStore, found: SettledComparison) -> 
     reason = f"Version {one.new} does worse in use than version {one.old}. {found.reason}"
     author = Author(actor=ActorKind.JOB, name="evidence", reason=reason)
     if home.settings.review.auto:
-        home.skills.rollback(format_address(one.skill, one.layer), one.old, author)
+        home.skills.rollback(format_skill_address(one.skill, one.layer), one.old, author)
         store.end_comparison(one, ComparisonState.ROLLED_BACK)
         return found
-    tree = home.skills.read_tree(format_address(one.skill, one.layer), one.old)
+    tree = home.skills.read_tree(format_skill_address(one.skill, one.layer), one.old)
     change = SkillChange(action=ProposalAction.WRITE, name=one.skill, layer=one.layer, tree=tree)
     try:
         proposal = home.review.propose(change, author, [reason]).id

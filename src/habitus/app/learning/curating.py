@@ -18,7 +18,7 @@ from habitus.evidence.model import ItemKind
 from habitus.learning.detectors.rules import DETECTORS, is_more_specific
 from habitus.memory.model import Engram
 from habitus.skills import trees
-from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD
+from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import LifecycleTransition

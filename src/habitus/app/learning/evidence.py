@@ -15,7 +15,7 @@ from habitus.evidence.sums import EvidenceSums, pack_sums, unpack_sums
 from habitus.journal.evidence_records import SETTLING_PERIOD, get_checkpoint_bucket
 from habitus.journal.journal import Journal
 from habitus.journal.model import CachedEvidenceSums, RecordedExposure, TurnOrigin
-from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill
 
 # The share that a plan assumes while nothing is withheld.
@@ -160,7 +160,7 @@ class EvidenceService:
 
     def find_skill(self, item: ListedSkill) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of a skill, newest first."""
-        name = format_address(item.name, item.layer)
+        name = format_skill_address(item.name, item.layer)
         skills = [one for one in self.compute_findings().items if one.item.kind is ItemKind.SKILL]
         return tuple(sorted((one for one in skills if one.item.name == name), key=lambda one: -one.item.version))
 

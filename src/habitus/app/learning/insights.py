@@ -20,8 +20,8 @@ from habitus.improve.report import describe_result
 from habitus.journal.usage import JudgedUse
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SelectionInput
-from habitus.skills.layers.layer import format_address
-from habitus.skills.layers.listing import ListedSkill, locate_uses, sum_counters
+from habitus.skills.layers.layer import format_skill_address
+from habitus.skills.layers.listing import ListedSkill, build_uses_path, sum_counters
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, SkillVersion
 from habitus.text import estimate_tokens
@@ -252,7 +252,7 @@ def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
     used = home.journal.load_uses(item.name, home.skills.get_layer(item.layer).store.key)
     made: dict[date, tuple[int, ...]] = {}
-    for version in home.skills.list_versions(format_address(item.name, item.layer)):
+    for version in home.skills.list_versions(format_skill_address(item.name, item.layer)):
         week = _get_monday(version.made_on)
         made[week] = (*made.get(week, ()), version.number)
     return SkillUsageHistory(
@@ -260,19 +260,19 @@ def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
             (version.number, _count_version_uses(home.skills, item, version.number))
             for version in _list_latest_versions(home.skills, item)
         ),
-        weeks=_count_weekly_uses(used, home.clock(), locate_uses(item.layer, item.name)),
+        weeks=_count_weekly_uses(used, home.clock(), build_uses_path(item.layer, item.name)),
         items=home.evidence.find_skill(item),
         made=made,
     )
 
 
 def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillVersion]:
-    return skills.list_versions(format_address(item.name, item.layer))[-_VERSIONS:]
+    return skills.list_versions(format_skill_address(item.name, item.layer))[-_VERSIONS:]
 
 
 def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UsageCounts:
-    counted = sum_counters(skills.read_counters(format_address(item.name, item.layer), version=number))
-    return replace(counted, address=f"{locate_uses(item.layer, item.name)}?version={number}")
+    counted = sum_counters(skills.read_counters(format_skill_address(item.name, item.layer), version=number))
+    return replace(counted, address=f"{build_uses_path(item.layer, item.name)}?version={number}")
 
 
 def _count_weekly_uses(used: Iterable[JudgedUse], now: datetime, address: str) -> tuple[tuple[date, UsageCounts], ...]:

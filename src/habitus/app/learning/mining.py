@@ -41,7 +41,7 @@ from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState
 from habitus.skills.review import ProposalAction, ProposalState, SkillChange
-from habitus.skills.sources.trust import list_powers
+from habitus.skills.sources.trust import list_skill_powers
 from habitus.text import estimate_tokens, format_count, to_one_line
 
 MAX_TURNS = 10_000  # the latest ones
@@ -320,7 +320,7 @@ class JournalMiner:
             tree=draft.tree,
             details={_MINED_KEY: {"labels": draft.labels, "turns": draft.suggestion.turns}},
         )
-        new = sorted(str(power) for power in list_powers(name, draft.tree))
+        new = sorted(str(power) for power in list_skill_powers(name, draft.tree))
         like = find_near_duplicates(self._home.finder, name, draft.tree)
         reasons = [*draft.suggestion.evidence, *new, *self._home.scan_tree(draft.tree), *like]
         return replace(draft.suggestion, proposal=self._home.review.propose(change, author, reasons).id)

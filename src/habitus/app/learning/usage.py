@@ -11,7 +11,7 @@ from habitus import sql
 from habitus.app.home import Home
 from habitus.journal.usage import UsageObserver
 from habitus.skills.model import Stage
-from habitus.skills.stores.usage_cache import add_usage, read_cached_usage
+from habitus.skills.stores.usage_cache import add_counts_by_key, read_cached_usage
 from habitus.use_counts import UsageByKey, UsageCounts, UseKey
 
 
@@ -27,7 +27,7 @@ class CachedUsage(UsageObserver):
         for key, change in changes.items():
             for engine in _list_engines(home):
                 with sql.write_transaction(engine) as connection:
-                    if add_usage(connection, key, change):
+                    if add_counts_by_key(connection, key, change):
                         break
             if key.part:
                 home.recipes.add_counts(key.item, key.layer, key.part, change)

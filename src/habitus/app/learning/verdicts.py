@@ -19,7 +19,7 @@ from habitus.journal.usage import JudgedUse, UseVerdict
 from habitus.memory.model import Engram
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import trees
-from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import (
@@ -242,7 +242,7 @@ def propose_after_failure(home: Home, key: UseKey) -> None:
     layer = next((layer for layer in home.skills.layers if layer.store.key == key.layer), None)
     if layer is None or home.is_read_only or home.pause.get_state() is not None:
         return
-    address = format_address(key.item, layer.name)
+    address = format_skill_address(key.item, layer.name)
     try:
         skill = home.skills.find(address)
     except HabitusError:

@@ -30,7 +30,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, LessonKind, TrustLevel
 from habitus.search.texts.embedding import get_default_embedder
 from habitus.search.texts.words import STOP_WORDS
-from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill, SkillDetails
 from habitus.skills.model import SkillSummary, UsageCounters
 
@@ -157,7 +157,10 @@ def build_skill_rows(
     known = _map_known_effects(home.evidence) if uses.is_judged else {}
     rows = []
     for item in items:
-        version, name = None if item.summary is None else item.summary.version, format_address(item.name, item.layer)
+        version, name = (
+            None if item.summary is None else item.summary.version,
+            format_skill_address(item.name, item.layer),
+        )
         verdict, effect = known.get((name, version), (None, None))
         counters = uses.counted.get((item.layer, item.name), UsageCounters())
         rows.append(
@@ -187,7 +190,7 @@ def _count_daily_uses(home: Home, items: Sequence[ListedSkill]) -> Mapping[str, 
     one = (items[0].name, keys[items[0].layer]) if len(items) == 1 else None
     for name, key, at in home.journal.list_skill_uses(now - timedelta(days=USAGE_DAYS), skill=one):
         if key in layers:
-            days = counted.setdefault(format_address(name, layers[key]), [0] * USAGE_DAYS)
+            days = counted.setdefault(format_skill_address(name, layers[key]), [0] * USAGE_DAYS)
             days[USAGE_DAYS - 1 - min((now - at).days, USAGE_DAYS - 1)] += 1
     return {name: tuple(days) for name, days in counted.items()}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from habitus.files import Tree, TreeFile, build_file, is_eval_file, write_atomically
 from habitus.skills import trees
-from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, SkillFinder
+from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD, SkillFinder
 from habitus.skills.library import Library
 from habitus.skills.review import Proposal, ProposalAction, ReviewQueue
 

@@ -23,8 +23,8 @@ from habitus.journal.model import SelectedSkill, SkillPlacementKind
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names
 from habitus.skills.choosing import evals, menu
-from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.selection import RequestUser, SelectionInput, SkillSelection
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext, is_unavailable

@@ -34,7 +34,7 @@ from habitus.memory.model import (
 )
 from habitus.plain_data import INLINE
 from habitus.skills import names, trees
-from habitus.skills.choosing.finding import SkillFinder
+from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.edits import diff_trees
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, PlaybookLesson, SkippedEntry
@@ -47,11 +47,11 @@ from habitus.skills.sources import fetching
 from habitus.skills.sources.discovery import DownloadPolicy
 from habitus.skills.sources.importing import (
     ConflictResolver,
-    EntryResult,
+    ImportOutcome,
     ImportVerdict,
     NameConflictResolution,
     SkillImporter,
-    hold_for_review,
+    hold_conflict_for_review,
 )
 from habitus.skills.sources.lockfiles import get_project_lockfile
 
@@ -72,7 +72,7 @@ class ImportOptions:
     # Leave out skills that need review, instead of holding them.
     skip_held: bool = False
     # Asked before a skill replaces one from another origin.
-    choose: ConflictResolver = hold_for_review
+    choose: ConflictResolver = hold_conflict_for_review
     # Which addresses a download may reach.
     reach: DownloadPolicy = field(default_factory=DownloadPolicy)
     progress: Progress = lambda count: None
@@ -84,7 +84,7 @@ class ImportOptions:
 class ImportResult:
     """The result for each skill and lesson, and the command that undoes all of it."""
 
-    results: tuple[EntryResult, ...]
+    results: tuple[ImportOutcome, ...]
     undo: tuple[str, ...] = ()
 
     @property
@@ -272,7 +272,7 @@ def _update_from_source(
         wanted = entries if first.file is None or options.overwrite else moved
         taken = _import_entries(home, wanted, first.layer, options)
         same = [entry for entry in entries if entry not in wanted]
-        left = tuple(EntryResult(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same)
+        left = tuple(ImportOutcome(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same)
         taken = replace(taken, results=(*taken.results, *left))
         locking.record_imported_skills(home, group, taken.results, entries, fetched)
     return UpdateResult(changes=changes, imported=taken, missing=gone)
@@ -374,7 +374,7 @@ def _strip_autorun_files(entry: ImportEntry) -> ImportEntry:
 
 def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, options: ImportOptions) -> ImportResult:
     """Import the entries, and return their results with one undo command for all of them."""
-    results: list[EntryResult] = []
+    results: list[ImportOutcome] = []
     author = home.build_author("imported")
     author = replace(author, change_id=options.change_id or author.change_id)
     tasks: dict[str, bytes] = {}
@@ -418,14 +418,14 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     return replace(taken, undo=("undo", *undo) if undo else ())
 
 
-def _has_held(review: ReviewQueue, author: Author, results: Iterable[EntryResult]) -> bool:
+def _has_held(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
     """Whether this import itself, and not an earlier one, holds skills for review."""
     if not any(one.verdict is ImportVerdict.HELD for one in results):
         return False
     return any(one.author.change_id == author.change_id for one in review.list(with_contents=False))
 
 
-def _is_newly_imported(result: EntryResult) -> bool:
+def _is_newly_imported(result: ImportOutcome) -> bool:
     return result.verdict in (ImportVerdict.IMPORTED, ImportVerdict.UPDATED)
 
 
@@ -466,10 +466,10 @@ def open_importer(home: Home) -> SkillImporter:
     )
 
 
-def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> EntryResult:
+def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportOutcome:
     """Store a lesson from another system's playbook, once."""
     lesson = replace(lesson, trigger=home.redact(lesson.trigger))
-    done = EntryResult(
+    done = ImportOutcome(
         name=_shorten_title(lesson.trigger), verdict=ImportVerdict.UNCHANGED, origin=lesson.origin, kind="lesson"
     )
     digest = _hash_lesson(lesson)

@@ -26,7 +26,7 @@ from habitus.skills.sources import lockfiles
 if TYPE_CHECKING:
     from habitus.skills.formats.base import IncomingSkill
     from habitus.skills.sources.fetching import FetchedSource
-    from habitus.skills.sources.importing import EntryResult
+    from habitus.skills.sources.importing import ImportOutcome
 
 # The folder of a project that most agents read.
 SHARED_SKILLS_DIR = Path(".agents", "skills")
@@ -72,7 +72,7 @@ def describe_origin(settings: Settings, item: ListedSkill) -> str:
     """Describe where a skill came from according to the lockfiles; empty if none knows it."""
     try:
         if item.layer == USER_LAYER:
-            return lockfiles.find_origin(_get_home_lock_file(settings), item.name)
+            return lockfiles.find_locked_origin(_get_home_lock_file(settings), item.name)
         for file, layers in _list_npx_lock_files(settings):
             for key, entry in file.read_entries().items() if item.layer in layers else ():
                 if names.canonicalize_name(key) == item.name:
@@ -134,7 +134,7 @@ def _compute_matching_hash(known: str, folder: Path) -> str:
 def record_imported_skills(
     home: Home,
     group: Sequence[TrackedSkill],
-    results: Iterable[EntryResult],
+    results: Iterable[ImportOutcome],
     entries: Iterable[IncomingSkill],
     fetched: FetchedSource,
 ) -> None:
@@ -162,7 +162,7 @@ def record_imported_skills(
 
 
 def record_in_home(
-    home: Home, results: Iterable[EntryResult], entries: Iterable[IncomingSkill], fetched: FetchedSource
+    home: Home, results: Iterable[ImportOutcome], entries: Iterable[IncomingSkill], fetched: FetchedSource
 ) -> None:
     """Record added skills in the home's lockfile."""
     file, hashes = _get_home_lock_file(home.settings), {entry.name: compute_tree_hash(entry.tree) for entry in entries}
@@ -189,7 +189,7 @@ def record_in_project(
     skills: Library,
     file: lockfiles.NpxLockfile,
     layer: str,
-    results: Iterable[EntryResult],
+    results: Iterable[ImportOutcome],
     entries: Iterable[IncomingSkill],
     fetched: FetchedSource,
 ) -> None:

@@ -23,10 +23,10 @@ from habitus.skills.sources.trust import (
     IMPORTED_ROOT,
     PACKAGES_ROOT_PREFIX,
     TASKS_ROOT_PREFIX,
-    TrustedRoot,
+    TrustedRootSummary,
     TrustStore,
     has_callable_code,
-    list_powers,
+    list_skill_powers,
 )
 
 
@@ -140,7 +140,7 @@ def list_skill_risks(scan: Callable[[Tree], list[str]], found: TrustTarget) -> t
         SkillRiskReport(
             root=root,
             name=name,
-            powers=tuple(sorted(map(str, list_powers(name, tree)))),
+            powers=tuple(sorted(map(str, list_skill_powers(name, tree)))),
             findings=tuple(scan(tree)),
             text=(tree[TASK_FILE].content or b"").decode() if root.startswith(TASKS_ROOT_PREFIX) else "",
         )
@@ -192,7 +192,7 @@ def trust_target(home: Home, found: TrustTarget) -> None:
     for root, skills in found.roots.items():
         if found.is_single:
             for name, tree in skills.items() if not root.startswith(TASKS_ROOT_PREFIX) else ():
-                trees.refuse_name_conflict(name, tree)
+                trees.refuse_code_name_conflict(name, tree)
         _get_trust_store(home.trust, home.approvals, root).trust(
             root, skills, home.settings.signature, keep_existing=found.is_single
         )
@@ -210,7 +210,7 @@ def untrust_target(trust: TrustStore, approvals: TrustStore, found: TrustTarget)
     return tuple(revoked)
 
 
-def list_trusted(home: Home) -> tuple[TrustedRoot, ...]:
+def list_trusted(home: Home) -> tuple[TrustedRootSummary, ...]:
     """Return all trusted content, including approvals from a shared database."""
     shared = home.approvals.list() if home.settings.database else []
     return (*home.trust.list(), *shared)

@@ -38,8 +38,8 @@ from habitus.search.store import requests_table
 from habitus.search.texts.words import extract_own_words
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
-from habitus.skills.choosing.finding import SkillFinder
-from habitus.skills.formats.tool_json import CaseRecorder, read_cases, remove_cases
+from habitus.skills.choosing.skill_finder import SkillFinder
+from habitus.skills.formats.tool_json import CaseContributor, read_recorded_cases, remove_contributed_cases
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import ActorKind, Author
 from habitus.tasks.model import Task
@@ -160,7 +160,7 @@ def _count_entries(home: Home, person: DataSubject) -> Mapping[str, int]:
         with sql.read_transaction(engine) as connection:
             for rows in PERSONAL_ROWS:
                 count[rows.label] += rows.count(connection, person)
-            traces = erasing.find_traces(connection, person.names, person.conversations)
+            traces = erasing.find_personal_traces(connection, person.names, person.conversations)
             count["past versions of skills"] += len(traces.past_versions)
             count["archived skills"] += len(traces.archived_skills)
             count["proposals"] += len(traces.proposals)
@@ -182,7 +182,7 @@ def _list_authored_skills(shared: sa.Engine, local: sa.Engine, person: DataSubje
     found: set[str] = set()
     for engine in _unique_engines(shared, local):
         with sql.read_transaction(engine) as connection:
-            found.update(erasing.find_traces(connection, person.names, ()).active_skills)
+            found.update(erasing.find_personal_traces(connection, person.names, ()).active_skills)
     return tuple(sorted(found))
 
 
@@ -203,8 +203,8 @@ def _erase_data(home: Home, person: DataSubject) -> None:
     home.journal.erase_user_evidence(person.name)
     for engine in _unique_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
-            traces = erasing.find_traces(connection, person.names, person.conversations)
-            erasing.erase_traces(connection, traces, examined)
+            traces = erasing.find_personal_traces(connection, person.names, person.conversations)
+            erasing.erase_personal_traces(connection, traces, examined)
             for rows in PERSONAL_ROWS:
                 rows.erase(connection, person)
             reset_evidence_sums(connection)
@@ -238,9 +238,9 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
     for item in tools:
         tree = home.skills.read_tree(_make_address(item))
         manifest = tree[trees.TOOL_FILE].content or b"" if trees.TOOL_FILE in tree else b""
-        recorder = CaseRecorder(conversations=person.conversations, payloads=brought.get(item.name, ()))
-        if theirs := tuple(case for case in read_cases(manifest) if recorder.has_recorded(case)):
-            without = {**tree, trees.TOOL_FILE: build_file(remove_cases(manifest, recorder))}
+        recorder = CaseContributor(conversations=person.conversations, payloads=brought.get(item.name, ()))
+        if theirs := tuple(case for case in read_recorded_cases(manifest) if recorder.has_contributed(case)):
+            without = {**tree, trees.TOOL_FILE: build_file(remove_contributed_cases(manifest, recorder))}
             found.append(_ToolWithCases(item=item, cases=theirs, tree_without_cases=without))
     return found
 

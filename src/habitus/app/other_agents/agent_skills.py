@@ -23,7 +23,7 @@ from habitus.hosts.known_agents import KnownAgent
 from habitus.search.index import SearchIndex
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
-from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, make_document
+from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD, make_search_document
 from habitus.skills.model import Severity, Skill
 from habitus.skills.stores.files import DirectoryBackend
 
@@ -191,7 +191,7 @@ def remark_on_copies(found: Iterable[SkillCopyPair]) -> Iterator[AgentRemark]:
 def build_search(skills: Sequence[AgentSkill]) -> Callable[[str], SearchResults]:
     """Return a search function over the skills, on an index in memory."""
     index = SearchIndex.open(sql.create_in_memory_engine(), "agent")
-    index.put_documents(make_document(each.skill, each.skill.body) for each in skills if each.skill)
+    index.put_documents(make_search_document(each.skill, each.skill.body) for each in skills if each.skill)
     return lambda request: index.search(request, k=4, refresh=False)  # no other process writes to this index
 
 

@@ -12,7 +12,7 @@ from habitus.errors import NotFound
 from habitus.memory.model import Engram
 from habitus.plain_data import to_plain
 from habitus.skills import trees
-from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, SkillFinder, make_document
+from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD, SkillFinder, make_search_document
 from habitus.skills.review import Proposal, ProposalState, ReviewQueue
 
 APPROVED = (ProposalState.ACCEPTED, ProposalState.APPLYING, ProposalState.APPROVED)
@@ -124,7 +124,7 @@ def _map_similar_skills(finder: SkillFinder, items: Sequence[InboxItem], only: s
         return {}
     supposed = finder.build_hypothetical_searcher(skills)
     asked = [skill for skill in skills if only in ("", skill.name)]
-    hits = {skill.name: supposed.find_similar(make_document(skill, skill.body)) for skill in asked}
+    hits = {skill.name: supposed.find_similar(make_search_document(skill, skill.body)) for skill in asked}
     return {
         name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE_THRESHOLD}
         for name, found in hits.items()

@@ -40,7 +40,7 @@ def exchange_approvals(home: Home) -> None:
             if home.review.list_unsynced():
                 with hold_lock(home.settings.home / _LOCK):
                     home.review.upload_unsynced()
-            _apply_due_approvals(home, home.review.list_due())
+            _apply_due_approvals(home, home.review.list_approved_unapplied())
         # Opening a home must never fail because of what other hosts want from it.
         except HabitusError as error:
             log.warning("Changes approved for this host are not applied yet: %s", error)
@@ -107,7 +107,7 @@ class ApprovalWatcher:
             self._news.close()
 
     def _watch_for_approvals(self) -> None:
-        due = self._home.review.list_due
+        due = self._home.review.list_approved_unapplied
         # The feed is shared by every home of this process on that database, and each has other proposals to apply.
         key = ("due", self._home.settings.home)
         ask = due if self._news is None else partial(self._news.fetch_cached, ChangeTopic.PROPOSALS, due, key=key)

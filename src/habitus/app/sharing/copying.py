@@ -27,7 +27,7 @@ from habitus.settings import Settings
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.skills.stores import records
-from habitus.skills.stores.base import FileBackend, FolderWrite, SkillFacts
+from habitus.skills.stores.base import BackendSkillFacts, FileBackend, FolderWrite
 from habitus.skills.stores.layer_database import reserve_generations
 from habitus.skills.stores.tables import blobs
 
@@ -314,8 +314,8 @@ def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
     }
 
 
-def _build_facts(row: RowValues) -> SkillFacts:
-    return SkillFacts(
+def _build_facts(row: RowValues) -> BackendSkillFacts:
+    return BackendSkillFacts(
         version=row["version"],
         enabled=bool(row["enabled"]),
         created_on=datetime.fromisoformat(row["created_on"]),

@@ -18,7 +18,7 @@ from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.files import parse_user_path
 from habitus.settings import SearchEncoder, Settings
-from habitus.skills.sources.trust import TrustedRoot
+from habitus.skills.sources.trust import TrustedRootSummary
 
 ENCODER = "search.encoder"
 SettingKey = Annotated[str, argument("A setting, such as model or retention.lessons.")]
@@ -132,7 +132,7 @@ def check_health(home: Home) -> HealthReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ListTrustedResult:
-    trusted: Sequence[TrustedRoot]
+    trusted: Sequence[TrustedRootSummary]
 
 
 @use_case("", route="GET /trust", access=Access.VIEWER)

@@ -27,15 +27,15 @@ from habitus.files import is_eval_file, read_content
 from habitus.journal.model import TrialVariantCounts
 from habitus.search.model import SearchResults
 from habitus.skills import lifecycle, names, trees
-from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import (
     LibrarySnapshot,
     ListedSkill,
     SkillDetails,
-    SkillEntry,
+    SkillListItem,
     SkillListPage,
+    build_uses_path,
     describe_source_counts,
-    locate_uses,
     sum_counters,
 )
 from habitus.skills.library import Library
@@ -53,7 +53,7 @@ from habitus.skills.review import ProposalAction, ReviewQueue
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 
 if TYPE_CHECKING:
-    from habitus.skills.choosing.finding import SkillFinder
+    from habitus.skills.choosing.skill_finder import SkillFinder
 
 # The highest version number that a request may name.
 MAX_VERSION = 2**31
@@ -102,7 +102,7 @@ def list_skills(home: Home, request: ListSkillsRequest) -> SkillListPage:
     page = paginate_items("skills", found, _format_address, limit=request.limit, after=request.after)
     counted = read_skill_counters(home.skills, page.items)
     entries = [
-        SkillEntry(
+        SkillListItem(
             item=item,
             counters=counted.get((item.layer, item.name), UsageCounters()),
             manifest=get_stated_manifest(home.skills, item),
@@ -294,7 +294,7 @@ def _format_evidence_lines(home: Home, item: ListedSkill) -> tuple[str, ...]:
     # Loading the statistics is slow, so check first whether there is anything to compute.
     if not (
         journal.has_explicit_outcome()
-        and any(one.explicit_scores for one in journal.load_exposures([format_address(item.name, item.layer)]))
+        and any(one.explicit_scores for one in journal.load_exposures([format_skill_address(item.name, item.layer)]))
     ):
         return ()
     return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.find_skill(item))
@@ -413,7 +413,7 @@ def show_stats(
     """Show how often skills were recommended and used, and the outcomes, per stage; for one skill or all used ones."""
     item = home.skills.find(name) if name is not None else None
     if item is not None:
-        found = {(item.layer, item.name): home.skills.read_counters(format_address(item.name, item.layer))}
+        found = {(item.layer, item.name): home.skills.read_counters(format_skill_address(item.name, item.layer))}
     else:
         found = home.skills.read_all_counters()
     rows = [
@@ -422,12 +422,14 @@ def show_stats(
             layer=layer,
             stage=stage,
             reliability=round(lifecycle.compute_reliability(counters), 3) if lifecycle.has_outcomes(counters) else None,
-            **asdict(replace(counters, address=f"{locate_uses(layer, skill)}?stage={stage.value}")),
+            **asdict(replace(counters, address=f"{build_uses_path(layer, skill)}?stage={stage.value}")),
         )
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()
     ]
-    arms = home.journal.count_trial_variants(ItemKind.SKILL, format_address(item.name, item.layer) if item else None)
+    arms = home.journal.count_trial_variants(
+        ItemKind.SKILL, format_skill_address(item.name, item.layer) if item else None
+    )
     return SkillStatsReport(stats=rows, trials=arms)
 
 

@@ -26,7 +26,12 @@ from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.errors import ConflictingOptions
 from habitus.skills.sources.discovery import DownloadPolicy
-from habitus.skills.sources.importing import EntryResult, ImportVerdict, NameConflictResolution, hold_for_review
+from habitus.skills.sources.importing import (
+    ImportOutcome,
+    ImportVerdict,
+    NameConflictResolution,
+    hold_conflict_for_review,
+)
 
 # The rule at the end of a finding.
 _RULE = re.compile(r"\((\w+)\)(?=;|$)")
@@ -141,7 +146,7 @@ def _interactive_import_options(
             skip_held=request.all_but_held,
             progress=progress,
             # Without a person to ask, a name conflict is held for review.
-            choose=_always_replace if replace else hold_for_review if is_alone else _ask_about_name_conflict,
+            choose=_always_replace if replace else hold_conflict_for_review if is_alone else _ask_about_name_conflict,
             reach=DownloadPolicy() if is_alone else DownloadPolicy(may_follow=_confirm_redirect),
         )
 
@@ -203,7 +208,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         output.print_line(f"note      {name}: {finding}", style="yellow")
 
 
-def _print_imported_entry(result: EntryResult) -> None:
+def _print_imported_entry(result: ImportOutcome) -> None:
     style = {ImportVerdict.HELD: "yellow", ImportVerdict.REFUSED: "red", ImportVerdict.UNCHANGED: "dim"}.get(
         result.verdict, "green"
     )
@@ -214,7 +219,7 @@ def _print_imported_entry(result: EntryResult) -> None:
         output.print_line(f"          {note}", style="yellow")
 
 
-def _summarise_verdicts(results: Sequence[EntryResult]) -> str:
+def _summarise_verdicts(results: Sequence[ImportOutcome]) -> str:
     """Return how many entries had each verdict."""
     counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ImportVerdict if counts[verdict])

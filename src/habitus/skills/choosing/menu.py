@@ -140,7 +140,7 @@ def compose_menu(
     # Estimated at four bytes per token, minus the heading and its blank line.
     room = budget * 4 - len(HEADING) - 2
     if len(skills) * _SHORTEST_LINE > room:
-        return _compose_most_useful(skills, budget, estimate_uses())
+        return _compose_menu_by_utility(skills, budget, estimate_uses())
     # Compare estimated lengths first: rendering a thousand lines up to seven times would be slow.
     sizes = [(len(s.name) + 8, s.when_to_use_line, sum(map(count_bytes, s.tags)) + 2 * len(s.tags) + 1) for s in skills]
     for cap in _LINE_LIMITS:
@@ -151,7 +151,7 @@ def compose_menu(
         )
         if cost <= room:
             return _build_menu([format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap)
-    return _compose_most_useful(skills, budget, estimate_uses())
+    return _compose_menu_by_utility(skills, budget, estimate_uses())
 
 
 _get_name = operator.attrgetter("name")
@@ -166,9 +166,9 @@ def format_menu_line(summary: SkillSummary, cap: int = _LINE_LIMITS[0]) -> str:
     return f"- {summary.name} — {cue}{tags}" if cue else f"- {summary.name}{tags}"
 
 
-def _compose_most_useful(summaries: Sequence[SkillSummary], budget: int, utility: Mapping[str, float]) -> SkillMenu:
+def _compose_menu_by_utility(summaries: Sequence[SkillSummary], budget: int, utility: Mapping[str, float]) -> SkillMenu:
     cap = _LINE_LIMITS[-1]
-    room = budget * 4 - len(HEADING) - len(_format_more_line(len(summaries))) - 4
+    room = budget * 4 - len(HEADING) - len(_format_unlisted_count_line(len(summaries))) - 4
     ranked = sorted(summaries, key=lambda summary: (-utility[summary.name], summary.name))
     kept: dict[str, str] = {}
     edge: tuple[str, str] | None = None
@@ -195,12 +195,12 @@ def _compose_most_useful(summaries: Sequence[SkillSummary], budget: int, utility
 def _build_menu(
     lines: Sequence[str], shown: Sequence[SkillSummary], cut: tuple[str, ...], budget: int, cap: int
 ) -> SkillMenu:
-    text = "\n".join([HEADING, "", *lines, *([_format_more_line(len(cut))] if cut else [])])
+    text = "\n".join([HEADING, "", *lines, *([_format_unlisted_count_line(len(cut))] if cut else [])])
     names = tuple(summary.name for summary in shown)
     return SkillMenu(text=text, tokens=estimate_tokens(text), budget=budget, shown=names, cut=cut, max_line_length=cap)
 
 
-def _format_more_line(count: int) -> str:
+def _format_unlisted_count_line(count: int) -> str:
     return f"({count} more skills are not listed here; search_skills finds them.)"
 
 
@@ -233,7 +233,7 @@ class LibraryNews:
         )
 
 
-def compute_fingerprint(hashes: Mapping[str, str]) -> str:
+def compute_library_fingerprint(hashes: Mapping[str, str]) -> str:
     """Return one hash over a whole library, given the hash of each skill."""
     lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(hashes.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
@@ -250,7 +250,7 @@ def list_visible_hashes(snapshot: LibrarySnapshot, context: GateContext) -> dict
     }
 
 
-def find_news(
+def find_library_news(
     before: Mapping[str, str] | None,
     now: Mapping[str, str],
     *,

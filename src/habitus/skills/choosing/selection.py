@@ -74,7 +74,7 @@ class EagerSkill:
         return self.summary.name
 
     @property
-    def is_own(self) -> bool:
+    def is_from_user_or_operator(self) -> bool:
         """Whether it belongs to the user or the operator."""
         return self.summary.layer in OWN_LAYERS and self.summary.source is not SkillSource.IMPORTED
 
@@ -98,12 +98,12 @@ class SkillSelection:
     @property
     def excludes_memory(self) -> bool:
         """Whether rules and profile are excluded too, which only the user's or operator's skills may ask for."""
-        return any(choice.is_own and choice.summary.manifest.exclude_memory for choice in self.eager)
+        return any(choice.is_from_user_or_operator and choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
     def excludes_persona(self) -> bool:
         """Whether a skill of the user or operator excludes the persona."""
-        return any(choice.is_own and choice.summary.manifest.exclude_persona for choice in self.eager)
+        return any(choice.is_from_user_or_operator and choice.summary.manifest.exclude_persona for choice in self.eager)
 
     def list_eligible_names(self) -> set[str]:
         """Return the names of all skills that the model may use, in full or on demand."""
@@ -126,12 +126,12 @@ def select_skills(
     menu.
     """
     gates = replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
-    eligible, left_out = _split_eligible(listing, gates)
+    eligible, left_out = _split_by_gates(listing, gates)
     eager: dict[str, EagerSkill] = {}
     # Most skills have the default manifest and no rule concerns them.
     asking = [summary for summary in eligible.values() if summary.manifest is not DEFAULT_MANIFEST]
-    _apply_rules(asking, request, eager)
-    for name, reason in _find_sticky(request, prior, replied_to).items():
+    _apply_selection_rules(asking, request, eager)
+    for name, reason in _find_sticky_skills(request, prior, replied_to).items():
         if name in eligible and name not in eager:
             eager[name] = EagerSkill(summary=eligible[name], reason=reason, is_sticky=True)
     # After stickiness, so a sticky skill brings its companions, too.
@@ -145,7 +145,7 @@ def select_skills(
 UNUSABLE_STATES = frozenset({SkillState.BROKEN, SkillState.UNTRUSTED, SkillState.HELD})
 
 
-def _split_eligible(items: Sequence[ListedSkill], gates: GateContext) -> tuple[dict[str, SkillSummary], dict[str, str]]:
+def _split_by_gates(items: Sequence[ListedSkill], gates: GateContext) -> tuple[dict[str, SkillSummary], dict[str, str]]:
     """Return the skills whose gates are open for this request, and why the others are not."""
     eligible: dict[str, SkillSummary] = {}
     left_out: dict[str, str] = {}
@@ -167,7 +167,9 @@ def _split_eligible(items: Sequence[ListedSkill], gates: GateContext) -> tuple[d
     return eligible, left_out
 
 
-def _apply_rules(asking: Sequence[SkillSummary], request: SelectionInput, eager: dict[str, EagerSkill]) -> None:
+def _apply_selection_rules(
+    asking: Sequence[SkillSummary], request: SelectionInput, eager: dict[str, EagerSkill]
+) -> None:
     """Apply each rule to all skills before the next rule, so the order of rules decides the reason."""
     endings = {_get_extension(name) for name in request.attachments}
     for rule in ("always_include", "source_types", "file_types", "paths"):
@@ -208,7 +210,9 @@ def _compile_glob(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(wild.get(part, re.escape(part)) for part in parts), re.DOTALL)
 
 
-def _find_sticky(request: SelectionInput, prior: Sequence[PriorTurn], replied_to: PriorTurn | None) -> dict[str, str]:
+def _find_sticky_skills(
+    request: SelectionInput, prior: Sequence[PriorTurn], replied_to: PriorTurn | None
+) -> dict[str, str]:
     """Return the skills of the last turns of the conversation, and of the turn that is answered, however old."""
     if request.source_type not in INTERACTIVE_SOURCES:
         return {}

@@ -54,7 +54,7 @@ class ArchiveLimits:
         """Return the error for an archive that is too large unpacked."""
         return UnreadableEntryError(f"It has more than {self.total:,} bytes unpacked.")
 
-    def ratio_error(self, what: str) -> UnreadableEntryError:
+    def compression_ratio_error(self, what: str) -> UnreadableEntryError:
         """Return the error for a suspicious compression ratio."""
         return UnreadableEntryError(f"{what} is packed more than {self.ratio} to 1, as in a bomb.")
 
@@ -67,7 +67,7 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and (path.name.lower().endswith(_ZIP_ENDS + _TAR_ENDS) or is_zip(path) or is_gzip(path))
 
 
-def strip_suffix(path: Path) -> str:
+def strip_archive_suffix(path: Path) -> str:
     """Return the file name without its archive suffix."""
     packed = next((suffix for suffix in _TAR_ENDS if path.name.lower().endswith(suffix)), path.suffix)
     return path.name[: -len(packed)] if packed else path.name
@@ -82,7 +82,7 @@ def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits =
     counted again while unpacking.
     """
     with _open_members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
-        files = check_members(members, limits)
+        files = list_checked_members(members, limits)
         top = Path(place) / name
         with translate_disk_errors(top):
             top.mkdir()
@@ -125,33 +125,35 @@ class ArchiveMember:
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def check_members(members: Iterable[ArchiveMember], limits: ArchiveLimits) -> list[tuple[str, ArchiveMember]]:
+def list_checked_members(members: Iterable[ArchiveMember], limits: ArchiveLimits) -> list[tuple[str, ArchiveMember]]:
     """Return (path, member) of every file after checking all rules.
 
     Of each version control folder one file is kept, empty, so a reader can report the folder.
     """
     members = list(members)
     # Too many files are refused by name alone, before the costlier checks of each path.
-    _refuse_too_many([one for one in members if not one.is_directory and not _is_ignored_member(one.name)], limits)
+    _refuse_too_many_files(
+        [one for one in members if not one.is_directory and not _is_ignored_member(one.name)], limits
+    )
     seen: dict[str, str] = {}
     files: list[tuple[str, ArchiveMember]] = []
     control: set[str] = set()
     total = 0
     for member in members:
-        path = _check_path(member.name)
+        path = _check_member_path(member.name)
         # Case-insensitive and normalising file systems would write two such names to one file.
         folded = unicodedata.normalize("NFKC", path).casefold()
         if folded in seen:
             clash = (
                 "twice"
                 if seen[folded] == path
-                else f"beside {quote_name(seen[folded])}, which some systems can't tell apart"
+                else f"beside {quote_member_name(seen[folded])}, which some systems can't tell apart"
             )
-            raise UnreadableEntryError(f"It holds {quote_name(path)} {clash}.")
+            raise UnreadableEntryError(f"It holds {quote_member_name(path)} {clash}.")
         seen[folded] = path
         if member.size > limits.file:
             raise UnreadableEntryError(
-                f"{quote_name(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read."
+                f"{quote_member_name(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read."
             )
         total += member.size
         if total > limits.total:
@@ -167,18 +169,18 @@ def check_members(members: Iterable[ArchiveMember], limits: ArchiveLimits) -> li
     directories = {str(parent).casefold() for path, _ in files for parent in Path(path).parents}
     for path, _ in files:
         if path.casefold() in directories:
-            raise UnreadableEntryError(f"{quote_name(path)} is a file and a directory at once.")
+            raise UnreadableEntryError(f"{quote_member_name(path)} is a file and a directory at once.")
     return files
 
 
-def _refuse_too_many(files: Sequence[ArchiveMember], limits: ArchiveLimits) -> None:
+def _refuse_too_many_files(files: Sequence[ArchiveMember], limits: ArchiveLimits) -> None:
     """Raise if a skill, or the rest of the archive, has too many files; an empty main file makes no skill."""
     places = [(*file.name.rpartition("/"), file.size) for file in files]
     skills = {folder for folder, _, name, size in places if name in _SKILL_MARKERS and size}
     count = Counter(_find_innermost_skill(folder, skills) for folder, *_ in places)
     for folder, number in count.items():
         if number > limits.files:
-            where = "There are" if folder is None else f"{quote_name(folder)} has" if folder else "It has"
+            where = "There are" if folder is None else f"{quote_member_name(folder)} has" if folder else "It has"
             beside = " that belong to no skill" if folder is None else ""
             raise UnreadableEntryError(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
 
@@ -192,7 +194,7 @@ def _find_innermost_skill(folder: str, skills: Collection[str]) -> str | None:
     return folder
 
 
-def _check_path(name: str) -> str:
+def _check_member_path(name: str) -> str:
     parts = name.rstrip("/").split("/")
     problems = {
         "has a NUL in its name": "\0" in name,
@@ -206,14 +208,14 @@ def _check_path(name: str) -> str:
         "has too long a name": len(name.encode("utf-8", "replace")) > 2_000
         or any(len(part.encode("utf-8", "replace")) > 255 for part in parts),
     }
-    _refuse_first(name, problems, "The member ")
+    _refuse_first_problem(name, problems, "The member ")
     return "/".join(parts)
 
 
-def _refuse_first(name: str, problems: Mapping[str, object], prefix: str = "") -> None:
+def _refuse_first_problem(name: str, problems: Mapping[str, object], prefix: str = "") -> None:
     """Raise for the first of the problems that a member has."""
     if problem := next((problem for problem, is_so in problems.items() if is_so), ""):
-        raise UnreadableEntryError(f"{prefix}{quote_name(name)} {problem}.")
+        raise UnreadableEntryError(f"{prefix}{quote_member_name(name)} {problem}.")
 
 
 def _is_ignored_member(path: str) -> bool:
@@ -241,19 +243,19 @@ def write_members(files: Iterable[tuple[str, ArchiveMember]], top: Path, limits:
                 while piece := source.read(_READ_SIZE):
                     size, total = size + len(piece), total + len(piece)
                     if size > limits.file or total > limits.total:
-                        raise UnreadableEntryError(f"{quote_name(path)} is larger than the archive says.")
+                        raise UnreadableEntryError(f"{quote_member_name(path)} is larger than the archive says.")
                     out.write(piece)
         except ARCHIVE_ERRORS as error:
-            raise UnreadableEntryError(f"{quote_name(path)} can't be unpacked: {error}.") from None
+            raise UnreadableEntryError(f"{quote_member_name(path)} can't be unpacked: {error}.") from None
         if size != member.size:
             raise UnreadableEntryError(
-                f"{quote_name(path)} has {size:,} bytes, not the {member.size:,} the archive says."
+                f"{quote_member_name(path)} has {size:,} bytes, not the {member.size:,} the archive says."
             )
         if member.is_executable:
             target.chmod(0o755)
 
 
-def quote_name(name: str) -> str:
+def quote_member_name(name: str) -> str:
     """Return a member's name in quotes, escaped and shortened."""
     return ascii(name if len(name) <= 80 else name[:77] + "...")
 
@@ -295,7 +297,7 @@ def _decompress_gzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) ->
                 size += len(piece)
                 # Check the ratio while decompressing: a bomb must not reach the disk.
                 if size > limits.ratio_from and size > limits.ratio * file.tell():
-                    raise limits.ratio_error("It")
+                    raise limits.compression_ratio_error("It")
                 if size > limits.total + limits.contents:
                     raise limits.too_large_error()
                 plain.write(piece)
@@ -357,7 +359,7 @@ def _make_tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> Archi
         "is a device, a socket or a pipe": not (header.isreg() or header.isdir()),
         f"says that it has {header.size:,} bytes": header.size < 0,
     }
-    _refuse_first(name, problems)
+    _refuse_first_problem(name, problems)
     return ArchiveMember(
         name=name,
         size=0 if header.isdir() else header.size,
@@ -435,7 +437,7 @@ def _make_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Ar
     mode = info.external_attr >> 16
     _check_zip_member(info, name, stat.S_IFMT(mode))
     if info.file_size > limits.ratio_from and info.file_size > limits.ratio * max(info.compress_size, 1):
-        raise limits.ratio_error(quote_name(name))
+        raise limits.compression_ratio_error(quote_member_name(name))
     return ArchiveMember(
         name=name,
         size=info.file_size,
@@ -455,4 +457,4 @@ def _check_zip_member(info: zipfile.ZipInfo, name: str, kind: int) -> None:
         f"is packed in a way that is not read here (method {info.compress_type})": info.compress_type
         not in _COMPRESSION_METHODS,
     }
-    _refuse_first(name, problems)
+    _refuse_first_problem(name, problems)

@@ -156,11 +156,11 @@ class SkillFormat(ABC):
             yield from self.read_entries(path, origin)
         except (UnreadableEntryError, Invalid, OSError) as problem:
             yield SkippedEntry(
-                origin=origin, name=path.stem if path.is_file() else path.name, reason=describe_problem(problem)
+                origin=origin, name=path.stem if path.is_file() else path.name, reason=describe_read_error(problem)
             )
 
 
-def describe_problem(problem: Exception) -> str:
+def describe_read_error(problem: Exception) -> str:
     """Describe an error in one line, without paths of this machine."""
     if isinstance(problem, OSError):
         return f"Can't read {Path(problem.filename or 'it').name}: {problem.strerror or problem}."
@@ -188,13 +188,13 @@ def resolve_name_conflicts(entries: Iterable[ImportEntry], *, keep_both: bool = 
         elif keep_both:
             name = make_unique_name(entry.name, seen.__contains__)
             seen[name] = {digest: entry.origin}
-            yield _rename_entry(entry, name, first)
+            yield _rename_conflicting_entry(entry, name, first)
         else:
             reason = f"{first} is called '{entry.name}' too and came first. Rename one of them, or take --keep-both."
             yield SkippedEntry(origin=entry.origin, name=entry.name, reason=reason, is_name_conflict=True)
 
 
-def _rename_entry(entry: IncomingSkill, name: str, first: str) -> IncomingSkill:
+def _rename_conflicting_entry(entry: IncomingSkill, name: str, first: str) -> IncomingSkill:
     what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
     said = Diagnostic(file=entry.origin, message=what, hint="", severity=Severity.WARNING)
     return replace(

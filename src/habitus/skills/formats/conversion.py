@@ -14,7 +14,7 @@ from typing import Any
 from habitus.files import Tree, TreeFile, build_file
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, frontmatter_fields, skill_md
-from habitus.skills.formats.foreign_values import DiagnosticCollector, make_storable
+from habitus.skills.formats.foreign_values import DiagnosticCollector, make_json_storable
 from habitus.skills.model import Severity, Skill
 
 BodyFrame = tuple[str, str, str]  # text before and after a body, and its line ends
@@ -34,7 +34,7 @@ def make_legal_name(original: str) -> str:
     return name if names.is_legal_name(name) else names.slugify(original)
 
 
-def fit_skill(
+def fit_to_skill_md(
     skill: Skill,
     *,
     format: str,
@@ -48,7 +48,7 @@ def fit_skill(
     `skill` has the raw values, `frame` is what usually surrounds a body in the other format, and `remembered`
     holds values that only that format uses.
     """
-    body, own_frame = _split_body_frame(make_storable(skill.body))
+    body, own_frame = _split_body_frame(make_json_storable(skill.body))
     if "\x00" in body:
         notes.add("There are NUL bytes in the text; each became '\ufffd'.", "Save the file as text.")
         body = body.replace("\x00", "\ufffd")
@@ -57,10 +57,12 @@ def fit_skill(
         "when_to_use": _clean_description(skill.when_to_use),
         "tags": [tag.strip() for tag in skill.tags if tag.strip()],
     }
-    fitted["description"] = _clean_description(skill.description) or _derive_text(fitted["title"], body, skill.name)
+    fitted["description"] = _clean_description(skill.description) or _derive_description(
+        fitted["title"], body, skill.name
+    )
     memory: dict[str, Any] = {"format": format}
     if original_name:
-        memory["name"] = make_storable(original_name)
+        memory["name"] = make_json_storable(original_name)
     changed = {
         one: {"was": was, "is": now} for one, now in fitted.items() if (was := _get_raw_value(skill, one)) != now
     }
@@ -78,12 +80,12 @@ def fit_skill(
         body=body,
         provenance={
             **memory,
-            **{key: make_storable(now) for key, now in remembered.items() if now not in ({}, [], "", None)},
+            **{key: make_json_storable(now) for key, now in remembered.items() if now not in ({}, [], "", None)},
         },
     )
 
 
-def build_folder(skill: Skill, others: Tree) -> dict[str, TreeFile]:
+def build_imported_folder(skill: Skill, others: Tree) -> dict[str, TreeFile]:
     """Return the files of an imported skill with a newly rendered SKILL.md."""
     return {"SKILL.md": build_file(skill_md.render_skill_md(skill)), **others}
 
@@ -103,7 +105,7 @@ def make_strict_copy(name: str, tree: Tree, *, description: str) -> Tree:
         when_to_use=_clean_description(parsed.skill.when_to_use),
         compatibility=parsed.skill.compatibility[: frontmatter_fields.MAX_COMPATIBILITY],
     )
-    return build_folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN_FILES})
+    return build_imported_folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN_FILES})
 
 
 def get_remembered_values(skill: Skill, format: str) -> Mapping[str, Any]:
@@ -128,7 +130,7 @@ def is_safe_file_name(name: str) -> bool:
     )
 
 
-def get_original(skill: Skill, field: str, format: str) -> Any:
+def get_original_field(skill: Skill, field: str, format: str) -> Any:
     """Return a field's original value, unless it has been edited since."""
     value = _get_raw_value(skill, field)
     fitted = get_remembered_values(skill, format).get("fitted")
@@ -158,11 +160,11 @@ def _split_body_frame(text: str) -> tuple[str, BodyFrame]:
 
 def _get_raw_value(skill: Skill, field: str) -> Any:
     value = getattr(skill, field)
-    return list(value) if isinstance(value, tuple) else make_storable(value)
+    return list(value) if isinstance(value, tuple) else make_json_storable(value)
 
 
 def _clean_line(text: str) -> str:
-    return _CONTROL_CHARACTERS.sub(" ", make_storable(text)).strip()
+    return _CONTROL_CHARACTERS.sub(" ", make_json_storable(text)).strip()
 
 
 def _clean_description(text: str) -> str:
@@ -172,7 +174,7 @@ def _clean_description(text: str) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def _derive_text(title: str, body: str, name: str) -> str:
+def _derive_description(title: str, body: str, name: str) -> str:
     """Make a description for a skill without one, from its title, text or name."""
     return (
         _clean_description(title)

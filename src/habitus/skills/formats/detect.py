@@ -25,7 +25,7 @@ from habitus.skills.formats.base import (
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
-    describe_problem,
+    describe_read_error,
     resolve_name_conflicts,
 )
 from habitus.skills.formats.disk import is_skipped_name
@@ -48,7 +48,7 @@ FORMATS: tuple[SkillFormat, ...] = (
 )
 
 
-def list_formats_with_known(known: DiagnosticsLookup) -> tuple[SkillFormat, ...]:
+def list_formats_with_known_diagnostics(known: DiagnosticsLookup) -> tuple[SkillFormat, ...]:
     """Return all formats; the plain one skips parsing skills whose diagnostics are already known."""
     return (*FORMATS[:-1], AgentSkillsFormat(known))
 
@@ -78,7 +78,7 @@ def read_skills(
         return resolve_name_conflicts(_read_database(source), keep_both=keep_both)
     path = _resolve_path_name(Path(source))
     check_readable(path)
-    origin, location = origin or path.name, _strip_main_file(location or str(path.resolve()))
+    origin, location = origin or path.name, _strip_main_file_name(location or str(path.resolve()))
     placed = (_set_location(entry, origin, location) for entry in _read_path_entries(path, formats, origin))
     return resolve_name_conflicts(placed, keep_both=keep_both)
 
@@ -91,7 +91,7 @@ def _set_location(entry: ImportEntry, origin: str, location: str) -> ImportEntry
     return dataclasses.replace(entry, location="/".join(filter(None, (location, inside))))
 
 
-def _strip_main_file(location: str) -> str:
+def _strip_main_file_name(location: str) -> str:
     """Return the folder of a main file, or the location unchanged."""
     folder, _, name = location.rpartition("/")
     return folder if name in trees.MAIN_FILES else location
@@ -112,15 +112,17 @@ def _read_path_entries(path: Path, formats: Sequence[SkillFormat], origin: str) 
                     yield unit
                 else:
                     entries = unit.format.read_entries_safely(unit.path, unit.origin)
-                    yield from map(_drop_own_version_control, entries) if unit.path == path else entries
+                    yield from map(_drop_root_vcs_folder, entries) if unit.path == path else entries
     except (UnreadableEntryError, OSError) as problem:
-        yield SkippedEntry(origin=origin, name=archives.strip_suffix(path), reason=describe_problem(problem))
+        yield SkippedEntry(origin=origin, name=archives.strip_archive_suffix(path), reason=describe_read_error(problem))
     else:
         if is_empty:
-            yield SkippedEntry(origin=origin, name=archives.strip_suffix(path), reason=_explain_nothing_found(path))
+            yield SkippedEntry(
+                origin=origin, name=archives.strip_archive_suffix(path), reason=_explain_nothing_found(path)
+            )
 
 
-def _drop_own_version_control(entry: ImportEntry) -> ImportEntry:
+def _drop_root_vcs_folder(entry: ImportEntry) -> ImportEntry:
     """Drop the version control folder of a skill that is itself the root of a checkout, where it is expected."""
     if not isinstance(entry, IncomingSkill) or not entry.vcs_files:
         return entry
@@ -134,7 +136,7 @@ def _open_archive(path: Path) -> Iterator[Path]:
     if not archives.is_archive(path):
         yield path
         return
-    with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_suffix(path))) as top:
+    with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_archive_suffix(path))) as top:
         # Archives often hold a single directory of the same name; step into it.
         inside = [one for one in top.iterdir() if not is_skipped_name(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
@@ -221,7 +223,7 @@ class FormatMatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Location:
+class _SearchLocation:
     """A path still to be searched; `is_inside` is set below a match."""
 
     path: Path
@@ -249,7 +251,7 @@ def find_format_matches(
     """
     check_readable(path)
     top = path.resolve()
-    pending, later = [_Location(path=path, origin=origin or path.name)], list[_Location]()
+    pending, later = [_SearchLocation(path=path, origin=origin or path.name)], list[_SearchLocation]()
     while pending or later:
         # Nested skills wait in `later` until everything at the top has been seen.
         if not pending:
@@ -270,7 +272,8 @@ def find_format_matches(
         is_inside = here.is_inside or claimed is not None
         names = inside.folders if is_inside else sorted([*inside.folders, *inside.files])
         below = [
-            _Location(path=here.path / name, origin=f"{here.origin}/{name}", is_inside=is_inside) for name in names
+            _SearchLocation(path=here.path / name, origin=f"{here.origin}/{name}", is_inside=is_inside)
+            for name in names
         ]
         if is_inside and not here.is_inside:
             later += below
@@ -306,10 +309,10 @@ def _list_directory(place: Path, top: Path) -> _DirectoryListing:
                 links.append(entry.name)
             elif entry.name.endswith(_DATABASE_SUFFIXES) and entry.is_file(follow_symlinks=False):
                 files.append(entry.name)
-    linked = [name for name in sorted(links) if _is_skill_elsewhere(place / name, top)]
+    linked = [name for name in sorted(links) if _is_link_to_outside_skill(place / name, top)]
     return _DirectoryListing(names=frozenset(names), folders=sorted(folders), files=files, linked_skills=linked)
 
 
-def _is_skill_elsewhere(link: Path, top: Path) -> bool:
+def _is_link_to_outside_skill(link: Path, top: Path) -> bool:
     """Whether a link leads to a skill outside the searched tree."""
     return any((link / name).is_file() for name in trees.MAIN_FILES) and not link.resolve().is_relative_to(top)

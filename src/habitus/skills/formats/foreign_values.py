@@ -36,7 +36,7 @@ def load_json(content: bytes, file: str) -> Any:
         raise UnreadableEntryError(f"{file} has {len(content):,} bytes; at most {MAX_JSON:,} are read.")
     try:
         # parse_constant maps NaN and Infinity to None, which JSON proper can't hold.
-        return make_storable(json.loads(content.decode("utf-8-sig"), parse_constant=lambda _: None))
+        return make_json_storable(json.loads(content.decode("utf-8-sig"), parse_constant=lambda _: None))
     except UnicodeDecodeError as error:
         raise UnreadableEntryError(f"{file} is not UTF-8 at byte {error.start}.") from None
     except json.JSONDecodeError as error:
@@ -45,7 +45,7 @@ def load_json(content: bytes, file: str) -> Any:
         raise UnreadableEntryError(f"{file} can't be read as JSON: {error}.") from None
 
 
-def load_object(content: bytes, file: str) -> dict[str, Any]:
+def load_json_object(content: bytes, file: str) -> dict[str, Any]:
     """Parse a JSON object; raise `UnreadableEntryError` for any other value."""
     value = load_json(content, file)
     if not isinstance(value, dict):
@@ -58,15 +58,15 @@ def dump_json(value: object) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def make_storable(value: Any) -> Any:
+def make_json_storable(value: Any) -> Any:
     """Return the value as UTF-8 JSON can hold it: no lone surrogates, no NaN, only plain values."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-8", "replace").decode()
         case list() | tuple():
-            return [make_storable(item) for item in value]
+            return [make_json_storable(item) for item in value]
         case dict():
-            return {make_storable(str(key)): make_storable(item) for key, item in value.items()}
+            return {make_json_storable(str(key)): make_json_storable(item) for key, item in value.items()}
         case float() if not math.isfinite(value):
             return None
         case bool() | int() | float() | None:
@@ -90,7 +90,7 @@ def parse_texts(value: Any, field: str, notes: DiagnosticCollector) -> tuple[str
     """Parse a list of texts from a list, a JSON list as text, or words separated by commas."""
     if isinstance(value, str) and value.strip().startswith("["):
         try:
-            value = make_storable(json.loads(value))
+            value = make_json_storable(json.loads(value))
         except (ValueError, RecursionError):
             notes.add(f"'{field}' looks like a JSON list and is none.", "It was cut at its commas.")
     if isinstance(value, str):
@@ -117,7 +117,7 @@ def parse_count(value: Any, field: str, notes: DiagnosticCollector, default: int
     return min(max(number, 0), MAX_COUNT)
 
 
-def parse_share(value: Any, field: str, notes: DiagnosticCollector, default: float) -> float:
+def parse_fraction(value: Any, field: str, notes: DiagnosticCollector, default: float) -> float:
     """Parse a number from 0 to 1, or return the default."""
     if value is None or value == "":
         return default

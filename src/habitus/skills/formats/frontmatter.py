@@ -61,16 +61,16 @@ def split_front_matter(text: str, file: str) -> FrontMatterDocument:
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
-        return _build_parts(rest, head=text[: len(text) - len(rest)], front=None, closing="")
+        return _build_document(rest, head=text[: len(text) - len(rest)], front=None, closing="")
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
         what = "The frontmatter is opened with '---' and never closed."
         raise UnreadableFileError(what, "Put a line '---' after the last field.", file=file)
     front = text[opening.end() : closing.start()]
-    return _build_parts(text[closing.end() :], head=opening[0], front=front, closing=closing[0])
+    return _build_document(text[closing.end() :], head=opening[0], front=front, closing=closing[0])
 
 
-def _build_parts(rest: str, *, head: str, front: str | None, closing: str) -> FrontMatterDocument:
+def _build_document(rest: str, *, head: str, front: str | None, closing: str) -> FrontMatterDocument:
     body = rest.strip("\r\n")
     start = len(rest) - len(rest.lstrip("\r\n")) if body else len(rest)
     ending = rest[start + len(body) :]
@@ -185,13 +185,15 @@ def _escape_char(char: str) -> str:
 
 def render_fields(fields: Mapping[str, str | Mapping[str, str]]) -> str:
     """Render a block with these fields, in this order."""
-    return "".join(_render(key, value, "") for key, value in fields.items())
+    return "".join(_render_field(key, value, "") for key, value in fields.items())
 
 
-def _render(key: str, value: str | Mapping[str, str], indent: str) -> str:
+def _render_field(key: str, value: str | Mapping[str, str], indent: str) -> str:
     if isinstance(value, str):
         return f"{indent}{_format_key(key)}: {format_scalar(value)}\n"
-    return f"{indent}{_format_key(key)}:\n" + "".join(_render(name, one, indent + "  ") for name, one in value.items())
+    return f"{indent}{_format_key(key)}:\n" + "".join(
+        _render_field(name, one, indent + "  ") for name, one in value.items()
+    )
 
 
 def _format_key(key: str) -> str:
@@ -217,7 +219,7 @@ def change_fields(front: str, changes: FrontMatterChanges, file: str) -> str:
     if front and not front.endswith("\n"):
         front += "\n"
     wanted = _apply_changes(_reread_fields(front, file), changes)
-    for way in (_edit_lines, _edit_with_ruamel):
+    for way in (_edit_field_lines, _edit_with_ruamel):
         try:
             changed = way(front, changes)
             if _reread_fields(changed, file) == wanted:
@@ -260,7 +262,7 @@ def _apply_changes(fields: FrontMatterFields, changes: FrontMatterChanges) -> Fr
     return result
 
 
-def _edit_lines(front: str, changes: FrontMatterChanges, indent: str = "") -> str:
+def _edit_field_lines(front: str, changes: FrontMatterChanges, indent: str = "") -> str:
     entries = _split_entries(front, indent)
     pending = dict(changes)
     kept: list[str] = []
@@ -335,7 +337,7 @@ def _edit_nested_block(key: str, lines: str, changes: Mapping[str, str | None], 
     deeper = " " * (len(first) - len(first.lstrip(" ")))
     if len(deeper) <= len(indent):
         raise _UnsupportedBlockError(head)
-    changed = _edit_lines(below, changes, deeper)
+    changed = _edit_field_lines(below, changes, deeper)
     if not any(line.strip() and not line.lstrip().startswith("#") for line in changed.splitlines()):
         return lead
     return f"{lead}{head}\n{changed}"

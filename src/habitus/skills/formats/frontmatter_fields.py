@@ -67,7 +67,7 @@ class SkillFieldReader:
         self._report_deviations(skill)
         return skill
 
-    def _add_note(self, message: str, hint: str, severity: Severity = Severity.WARNING) -> None:
+    def _add_diagnostic(self, message: str, hint: str, severity: Severity = Severity.WARNING) -> None:
         self.diagnostics.append(Diagnostic(file=self.file, message=message, hint=hint, severity=severity))
 
     def _read_metadata(self, fields: FrontMatterFields) -> FrontMatterFields:
@@ -76,7 +76,9 @@ class SkillFieldReader:
             return {}
         if isinstance(value, dict):
             return dict(value)
-        self._add_note("'metadata' is not a block of fields and was ignored.", "Write 'key: value' lines below it.")
+        self._add_diagnostic(
+            "'metadata' is not a block of fields and was ignored.", "Write 'key: value' lines below it."
+        )
         return {}
 
     def _get_raw_value(self, field: str) -> Any:
@@ -99,27 +101,27 @@ class SkillFieldReader:
         name = names.canonicalize_name(self.folder)
         if not names.is_legal_name(name):
             name = names.slugify(self.folder)
-            self._add_note(
+            self._add_diagnostic(
                 f"The folder '{self.folder}' is not a legal name; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
             )
         elif name != self.folder:
-            self._add_note(
+            self._add_diagnostic(
                 f"The folder is spelt '{self.folder}'; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
                 Severity.NOTE,
             )
         if stated and names.canonicalize_name(stated) not in (name, names.canonicalize_name(self.folder)):
-            self._add_note(
+            self._add_diagnostic(
                 f"The file says name '{stated[:80]}', the folder '{self.folder}'; the folder counts.",
                 f"Write 'name: {name}'.",
             )
         elif stated and stated != self.folder and names.canonicalize_name(stated) == name:
-            self._add_note(
+            self._add_diagnostic(
                 f"The name is spelt '{stated}', the folder '{self.folder}'.", f"Write 'name: {name}'.", Severity.NOTE
             )
         elif not stated:
-            self._add_note("There is no name.", f"Write 'name: {name}'.", Severity.NOTE)
+            self._add_diagnostic("There is no name.", f"Write 'name: {name}'.", Severity.NOTE)
         return name
 
     def _read_description(self) -> tuple[str, str]:
@@ -141,13 +143,13 @@ class SkillFieldReader:
     def _read_list(self, field: str) -> tuple[str, ...]:
         value = self._get_raw_value(field)
         if isinstance(value, str) and value.strip().startswith("["):
-            value = _parse_json_or(value, value)
+            value = _parse_json_or_default(value, value)
         if isinstance(value, str):
             value = value.split(",")
         if value is None:
             return ()
         if not isinstance(value, list) or any(isinstance(item, (list, dict)) for item in value):
-            self._mark_unreadable(field, value, "a list of texts")
+            self._report_unreadable_field(field, value, "a list of texts")
             return ()
         return tuple(text for item in value if (text := _to_text(item).strip()))
 
@@ -160,40 +162,40 @@ class SkillFieldReader:
                 return True
             case "false" | "no" | "off" | "0":
                 return False
-        self._mark_unreadable(field, value, "true or false")
+        self._report_unreadable_field(field, value, "true or false")
         return default
 
     def _read_env(self) -> tuple[Mapping[str, Any], ...]:
         stated = self._get_raw_value("env")
-        value = _parse_json_or(stated, stated) if isinstance(stated, str) else stated
+        value = _parse_json_or_default(stated, stated) if isinstance(stated, str) else stated
         if value is None or value == "":
             return ()
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            self._mark_unreadable("env", value, "a list of objects")
+            self._report_unreadable_field("env", value, "a list of objects")
             return ()
-        return tuple(item if isinstance(stated, str) else _parse_booleans(item) for item in value)
+        return tuple(item if isinstance(stated, str) else _parse_env_spec_flags(item) for item in value)
 
     def _read_object(self, field: str) -> Mapping[str, Any]:
         value = self._get_raw_value(field)
         if isinstance(value, str):
-            value = _parse_json_or(value, value)
+            value = _parse_json_or_default(value, value)
         if value is None or value == "":
             return {}
         if isinstance(value, dict):
             return value
-        self._mark_unreadable(field, value, "an object")
+        self._report_unreadable_field(field, value, "an object")
         return {}
 
-    def _mark_unreadable(self, field: str, value: object, expected: str) -> None:
+    def _report_unreadable_field(self, field: str, value: object, expected: str) -> None:
         self.unreadable.append(field)
-        self._add_note(f"'{field}' is {str(value)[:60]!r}, which is not {expected}.", f"Write {expected}.")
+        self._add_diagnostic(f"'{field}' is {str(value)[:60]!r}, which is not {expected}.", f"Write {expected}.")
 
     def _read_source(self) -> SkillSource:
         value = self._read_text("source")
         try:
             return SkillSource(value) if value else SkillSource.USER
         except ValueError:
-            self._add_note(f"'{value}' is not a source.", f"Use one of {', '.join(SkillSource)}.", Severity.NOTE)
+            self._add_diagnostic(f"'{value}' is not a source.", f"Use one of {', '.join(SkillSource)}.", Severity.NOTE)
             return SkillSource.USER
 
     def _read_manifest(self) -> Manifest:
@@ -218,22 +220,24 @@ class SkillFieldReader:
         # A skill that extends another inherits what it leaves out.
         says_little = skill.manifest.extends
         if not skill.description.strip() and not says_little:
-            self._add_note("There is no description.", "Say in one sentence what the skill does and when to use it.")
+            self._add_diagnostic(
+                "There is no description.", "Say in one sentence what the skill does and when to use it."
+            )
         outward = self._read_top_text("description")
         if len(outward) > MAX_DESCRIPTION:
-            self._add_note(f"The description has {len(outward)} characters.", f"Shorten it to {MAX_DESCRIPTION}.")
+            self._add_diagnostic(f"The description has {len(outward)} characters.", f"Shorten it to {MAX_DESCRIPTION}.")
         if len(skill.compatibility) > MAX_COMPATIBILITY:
-            self._add_note(
+            self._add_diagnostic(
                 f"The compatibility has {len(skill.compatibility)} characters.", "Shorten it to 500.", Severity.NOTE
             )
         if "<" in outward or ">" in outward:
-            self._add_note("The description has a '<' or '>' in it.", "Use words instead.", Severity.NOTE)
+            self._add_diagnostic("The description has a '<' or '>' in it.", "Use words instead.", Severity.NOTE)
         if not skill.body.strip() and not says_little:
-            self._add_note("There are no steps below the frontmatter.", "Write the procedure.")
+            self._add_diagnostic("There are no steps below the frontmatter.", "Write the procedure.")
         outside = [key for key in self.keys if key not in STANDARD_KEYS]
         if outside:
             known = ", ".join(f"'{key}'" for key in outside)
-            self._add_note(
+            self._add_diagnostic(
                 f"The standard has no field {known}.",
                 "Strict readers want such fields under 'metadata'.",
                 Severity.NOTE,
@@ -271,7 +275,7 @@ def dump_compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _parse_json_or(text: str, default: Any) -> Any:
+def _parse_json_or_default(text: str, default: Any) -> Any:
     """Return the value of a JSON text, or the default if it can't be parsed or written again."""
     try:
         value = json.loads(text)
@@ -298,7 +302,7 @@ def _to_line(value: object) -> str:
 _ENV_TEXTS = {"var", "from", "service", "key", "name", "config_path", "template", "when", "fallback", "fallback_var"}
 
 
-def _parse_booleans(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_env_spec_flags(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert the flags of an env spec from YAML, where every value is text."""
     words = {"true": True, "false": False}
     return {

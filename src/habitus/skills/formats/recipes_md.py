@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from habitus.skills.formats.foreign_values import DiagnosticCollector, make_storable, to_text
+from habitus.skills.formats.foreign_values import DiagnosticCollector, make_json_storable, to_text
 
 RecipeStep = Mapping[str, Any]  # tool, description, params, save_as, when, on_fail, optional; other keys are kept
 
@@ -40,12 +40,12 @@ _FENCE = re.compile(r"^(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*$")
 _SIMPLE_NAME = re.compile(r"[^\s#`\x00-\x1f\x7f-\xa0\u2028\u2029](?:[^\n\r\t\x00-\x1f\x7f-\xa0\u2028\u2029]*\S)?")
 
 
-def list_references(value: Any) -> set[str]:
+def list_referenced_names(value: Any) -> set[str]:
     """Return the names that a value refers to."""
     if isinstance(value, Mapping):
-        return {name for item in value.values() for name in list_references(item)}
+        return {name for item in value.values() for name in list_referenced_names(item)}
     if isinstance(value, list | tuple):
-        return {name for item in value for name in list_references(item)}
+        return {name for item in value for name in list_referenced_names(item)}
     if not isinstance(value, str):
         return set()
     found = (match["plain"] or match["path"] or "" for match in REFERENCE.finditer(value))
@@ -102,7 +102,7 @@ def parse_recipes(content: bytes, notes: DiagnosticCollector) -> list[Recipe]:
     """Return the recipes of a file; an unreadable section is skipped with a diagnostic."""
     recipes = []
     for name, start, lines in _split_sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
-        prose, block, opening = _split_section(lines)
+        prose, block, opening = _split_prose_and_block(lines)
         if block is None:
             notes.add(f"The recipe '{name[:80]}' has no yaml block.", "Put its steps between ```yaml and ```.")
             continue
@@ -153,7 +153,7 @@ def _split_sections(document: str) -> list[tuple[str, int, list[str]]]:
     return sections
 
 
-def _split_section(lines: Sequence[str]) -> tuple[str, str | None, int]:
+def _split_prose_and_block(lines: Sequence[str]) -> tuple[str, str | None, int]:
     """Return (prose, block, line of the fence): the text above the first fence, and the text in it."""
     for opening, line in enumerate(lines):
         found = _FENCE.match(line)
@@ -244,4 +244,4 @@ def _load_block(block: str) -> Any:
     if len(block) > _MAX_BLOCK_CHARACTERS:
         raise ValueError(f"it has {len(block):,} characters; at most {_MAX_BLOCK_CHARACTERS:,} are read")
     value = yaml.load(block, Loader=_RecipeYamlLoader)  # derived from SafeLoader
-    return make_storable(value)
+    return make_json_storable(value)

@@ -82,7 +82,7 @@ def update_skill_md(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_
     front = frontmatter.normalize_newlines(parts.front)
     if body != before.body:
         parts = parts.with_body(body)
-    changes = _diff_skills(before, skill, frontmatter.read_fields(front, file)[0])
+    changes = _diff_front_matter(before, skill, frontmatter.read_fields(front, file)[0])
     if changes:
         parts = parts.with_front(frontmatter.change_fields(front, changes, file))
     return _encode_file(parts, is_checked=is_checked)
@@ -124,10 +124,10 @@ def check_skill(skill: Skill, *, stored: Skill | None = None) -> None:
         raise Invalid("A skill needs a description.", hint="Say in one sentence what it does.")
     if len(skill.compatibility) > MAX_COMPATIBILITY and (stored is None or stored.compatibility != skill.compatibility):
         raise Invalid(f"The compatibility has {len(skill.compatibility)} characters.", hint="Shorten it to 500.")
-    _check_text(skill)
+    _check_storable_text(skill)
 
 
-def _check_text(skill: Skill) -> None:
+def _check_storable_text(skill: Skill) -> None:
     if "\x00" in skill.body:
         raise Invalid(f"The body has a NUL byte at character {skill.body.index(chr(0))}.", hint="Remove it.")
     everything = json.dumps(_build_front_matter(skill), ensure_ascii=False) + skill.body
@@ -256,7 +256,7 @@ def _build_own_metadata(skill: SkillSummary) -> dict[str, str]:
     return {METADATA_PREFIX + name: value for name, value in values.items()}
 
 
-def _diff_skills(
+def _diff_front_matter(
     before: Skill, after: Skill, fields: FrontMatterFields
 ) -> dict[str, str | Mapping[str, str | None] | None]:
     """Return the changes that turn a block for `before` into one for `after`; moved fields leave their old place."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from habitus.skills.formats.base import UnreadableEntryError
-from habitus.skills.formats.foreign_values import dump_json, load_object, to_text
+from habitus.skills.formats.foreign_values import dump_json, load_json_object, to_text
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 NO_PERMISSIONS: Mapping[str, Any] = {"network": False, "read": [], "write": [], "env": []}
@@ -52,7 +52,7 @@ def render_tool_json(tool: ToolContract) -> bytes:
 
 def parse_tool_json(content: bytes, file: str = "tool.json") -> ToolContract:
     """Parse tool.json, with defaults for missing fields; raise `UnreadableEntryError` if it is no contract at all."""
-    values = load_object(content, file)
+    values = load_json_object(content, file)
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)
     if not isinstance(parameters, (dict, type(None))) or not isinstance(permissions, (dict, type(None))):
@@ -69,26 +69,26 @@ def parse_tool_json(content: bytes, file: str = "tool.json") -> ToolContract:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaseRecorder:
+class CaseContributor:
     """One person as the source of recorded cases: by their conversations, and by payloads contributed outside of
     any.
     """
 
     conversations: Collection[str]
-    payloads: Collection[str] = ()  # as `serialize_payload` returns them
+    payloads: Collection[str] = ()  # as `serialize_case_payload` returns them
 
-    def has_recorded(self, case: Mapping[str, Any]) -> bool:
+    def has_contributed(self, case: Mapping[str, Any]) -> bool:
         """Whether this person recorded the case."""
         conversation = case.get("conversation")
-        return conversation in self.conversations if conversation else serialize_payload(case) in self.payloads
+        return conversation in self.conversations if conversation else serialize_case_payload(case) in self.payloads
 
 
-def serialize_payload(case: Mapping[str, Any]) -> str:
+def serialize_case_payload(case: Mapping[str, Any]) -> str:
     """Return the payload of a case as canonical text, which identifies it."""
     return json.dumps(case.get("payload"), sort_keys=True, ensure_ascii=False)
 
 
-def read_cases(content: bytes) -> tuple[Mapping[str, Any], ...]:
+def read_recorded_cases(content: bytes) -> tuple[Mapping[str, Any], ...]:
     """Return the recorded cases; empty if the content is not a tool.json."""
     try:
         return parse_tool_json(content).cases
@@ -96,7 +96,9 @@ def read_cases(content: bytes) -> tuple[Mapping[str, Any], ...]:
         return ()
 
 
-def remove_cases(content: bytes, recorder: CaseRecorder) -> bytes:
+def remove_contributed_cases(content: bytes, recorder: CaseContributor) -> bytes:
     """Return the contract without the cases of one person."""
     tool = parse_tool_json(content)
-    return render_tool_json(replace(tool, cases=tuple(case for case in tool.cases if not recorder.has_recorded(case))))
+    return render_tool_json(
+        replace(tool, cases=tuple(case for case in tool.cases if not recorder.has_contributed(case)))
+    )

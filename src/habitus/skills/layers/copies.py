@@ -9,7 +9,7 @@ from pathlib import Path
 from habitus.files import Tree, TreeFile, compute_tree_hash, drop_eval_files
 from habitus.skills import trees
 from habitus.skills.layers.layer import Layer, merge_bodies, merge_summaries
-from habitus.skills.layers.listing import ListedSkill, apply_source, fill_copy_placeholders
+from habitus.skills.layers.listing import ListedSkill, apply_layer_source, fill_copy_placeholders
 from habitus.skills.model import Skill, Stage
 from habitus.skills.sources.trust import OutsideContentPolicy, is_code_file
 from habitus.skills.stores import records
@@ -45,7 +45,7 @@ class SkillFiles:
         return {path: file for path, file in self.tree.items() if path not in self.untrusted}
 
 
-def load_effective(
+def load_effective_copies(
     item: ListedSkill,
     get_layer: Callable[[str], Layer],
     policy: OutsideContentPolicy,
@@ -66,14 +66,16 @@ def load_effective(
         is_trusted = policy.is_trusted(layer, item.name, digest)
         skill = layer.store.load(item.name, check_disk=check_disk) if is_trusted or not has_trusted else None
         if skill is not None:
-            made.append(SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_source(skill, layer), digest)))
+            made.append(
+                SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_layer_source(skill, layer), digest))
+            )
             has_trusted = has_trusted or is_trusted
     layer = get_layer(item.layer)
     if item.pinned_version is not None:
         own_files = layer.store.read_tree(item.name, item.pinned_version, check_disk=False)
     skill = layer.store.load(item.name, check_disk=check_disk, tree=own_files)
     if skill is not None:
-        trusted = policy.apply_trust(layer, apply_source(skill, layer), item.tree_hash)
+        trusted = policy.apply_trust(layer, apply_layer_source(skill, layer), item.tree_hash)
         made.append(SkillCopy(layer=layer, skill=trusted, version=item.pinned_version))
     return made
 

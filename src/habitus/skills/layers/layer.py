@@ -79,7 +79,7 @@ def find_project_skill_folders(cwd: Path, user_home: Path) -> Iterator[ProjectSk
                 yield ProjectSkillFolder(name=name + where, root=root)
 
 
-def format_address(name: str, layer: str) -> str:
+def format_skill_address(name: str, layer: str) -> str:
     """Return the shortest address of a skill: the name alone in the user's layer."""
     return name if layer in ("", USER_LAYER) else f"{name}@{layer}"
 

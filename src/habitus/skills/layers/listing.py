@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.files import Tree
 from habitus.plain_data import to_plain
 from habitus.skills import lifecycle, trees
-from habitus.skills.layers.layer import Layer, format_address, merge_summaries
+from habitus.skills.layers.layer import Layer, format_skill_address, merge_summaries
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import (
@@ -99,15 +99,15 @@ class LibrarySnapshot:
 
     def for_reader(self, user: str) -> LibrarySnapshot:
         """Return the snapshot with `{USER}` filled in; the same object for the same user."""
-        if user not in self._readers:
-            listing = tuple(fill_user(item, user) for item in self.listing)
+        if user not in self._snapshots_by_reader:
+            listing = tuple(fill_user_placeholder(item, user) for item in self.listing)
             is_same = all(mine is item for mine, item in zip(listing, self.listing, strict=True))
             # Few skills use `{USER}`; without one, all readers share this snapshot.
-            self._readers[user] = self if is_same else replace(self, entries=group_by_name(listing))
-        return self._readers[user]
+            self._snapshots_by_reader[user] = self if is_same else replace(self, entries=group_by_name(listing))
+        return self._snapshots_by_reader[user]
 
     @functools.cached_property
-    def _readers(self) -> dict[str, LibrarySnapshot]:
+    def _snapshots_by_reader(self) -> dict[str, LibrarySnapshot]:
         return {}
 
     def with_changes(
@@ -119,7 +119,9 @@ class LibrarySnapshot:
         """
         now = group_by_name(items)
         known = self.entries.with_changes(names, now)
-        made = LibrarySnapshot(revision=revision, entries=known, changes=self.changes.append_step(self.revision, names))
+        made = LibrarySnapshot(
+            revision=revision, entries=known, changes=self.changes.append_change(self.revision, names)
+        )
         first = {name: some[0] for name, some in now.items()}
         # Writing to __dict__ fills the cached properties of a frozen dataclass in advance.
         made.__dict__["by_name"] = self.by_name.with_changes(names, first)
@@ -127,10 +129,10 @@ class LibrarySnapshot:
         made.__dict__["hashes"] = self.hashes.with_changes(names, loadable)
         before = [item for name in names for item in self.entries.get(name, ())]
         made.__dict__.update(self._select_valid_caches(before, items))
-        for user, seen in self._readers.items():
-            theirs = [fill_user(item, user) for item in items]
+        for user, seen in self._snapshots_by_reader.items():
+            theirs = [fill_user_placeholder(item, user) for item in items]
             is_same = seen is self and all(one is item for one, item in zip(theirs, items, strict=True))
-            made._readers[user] = made if is_same else seen.with_changes(revision, names, theirs)
+            made._snapshots_by_reader[user] = made if is_same else seen.with_changes(revision, names, theirs)
         return made
 
     def _select_valid_caches(self, before: Sequence[ListedSkill], now: Sequence[ListedSkill]) -> dict[str, object]:
@@ -183,7 +185,7 @@ def compose_listing(
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
                 found[name] = replace(lower, awaiting_trust=(*lower.awaiting_trust, layer.name))
             else:
-                found[name] = compose_entry(layer, contents, summary, lower, outside, context, fill)
+                found[name] = compose_listed_skill(layer, contents, summary, lower, outside, context, fill)
                 trusted[name] = is_trusted
         broken += [
             ListedSkill(
@@ -199,7 +201,7 @@ def compose_listing(
     return tuple(sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is SkillState.BROKEN)))
 
 
-def compose_entry(
+def compose_listed_skill(
     layer: Layer,
     contents: LayerContents,
     summary: SkillSummary,
@@ -212,7 +214,7 @@ def compose_entry(
     # Copies awaiting trust in layers between the two are hidden as well.
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.awaiting_trust)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
-    summary = outside.apply_trust(layer, apply_source(summary, layer), tree_hash)
+    summary = outside.apply_trust(layer, apply_layer_source(summary, layer), tree_hash)
     # `apply_trust` returns the same manifest if it removed nothing, so identity is enough.
     has_force = stated is summary.manifest
     inert = (
@@ -252,7 +254,7 @@ def fill_copy_placeholders(layer: Layer, skill: AnySkill, fill: Mapping[str, str
     return trees.fill_placeholders(skill, {**fill, "SKILL_DIR": str(layer.store.find_directory(skill.name) or "")})
 
 
-def fill_user(item: ListedSkill, user: str) -> ListedSkill:
+def fill_user_placeholder(item: ListedSkill, user: str) -> ListedSkill:
     """Return the entry with `{USER}` filled in."""
     if not item.fills_placeholders or item.summary is None or not user:
         return item
@@ -260,7 +262,7 @@ def fill_user(item: ListedSkill, user: str) -> ListedSkill:
     return item if summary is item.summary else replace(item, summary=summary)
 
 
-def apply_source(summary: AnySkill, layer: Layer) -> AnySkill:
+def apply_layer_source(summary: AnySkill, layer: Layer) -> AnySkill:
     """Return the skill with its layer's source, unless its file states one."""
     if layer.source is None or "source" in summary.stated or summary.source is layer.source:
         return summary
@@ -268,7 +270,7 @@ def apply_source(summary: AnySkill, layer: Layer) -> AnySkill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillEntry:
+class SkillListItem:
     """One skill of a listing with its counters; the manifest is as stated in its file, trusted or not."""
 
     item: ListedSkill
@@ -278,7 +280,7 @@ class SkillEntry:
     def as_json(self) -> dict[str, Any]:
         """Return the skill, its state and its counters as one flat object."""
         item, summary = self.item, self.item.summary
-        counters = replace(self.counters, address=locate_uses(item.layer, item.name))
+        counters = replace(self.counters, address=build_uses_path(item.layer, item.name))
         told = {name: to_plain(getattr(item, name)) for name in _LISTED_FIELDS} | {"counters": to_plain(counters)}
         if summary is None:
             return told
@@ -293,13 +295,13 @@ class SkillEntry:
 class SkillListPage:
     """One page of a list of skills."""
 
-    skills: Sequence[SkillEntry]
+    skills: Sequence[SkillListItem]
     next: str | None
     total: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillDetails(SkillEntry):
+class SkillDetails(SkillListItem):
     """All details of one skill. `skill` is None if its files can't be loaded; `text` is its main file, if any."""
 
     skill: Skill | None
@@ -315,12 +317,12 @@ class SkillDetails(SkillEntry):
         """Return the listing's object with body, files and the other details."""
         body = {"body": self.skill.body} if self.skill is not None else {}
         more = {name: list(getattr(self, name)) for name in ("files", "source_counts", "missing_packages", "evidence")}
-        return {**SkillEntry.as_json(self), **body, **more, "origin": self.origin}
+        return {**SkillListItem.as_json(self), **body, **more, "origin": self.origin}
 
 
-def locate_uses(layer: str, name: str) -> str:
+def build_uses_path(layer: str, name: str) -> str:
     """Return the address that lists the uses of a skill, on the page and below the root of REST."""
-    return f"/skills/{format_address(name, layer)}/uses"
+    return f"/skills/{format_skill_address(name, layer)}/uses"
 
 
 def sum_counters(stages: Mapping[Stage, UsageCounters]) -> UsageCounters:

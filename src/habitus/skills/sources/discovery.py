@@ -138,11 +138,11 @@ def _parse_index(found: DownloadResult, *, is_old: bool) -> list[SiteIndexEntry]
         raise Invalid(f"The index at {found.url} is of a version that is not known here.", hint="Update Habitus.")
     if not isinstance(rows, list) or len(rows) > _MAX_SKILLS:
         raise Invalid(f"The index at {found.url} lists no or too many skills.", hint="Tell the publisher.")
-    reader = _parse_old_row if is_old or schema is None else _parse_row
+    reader = _parse_old_index_row if is_old or schema is None else _parse_index_row
     return [reader(row, found.url) for row in rows]
 
 
-def _parse_row(row: Any, index: str) -> SiteIndexEntry:
+def _parse_index_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "type": "skill-md" | "archive" as kind, "url": str(url), "digest": str(digest)} if (
             _DIGEST.fullmatch(digest)
@@ -153,11 +153,11 @@ def _parse_row(row: Any, index: str) -> SiteIndexEntry:
             raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell the publisher.")
 
 
-def _parse_old_row(row: Any, index: str) -> SiteIndexEntry:
+def _parse_old_index_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
             name = names.check_name(name)
-            odd = next((file for file in files if not _is_usable_path(file)), None)
+            odd = next((file for file in files if not _is_safe_relative_path(file)), None)
             if odd is not None:
                 what = f"The index at {index} has a file name that can't be used: {odd[:80]!a}."
                 raise Invalid(what, hint="Tell the publisher.")
@@ -180,7 +180,7 @@ def _write_file(folder: Path, path: str, content: bytes) -> None:
         raise Invalid(f"'{path}' can't be written: {error.strerror}.", hint="Tell the publisher.") from None
 
 
-def _is_usable_path(path: str) -> bool:
+def _is_safe_relative_path(path: str) -> bool:
     parts = path.split("/")
     is_short = len(path) <= _MAX_PATH_CHARS and all(len(part.encode("utf-8", "replace")) <= 255 for part in parts)
     # A lone surrogate is not printable either.
@@ -211,7 +211,7 @@ _MAX_REDIRECTS = 5
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
-def _follow_no_host(here: str, there: str) -> bool:
+def _forbid_other_hosts(here: str, there: str) -> bool:
     return False
 
 
@@ -248,7 +248,7 @@ class DownloadPolicy:
     """
 
     is_public_only: bool = False
-    may_follow: Callable[[str, str], bool] = _follow_no_host
+    may_follow: Callable[[str, str], bool] = _forbid_other_hosts
     # Shared by all downloads from one source; without it, each has its own.
     budget: DownloadBudget | None = None
 
@@ -283,7 +283,7 @@ def download_url(
 def refuse_other_host(url: str, following: str, policy: DownloadPolicy) -> None:
     """Raise `Refused` if a URL leads to another host that may not be followed."""
     at, there = urlsplit(url), urlsplit(following)
-    if there.hostname != at.hostname and not _may_follow(at, there, policy):
+    if there.hostname != at.hostname and not _may_follow_redirect(at, there, policy):
         hint = f"If you trust that, add it: {following[:200]}"
         raise Refused(f"{at.hostname} redirects to {there.hostname}.", hint=hint)
 
@@ -311,7 +311,7 @@ def _is_public_address(text: str) -> bool:
     return address.is_global and not address.is_multicast and not is_translated
 
 
-def _may_follow(at: SplitResult, there: SplitResult, policy: DownloadPolicy) -> bool:
+def _may_follow_redirect(at: SplitResult, there: SplitResult, policy: DownloadPolicy) -> bool:
     if policy.is_public_only:
         # The new address is checked like the first.
         return there.scheme == "https"

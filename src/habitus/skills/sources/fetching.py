@@ -84,7 +84,7 @@ def fetch_source(
     """Fetch OWNER/REPO[/FOLDER], an address or a local path; downloads are deleted when the block ends."""
     policy = replace(policy, budget=DownloadBudget())
     if policy.is_public_only:
-        _refuse_private(address)
+        _refuse_private_address(address)
     local = (cwd / parse_user_path(address)).resolve()
     is_repository = (local / ".git").exists() or _is_bare_repository(local)
     if not policy.is_public_only and local.exists() and not is_repository:
@@ -96,10 +96,12 @@ def fetch_source(
             return
         source = _parse_source(address, None if policy.is_public_only else local, host)
         source = replace(source, branch=branch or source.branch)
-        yield _clone(source, Path(scratch), environ, policy)
+        yield _clone_repository(source, Path(scratch), environ, policy)
 
 
-def _clone(repo: _RepositorySource, scratch: Path, environ: Mapping[str, str], policy: DownloadPolicy) -> FetchedSource:
+def _clone_repository(
+    repo: _RepositorySource, scratch: Path, environ: Mapping[str, str], policy: DownloadPolicy
+) -> FetchedSource:
     """Clone the newest commit of a repository, or of one branch."""
     about, is_newest = repo.repository, repo.branch == _DEFAULT_BRANCH
     place = scratch / _extract_repository_name(remove_credentials(about))
@@ -107,10 +109,12 @@ def _clone(repo: _RepositorySource, scratch: Path, environ: Mapping[str, str], p
     # Submodules would fetch from further hosts that were never checked.
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
     budget = policy.budget or DownloadBudget()
-    _run_git(*_pin_address(about, policy), *clone, about=about, environ=environ, budget=budget, grows=place)
+    _run_git(
+        *_build_address_pinning_options(about, policy), *clone, about=about, environ=environ, budget=budget, grows=place
+    )
     commit = _run_git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ, budget=budget).strip()
     return FetchedSource(
-        path=_find_folder(place, repo),
+        path=_find_folder_in_clone(place, repo),
         address=remove_credentials(repo.address),
         commit=commit,
         repository=remove_credentials(about),
@@ -145,14 +149,14 @@ def _fetch_from_web(address: str, scratch: Path, policy: DownloadPolicy) -> Fetc
     )
 
 
-def _refuse_private(address: str) -> None:
+def _refuse_private_address(address: str) -> None:
     """Raise `Refused` unless the address is public: OWNER/REPO, or https."""
     is_plain = _OWNER_REPO.fullmatch(address) and not address.startswith((".", "-", "/", "~"))
     if not (is_plain or address.startswith("https://")):
         raise Refused("Only the owner of this home adds from there.", hint="Give https://… or OWNER/REPO.")
 
 
-def _pin_address(repository: str, policy: DownloadPolicy) -> tuple[str, ...]:
+def _build_address_pinning_options(repository: str, policy: DownloadPolicy) -> tuple[str, ...]:
     """Return git options that pin the host to its checked address and forbid redirects."""
     if not policy.is_public_only:
         return ()
@@ -185,7 +189,7 @@ def _parse_source(address: str, local: Path | None, host: str) -> _RepositorySou
     )
 
 
-def _find_folder(place: Path, source: _RepositorySource) -> Path:
+def _find_folder_in_clone(place: Path, source: _RepositorySource) -> Path:
     path = (place / source.folder).resolve()
     # A folder such as `../..` must not lead out of the clone.
     if not path.is_relative_to(place.resolve()) or not path.exists():
@@ -253,7 +257,7 @@ def _wait_for_git(git: subprocess.Popen[str], budget: DownloadBudget, grows: Pat
         while True:
             with suppress(subprocess.TimeoutExpired):
                 return git.communicate(timeout=min(_MEASURE_SECONDS, budget.get_seconds_left()))
-            size = _measure_clone(grows) if grows is not None else 0
+            size = _measure_clone_size(grows) if grows is not None else 0
             budget.spend(max(size - counted, 0))
             counted = max(size, counted)
     except BaseException:
@@ -262,7 +266,7 @@ def _wait_for_git(git: subprocess.Popen[str], budget: DownloadBudget, grows: Pat
         raise
 
 
-def _measure_clone(place: Path) -> int:
+def _measure_clone_size(place: Path) -> int:
     """Return the bytes that git has downloaded, or unpacked if that is more."""
     downloaded = unpacked = 0
     for folder, _, names in os.walk(place):

@@ -36,7 +36,7 @@ from habitus.skills.sources.trust import (
     mark_imports_changed,
     read_origins,
 )
-from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, LayerContents, SkillFacts
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, BackendSkillFacts, LayerContents
 from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
 
@@ -56,7 +56,7 @@ class ImportVerdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EntryResult:
+class ImportOutcome:
     """The result of importing one entry."""
 
     name: str
@@ -87,13 +87,13 @@ class NameConflictResolution(StrEnum):
     KEEP_BOTH = "keep both"
 
 
-LessonImporter = Callable[[PlaybookLesson], EntryResult]
+LessonImporter = Callable[[PlaybookLesson], ImportOutcome]
 ConflictResolver = Callable[
     [str, str, str], NameConflictResolution
 ]  # (name, origin here, origin of the new one) → decision
 
 
-def hold_for_review(name: str, current_origin: str, new_origin: str) -> NameConflictResolution:
+def hold_conflict_for_review(name: str, current_origin: str, new_origin: str) -> NameConflictResolution:
     """Hold the new skill for review if no person can be asked."""
     return NameConflictResolution.HOLD
 
@@ -120,7 +120,7 @@ class SkillImporter:
         self._engine = engine
         self._clock = clock
         self._scan = scan
-        review.on_approved(self._record_approved)
+        review.on_approved(self._record_approved_import)
 
     def import_entries(
         self,
@@ -131,8 +131,8 @@ class SkillImporter:
         overwrite: bool = False,
         is_trusted: bool = False,
         skip_held: bool = False,
-        resolve_conflict: ConflictResolver = hold_for_review,
-    ) -> Iterator[EntryResult]:
+        resolve_conflict: ConflictResolver = hold_conflict_for_review,
+    ) -> Iterator[ImportOutcome]:
         """Import the entries in batches; a repeated run continues where an interrupted one stopped.
 
         `overwrite` replaces skills that differ here (their history stays); `is_trusted` skips findings and claims;
@@ -143,7 +143,7 @@ class SkillImporter:
             if isinstance(entry, IncomingSkill):
                 chunk.append(entry)
             elif isinstance(entry, SkippedEntry):
-                yield EntryResult(
+                yield ImportOutcome(
                     name=entry.name,
                     verdict=ImportVerdict.REFUSED,
                     reason=entry.reason,
@@ -177,7 +177,7 @@ class SkillImporter:
         overwrite: bool,
         is_trusted: bool,
         skip_held: bool,
-    ) -> Iterator[EntryResult]:
+    ) -> Iterator[ImportOutcome]:
         store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
         there = store.read_contents()
         known, proposals = read_origins(self._engine, layer, wanted), self._find_proposals(layer, wanted)
@@ -185,7 +185,7 @@ class SkillImporter:
         both = zip(batch, digests, strict=True)
         differing = [one for one, digest in both if _get_loadable_hash(there, one.name) not in (None, digest)]
         said_there = {} if overwrite else _hash_current_exports(store, differing)
-        results: list[EntryResult] = []
+        results: list[ImportOutcome] = []
         to_save: dict[str, IncomingSkill] = {}
         for newcomer, digest in zip(batch, digests, strict=True):
             entry, waits, here = newcomer, "", _get_loadable_hash(there, newcomer.name)
@@ -198,31 +198,35 @@ class SkillImporter:
                 digest, here = compute_tree_hash(entry.tree), _get_loadable_hash(there, entry.name)
             result = _decide_without_scan(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
-                result = EntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
+                result = ImportOutcome(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
             if result is None and here is None and entry.name in there.broken:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; fix or remove it first"
-                result = EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
-            if result is None and (clash := trees.find_name_conflict(entry.name, entry.tree)):
-                result = EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=clash, origin=entry.origin)
+                result = ImportOutcome(
+                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin
+                )
+            if result is None and (clash := trees.explain_code_name_conflict(entry.name, entry.tree)):
+                result = ImportOutcome(
+                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=clash, origin=entry.origin
+                )
             if not waits and (result is None or entry.name != newcomer.name):
                 self._close_conflict_proposal(proposals, newcomer, author, is_decided=is_other)
             if result is None and (waits or not is_trusted):
                 findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
                 if skip_held and findings:
-                    result = _leave_out(entry, findings)
+                    result = _build_left_out_result(entry, findings)
                 else:
                     result = self._hold_entry(entry, layer, author, proposals.get((entry.name, digest)), findings)
             if result is None:
                 to_save[entry.name] = entry
                 verdict = ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED
-                result = EntryResult(name=entry.name, verdict=verdict, origin=entry.origin)
+                result = ImportOutcome(name=entry.name, verdict=verdict, origin=entry.origin)
             # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
             notes = (*_list_notes(entry), *lifecycle.list_missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
-        self._save_all(to_save, author, layer, is_trusted=is_trusted)
+        self._save_entries(to_save, author, layer, is_trusted=is_trusted)
         # An interrupted run wrote these but did not finish their counters and switches.
-        unfinished = {entry.name: entry for entry in batch if _is_unfinished(known.get(entry.name))}
+        unfinished = {entry.name: entry for entry in batch if _is_unfinished_import(known.get(entry.name))}
         self._finish_import(unfinished, layer, author)
         seen = self._library.snapshot().by_name if to_save else {}
         for result in results:
@@ -251,7 +255,7 @@ class SkillImporter:
             return row.diagnostics if row is not None and row.tree_hash == compute_tree_hash(tree) else None
 
         # In the folders of other agents, diagnostics say more than parsing does, so nothing is skipped there.
-        return detect.list_formats_with_known(known) if layer == USER_LAYER else detect.FORMATS
+        return detect.list_formats_with_known_diagnostics(known) if layer == USER_LAYER else detect.FORMATS
 
     def _find_proposals(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
         """Return the proposals for these names, decided or not, by name and hash of the files."""
@@ -275,7 +279,11 @@ class SkillImporter:
                 reason = f"'{entry.name}' here is from {origin}, and this one from {its_own} would take its place"
                 return entry, f"{reason}; {_CONFLICT_HINT}"
             case NameConflictResolution.KEEP_BOTH:
-                mine = {name for name, one in read_origins(self._engine, layer).items() if not _is_other(one, entry)}
+                mine = {
+                    name
+                    for name, one in read_origins(self._engine, layer).items()
+                    if not _is_from_other_location(one, entry)
+                }
                 name = make_unique_name(entry.name, lambda taken: taken in here and taken not in mine)
                 return replace(entry, name=name, tree=trees.rename_skill_tree(entry.tree, name)), ""
 
@@ -295,13 +303,13 @@ class SkillImporter:
 
     def _hold_entry(
         self, entry: IncomingSkill, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
-    ) -> EntryResult | None:
+    ) -> ImportOutcome | None:
         """Hold an entry with findings as a proposal; refuse one that was rejected before; None if nothing holds
         it.
         """
         if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"rejected by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
-            return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+            return ImportOutcome(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
         if earlier is None or earlier.state is not ProposalState.PENDING:
             if not findings:
                 return None
@@ -315,9 +323,11 @@ class SkillImporter:
             said = replace(author, reason=f"import of {entry.origin}")
             earlier = self._review.propose(change, said, tuple(findings))
         reason = f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
-        return EntryResult(name=entry.name, verdict=ImportVerdict.HELD, reason=reason, origin=entry.origin)
+        return ImportOutcome(name=entry.name, verdict=ImportVerdict.HELD, reason=reason, origin=entry.origin)
 
-    def _save_all(self, entries: Mapping[str, IncomingSkill], author: Author, layer: str, *, is_trusted: bool) -> None:
+    def _save_entries(
+        self, entries: Mapping[str, IncomingSkill], author: Author, layer: str, *, is_trusted: bool
+    ) -> None:
         """Record the origins, then write the files."""
         if not entries:
             return
@@ -357,7 +367,7 @@ class SkillImporter:
     def _finish_import(self, entries: Mapping[str, IncomingSkill], layer: str, author: Author) -> None:
         """Take over counters and disabled states of new skills, which must exist by now."""
         store, known = self._library.get_layer(layer).store, read_origins(self._engine, layer, entries)
-        new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
+        new = {name: entry for name, entry in entries.items() if _is_unfinished_import(known.get(name))}
         for name, entry in new.items():
             for stage, counters in entry.counters.items():
                 told = {each: getattr(counters, each) for each in ("recommended", "used", "succeeded", "failed")}
@@ -370,7 +380,7 @@ class SkillImporter:
                 mine = (imports.c.layer == layer, imports.c.name.in_(list(new)))
                 conn.execute(imports.update().where(*mine).values(is_finished=True))
 
-    def _record_approved(self, proposal: Proposal) -> None:
+    def _record_approved_import(self, proposal: Proposal) -> None:
         """Record an approved skill as imported."""
         change = proposal.change
         if "origin" not in change.details:
@@ -380,7 +390,7 @@ class SkillImporter:
         self._finish_import({change.name: entry}, change.layer, proposal.author)
 
 
-def _is_unfinished(known: ImportOrigin | None) -> bool:
+def _is_unfinished_import(known: ImportOrigin | None) -> bool:
     return known is not None and not known.is_finished
 
 
@@ -398,8 +408,8 @@ def _list_notes(entry: IncomingSkill) -> tuple[str, ...]:
     return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
 
 
-def _build_facts(entry: IncomingSkill) -> SkillFacts:
-    return SkillFacts(version=entry.version, created_on=entry.created_on, modified_on=entry.modified_on)
+def _build_facts(entry: IncomingSkill) -> BackendSkillFacts:
+    return BackendSkillFacts(version=entry.version, created_on=entry.created_on, modified_on=entry.modified_on)
 
 
 def _build_proposal_details(entry: IncomingSkill) -> dict[str, Any]:
@@ -430,29 +440,29 @@ def _rebuild_entry(change: SkillChange) -> IncomingSkill:
 
 def _decide_without_scan(
     entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None, *, overwrite: bool
-) -> EntryResult | None:
+) -> ImportOutcome | None:
     """Return the result if it needs no scan and no write, or None if the entry is to be imported."""
     if here == digest:
-        return EntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
+        return ImportOutcome(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
     if here is not None and known is not None and known.source_hash == digest and not overwrite:
         reason = "edited here since; your version stays"
-        return EntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
+        return ImportOutcome(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
     # Unedited since the last import: the hash written then is the hash here now.
     is_theirs = known is not None and known.written_hash == here
     if here is not None and not is_theirs and not overwrite:
         what = "was edited here" if known is not None else "is there already and differs"
         reason = f"'{entry.name}' {what}; --overwrite uses theirs and keeps yours in its history"
-        return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+        return ImportOutcome(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
     return None
 
 
 def _would_replace_other(entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None) -> bool:
     """Whether an unedited skill of another origin, with other files, is here."""
     is_theirs = known is not None and known.written_hash == here
-    return is_theirs and known is not None and here != digest and _is_other(known, entry)
+    return is_theirs and known is not None and here != digest and _is_from_other_location(known, entry)
 
 
-def _is_other(known: ImportOrigin, entry: IncomingSkill) -> bool:
+def _is_from_other_location(known: ImportOrigin, entry: IncomingSkill) -> bool:
     """Whether the entry comes from another location; old imports without one are compared by origin."""
     if known.location:
         return known.location != entry.location
@@ -486,7 +496,7 @@ def _get_loadable_hash(there: LayerContents, name: str) -> str | None:
     return there.hashes[name] if name in there.summaries else None
 
 
-def _leave_out(entry: IncomingSkill, findings: Sequence[str]) -> EntryResult:
+def _build_left_out_result(entry: IncomingSkill, findings: Sequence[str]) -> ImportOutcome:
     """The result of a skill that would be held and that the person does not want at all."""
     reason = f"left out: {findings[0]}"
-    return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+    return ImportOutcome(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)

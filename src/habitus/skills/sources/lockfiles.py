@@ -51,7 +51,7 @@ def read_lockfile(path: Path) -> dict[str, LockedSkill]:
     return {name: replace(entry, address=remove_credentials(entry.address)) for name, entry in locked.items()}
 
 
-def find_origin(path: Path, name: str) -> str:
+def find_locked_origin(path: Path, name: str) -> str:
     """Return where a skill was added from, as text; empty if the lockfile doesn't list it."""
     known = read_lockfile(path).get(name)
     if known is None:
@@ -128,12 +128,14 @@ class NpxLockfile:
                 if after == old:
                     return
                 try:
-                    write_atomically(self.path, after, mode=None if old else 0o644, check=partial(self._check, old))
+                    write_atomically(
+                        self.path, after, mode=None if old else 0o644, check=partial(self._require_unchanged, old)
+                    )
                 except _LockfileChangedError:
                     continue
                 return
 
-    def _check(self, before: bytes) -> None:
+    def _require_unchanged(self, before: bytes) -> None:
         if self._read_bytes() != before:
             raise _LockfileChangedError
 

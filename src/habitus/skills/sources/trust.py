@@ -35,7 +35,7 @@ TreeScanner = Callable[[Tree], Sequence[str]]  # returns the texts that a person
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrustedRoot:
+class TrustedRootSummary:
     """Everything trusted under one root."""
 
     root: str
@@ -45,7 +45,7 @@ class TrustedRoot:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _TrustRecord:
+class _TrustedSkillState:
     tree_hash: str
     powers: frozenset[str]  # as text
 
@@ -58,7 +58,7 @@ class TrustStore:
         self._clock = clock
         self._scan = scan
         self._lock = threading.RLock()
-        self._known: dict[str, dict[str, _TrustRecord]] = {}
+        self._known: dict[str, dict[str, _TrustedSkillState]] = {}
         self._seen: tuple[int, str] = (-1, "")
         self._followed: dict[tuple[str, str, str], str] = {}
 
@@ -70,7 +70,7 @@ class TrustStore:
                 "root": root,
                 "name": name,
                 "tree_hash": compute_tree_hash(tree),
-                "powers": json.dumps(sorted(map(str, list_powers(name, tree))), ensure_ascii=False),
+                "powers": json.dumps(sorted(map(str, list_skill_powers(name, tree))), ensure_ascii=False),
                 "trusted_on": now,
                 "trusted_by": by,
             }
@@ -98,7 +98,7 @@ class TrustStore:
         """Return the trusted names of a root, including those trusted by other processes."""
         return tuple(sorted(name for name in self._read_records(root) if name))
 
-    def list(self) -> list[TrustedRoot]:
+    def list(self) -> list[TrustedRootSummary]:
         """Return the trusted roots."""
         query = sa.select(trusted_skills).order_by(trusted_skills.c.root, trusted_skills.c.name)
         found: dict[str, list[sa.RowMapping]] = {}
@@ -106,7 +106,7 @@ class TrustStore:
             for row in conn.execute(query).mappings():
                 found.setdefault(row["root"], []).append(row)
         return [
-            TrustedRoot(
+            TrustedRootSummary(
                 root=root,
                 names=tuple(row["name"] for row in rows if row["name"]),
                 trusted_on=max(row["trusted_on"] for row in rows),
@@ -152,9 +152,9 @@ class TrustStore:
         record = self._get_records(root).get(name)
         return record is not None and record.tree_hash == digest
 
-    def _explain_distrusted_change(self, root: str, name: str, record: _TrustRecord | None, tree: Tree) -> str:
+    def _explain_distrusted_change(self, root: str, name: str, record: _TrustedSkillState | None, tree: Tree) -> str:
         known = record.powers if record is not None else frozenset()
-        new = sorted(text for power in list_powers(name, tree) if (text := str(power)) not in known)
+        new = sorted(text for power in list_skill_powers(name, tree) if (text := str(power)) not in known)
         what = "changed" if record is not None else "new"
         since, hint = "the project was trusted", "habitus review trust"
         if root == APPROVED_ROOT:
@@ -165,17 +165,17 @@ class TrustStore:
         findings = self._scan(tree)
         return f"{what} since {since}: {findings[0]}; see '{hint}'" if findings else ""
 
-    def _get_records(self, root: str) -> dict[str, _TrustRecord]:
+    def _get_records(self, root: str) -> dict[str, _TrustedSkillState]:
         with self._lock:
             if root not in self._known:
                 self._known[root] = self._read_records(root)
             return self._known[root]
 
-    def _read_records(self, root: str) -> dict[str, _TrustRecord]:
+    def _read_records(self, root: str) -> dict[str, _TrustedSkillState]:
         query = sa.select(trusted_skills).where(trusted_skills.c.root == root)
         with sql.read_transaction(self._engine) as conn:
             return {
-                row["name"]: _TrustRecord(tree_hash=row["tree_hash"], powers=frozenset(json.loads(row["powers"])))
+                row["name"]: _TrustedSkillState(tree_hash=row["tree_hash"], powers=frozenset(json.loads(row["powers"])))
                 for row in conn.execute(query).mappings()
             }
 
@@ -212,12 +212,12 @@ class SkillPower:
         return self.kind.value.format(self.detail)
 
 
-def list_powers(folder: str, tree: Tree) -> frozenset[SkillPower]:
+def list_skill_powers(folder: str, tree: Tree) -> frozenset[SkillPower]:
     """Return everything the skill can do beyond being read."""
     skill = trees.parse_skill_tree(folder, tree).skill
     return frozenset(
         [
-            *_list_code_powers(tree),
+            *_list_runnable_file_powers(tree),
             *(_list_claimed_powers(skill) if skill is not None else ()),
             *_list_tool_permissions(tree),
         ]
@@ -226,10 +226,10 @@ def list_powers(folder: str, tree: Tree) -> frozenset[SkillPower]:
 
 def has_callable_code(tree: Tree) -> bool:
     """Whether it contains anything callable: a tool, a command line, or a recipe that runs code."""
-    return trees.TOOL_CODE in tree or trees.CLI_CODE in tree or _has_running_recipe(tree)
+    return trees.TOOL_CODE in tree or trees.CLI_CODE in tree or _has_code_running_recipe(tree)
 
 
-def _has_running_recipe(tree: Tree) -> bool:
+def _has_code_running_recipe(tree: Tree) -> bool:
     file = tree.get(trees.CHUNKS_FILE)
     if file is None or not file.content:
         return False
@@ -246,12 +246,12 @@ def is_code_file(path: str, file: TreeFile) -> bool:
     return file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS)
 
 
-def _list_code_powers(tree: Tree) -> Iterator[SkillPower]:
+def _list_runnable_file_powers(tree: Tree) -> Iterator[SkillPower]:
     for path, file in tree.items():
         if is_code_file(path, file):
             # With its hash, an edited script is a new power and needs trust again.
             yield SkillPower(SkillPowerKind.RUNS, f"{path} ({file.sha256[:16]})")
-    if _has_running_recipe(tree):
+    if _has_code_running_recipe(tree):
         yield SkillPower(SkillPowerKind.RUNS, f"{trees.CHUNKS_FILE} ({tree[trees.CHUNKS_FILE].sha256[:16]})")
 
 

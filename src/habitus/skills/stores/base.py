@@ -33,7 +33,7 @@ class RecentChanges:
 
     steps: tuple[tuple[Hashable, frozenset[str]], ...] = ()
 
-    def append_step(self, before: Hashable, names: Collection[str]) -> RecentChanges:
+    def append_change(self, before: Hashable, names: Collection[str]) -> RecentChanges:
         """Return the log with one more step; the oldest step drops out."""
         return RecentChanges((*self.steps[1 - _MAX_STEPS :], (before, frozenset(names))))
 
@@ -108,7 +108,7 @@ IMPORTED_COUNTS_VERSION = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillFacts:
+class BackendSkillFacts:
     """What a backend records about a skill besides its files; a directory records nothing."""
 
     version: int = 0
@@ -117,7 +117,7 @@ class SkillFacts:
     modified_on: datetime | None = None
 
 
-NO_FACTS = SkillFacts()
+NO_FACTS = BackendSkillFacts()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +127,7 @@ class FolderContents:
     tree: Tree
     stamp: str
     problem: Diagnostic | None = None
-    facts: SkillFacts = NO_FACTS
+    facts: BackendSkillFacts = NO_FACTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +170,7 @@ class FileBackend(Protocol):
         """
         ...
 
-    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
+    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         """Store facts about each folder; return the new stamps."""
         ...
 

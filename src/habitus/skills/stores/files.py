@@ -27,7 +27,7 @@ from habitus.files import (
 )
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
+from habitus.skills.stores.base import BackendSkillFacts, FolderContents, FolderWrite
 
 _MAX_FILES = 5_000
 _MAX_KEPT_BYTES = 64 * 1024 * 1024
@@ -153,13 +153,17 @@ class DirectoryBackend:
         try:
             # A link out of the directory would let a skill pull in any file of the machine.
             if not self.follow_links and os.path.islink(top) and not _is_inside(Path(top), self.root):
-                return self._reject(folder, "The directory is a link out of the skill directory.", "Import the skill.")
+                return self._build_unreadable_contents(
+                    folder, "The directory is a link out of the skill directory.", "Import the skill."
+                )
             if not os.path.isdir(top):
                 return self._report_undecodable_name(folder)
             return self._read_tree(folder, top, expected or {})
         except OSError as error:
             name = Path(error.filename or top).name
-            return self._reject(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
+            return self._build_unreadable_contents(
+                folder, f"Can't read {name}: {error.strerror}.", "Check its permissions."
+            )
 
     def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
         read = ((folder, self.read_folder(folder, expected.get(folder))) for folder in folders)
@@ -169,9 +173,9 @@ class DirectoryBackend:
         """Report a folder whose name is not UTF-8; None if there is no such folder."""
         if "\\x" not in folder or folder not in self._list_linked_folders():
             return None
-        return self._reject(folder, "The name of the folder is not UTF-8.", "Rename it.")
+        return self._build_unreadable_contents(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
-    def _reject(self, folder: str, message: str, hint: str) -> FolderContents:
+    def _build_unreadable_contents(self, folder: str, message: str, hint: str) -> FolderContents:
         problem = Diagnostic(file=folder, message=message, hint=hint, severity=Severity.ERROR)
         return FolderContents(tree={}, stamp="", problem=problem)
 
@@ -182,16 +186,22 @@ class DirectoryBackend:
         fault: Diagnostic | None = None
         for path, full, found in _walk_folder(top):
             if path != _decode_name(path):
-                return self._reject(folder, f"The name of the file '{_decode_name(path)}' is not UTF-8.", "Rename it.")
+                return self._build_unreadable_contents(
+                    folder, f"The name of the file '{_decode_name(path)}' is not UTF-8.", "Rename it."
+                )
             if stat.S_ISLNK(found.st_mode):
                 if path in trees.MAIN_FILES and fault is None:
-                    fault = self._reject(folder, f"{path} is a link.", "Replace it with a file.").problem
+                    fault = self._build_unreadable_contents(
+                        folder, f"{path} is a link.", "Replace it with a file."
+                    ).problem
                 continue
             lines.append(_format_stamp_line(path, found))
             last = max(last, found.st_mtime_ns, found.st_ctime_ns)
             if stat.S_ISDIR(found.st_mode):
                 if path in trees.MAIN_FILES and fault is None:
-                    fault = self._reject(folder, f"{path} is a directory.", "Put a file in its place.").problem
+                    fault = self._build_unreadable_contents(
+                        folder, f"{path} is a directory.", "Put a file in its place."
+                    ).problem
             elif stat.S_ISREG(found.st_mode):
                 keep = kept + found.st_size <= _MAX_KEPT_BYTES and len(tree) < _MAX_FILES
                 tree[path] = _read_file(full, found, keep=keep, expected=expected.get(path))
@@ -255,7 +265,7 @@ class DirectoryBackend:
                 _remove_empty_parents(top, path)
         self._sync_directory(top)
 
-    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
+    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
     def archive_folder(self, folder: str, archived_as: str) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from habitus import sql
 from habitus.files import Tree, TreeFile, compute_tree_hash
 from habitus.skills import trees
-from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
+from habitus.skills.stores.base import BackendSkillFacts, FolderContents, FolderWrite
 from habitus.skills.stores.versioned import SkillStore
 
 
@@ -52,7 +52,7 @@ class MemoryBackend:
             kept = {path: file for path, file in there.items() if path not in each.before}
             self.folders[each.folder] = kept | dict(each.tree)
 
-    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
+    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
     def archive_folder(self, folder: str, archived_as: str) -> None:

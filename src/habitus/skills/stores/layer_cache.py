@@ -172,7 +172,7 @@ class LayerRowIndex:
             diagnostics=before.diagnostics.with_changes(
                 names, {name: row.diagnostics for name, row in taken.items() if row.diagnostics}
             ),
-            changes=before.changes.append_step(before.revision, names) if before.revision else before.changes,
+            changes=before.changes.append_change(before.revision, names) if before.revision else before.changes,
         )
         return made
 

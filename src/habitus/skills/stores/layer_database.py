@@ -28,7 +28,7 @@ from habitus.skills.model import (
     UsageCounters,
 )
 from habitus.skills.stores import records
-from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_FACTS, SkillFacts
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_FACTS, BackendSkillFacts
 from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, sequences, skills, versions
 
 
@@ -59,7 +59,7 @@ class ScannedFolder:
     stamp: str
     summary: SkillSummary | None
     diagnostics: tuple[Diagnostic, ...]
-    facts: SkillFacts = NO_FACTS
+    facts: BackendSkillFacts = NO_FACTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from habitus.files import Tree, compute_tree_hash, has_same_files
 from habitus.skills import names, trees
 from habitus.skills.model import ActorKind, Author, Diagnostic, Severity
 from habitus.skills.stores import records
-from habitus.skills.stores.base import NO_FACTS, FileBackend, FolderContents, FolderWrite, SkillFacts
+from habitus.skills.stores.base import NO_FACTS, BackendSkillFacts, FileBackend, FolderContents, FolderWrite
 from habitus.skills.stores.layer_database import LayerDatabase, ScannedFolder, SkillRow
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class ChangeRecorder:
         new = self._backend.record_facts({folder: _get_row_facts(row) for folder, row in rows.items()})
         self._db.update_stamps(conn, {row.id: new[folder] for folder, row in rows.items() if new[folder] != row.stamp})
 
-    def _scan_folder(self, folder: str, found: FolderContents, facts: SkillFacts = NO_FACTS) -> ScannedFolder:
+    def _scan_folder(self, folder: str, found: FolderContents, facts: BackendSkillFacts = NO_FACTS) -> ScannedFolder:
         """Parse the content of a folder for storing."""
         parsed = trees.parse_skill_tree(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
@@ -105,7 +105,7 @@ class ChangeRecorder:
     # Intents written down, each to be carried out after the transaction is committed
 
     def plan_writes(
-        self, conn: sa.Connection, writes: Sequence[FolderWrite], author: Author, facts: Mapping[str, SkillFacts]
+        self, conn: sa.Connection, writes: Sequence[FolderWrite], author: Author, facts: Mapping[str, BackendSkillFacts]
     ) -> WalRecord:
         """Store one write-ahead record for these writes, with facts about new skills."""
         everything = (tree for each in writes for tree in (each.before, each.tree))
@@ -183,7 +183,7 @@ class ChangeRecorder:
             self._backend.restore_folder(plan["archived_as"], plan["folder"])
         elif plan["action"] == "restore":
             archived = {item.id: where for item, where in self._db.list_archived(conn)}
-            where = archived.get(plan["id"]) or _make_abandoned_path(plan["folder"])
+            where = archived.get(plan["id"]) or _make_abandoned_folder_path(plan["folder"])
             self._backend.archive_folder(plan["folder"], where)
 
     def _apply_plan(self, conn: sa.Connection, plan: WritePlan, known_trees: Mapping[str, Tree]) -> Mapping[str, int]:
@@ -211,7 +211,9 @@ class ChangeRecorder:
         ]
         folders = [one.folder for one in writes]
         there = self._backend.read_folders(folders, afters)
-        strange = [one.folder for one in writes if one.folder in there and not _is_untouched(there[one.folder], one)]
+        strange = [
+            one.folder for one in writes if one.folder in there and not _is_untouched_by_others(there[one.folder], one)
+        ]
         if strange:
             # Edited by hand at this very moment: store that as a version before overwriting it.
             self.record_folders(conn, strange)
@@ -252,17 +254,17 @@ class ChangeRecorder:
         name, old = plan["folder"], self._db.load_contents(conn, records.unpack_tree(plan["before"]))
         found = self._backend.read_folder(name)
         if found is not None and not old:
-            self._backend.archive_folder(name, _make_abandoned_path(name))
+            self._backend.archive_folder(name, _make_abandoned_folder_path(name))
         elif found is not None and not has_same_files(found.tree, old):
             self._backend.write_folders([FolderWrite(folder=name, tree=old, before=records.unpack_tree(plan["tree"]))])
         self._backend.remove_leftovers()
 
 
-def _make_abandoned_path(folder: str) -> str:
+def _make_abandoned_folder_path(folder: str) -> str:
     return f"abandoned/{folder}-{secrets.token_hex(4)}"
 
 
-def make_pending_error(error: StorageFailed, plan: WritePlan) -> StorageFailed:
+def make_pending_change_error(error: StorageFailed, plan: WritePlan) -> StorageFailed:
     """Return the error for a change that could be neither applied nor rolled back, and will be applied later."""
     folders = ", ".join(f"'{write['folder']}'" for write in _list_writes(plan)[:3] or [plan])
     why = error.message.rstrip(".").removesuffix("; nothing was changed")
@@ -276,7 +278,7 @@ def _list_writes(plan: WritePlan) -> Sequence[WritePlan]:
     return writes
 
 
-def _is_untouched(found: FolderContents, write: FolderWrite) -> bool:
+def _is_untouched_by_others(found: FolderContents, write: FolderWrite) -> bool:
     """Whether every file is either in its old or its new state, so no other program has touched them."""
     return all(
         file.sha256 in {tree[path].sha256 for tree in (write.before, write.tree) if path in tree}
@@ -284,18 +286,20 @@ def _is_untouched(found: FolderContents, write: FolderWrite) -> bool:
     )
 
 
-def _get_row_facts(row: SkillRow) -> SkillFacts:
-    return SkillFacts(version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on)
+def _get_row_facts(row: SkillRow) -> BackendSkillFacts:
+    return BackendSkillFacts(
+        version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on
+    )
 
 
-def _pack_facts(facts: SkillFacts) -> list[Any]:
+def _pack_facts(facts: BackendSkillFacts) -> list[Any]:
     dates = (facts.created_on, facts.modified_on)
     return [facts.version, *(None if date is None else date.isoformat() for date in dates)]
 
 
-def _unpack_facts(packed: Sequence[Any]) -> SkillFacts:
+def _unpack_facts(packed: Sequence[Any]) -> BackendSkillFacts:
     version, created, modified = packed
-    return SkillFacts(
+    return BackendSkillFacts(
         version=version,
         created_on=None if created is None else datetime.fromisoformat(created),
         modified_on=None if modified is None else datetime.fromisoformat(modified),

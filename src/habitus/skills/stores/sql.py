@@ -22,7 +22,7 @@ from habitus.skills import names, trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Diagnostic, Severity, Skill, SkillSource
 from habitus.skills.stores import records
-from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
+from habitus.skills.stores.base import BackendSkillFacts, FolderContents, FolderWrite
 from habitus.skills.stores.tables import agent_skill_files as files
 from habitus.skills.stores.tables import agent_skills as rows
 
@@ -92,7 +92,7 @@ class SqlBackend:
             sql.upsert_rows(conn, rows, changed, _list_replaced_columns)
             self._replace_files(conn, wanted, there)
 
-    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
+    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         with sql.write_transaction(self._engine) as conn:
             conn.execute(
                 rows.update().where(rows.c._id == sa.bindparam("folder")),
@@ -195,8 +195,8 @@ def _split_tree(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
     return skill, others
 
 
-def _parse_facts(row: Mapping[Any, Any]) -> SkillFacts:
-    return SkillFacts(
+def _parse_facts(row: Mapping[Any, Any]) -> BackendSkillFacts:
+    return BackendSkillFacts(
         version=row["version"] or 0,
         enabled=None if row["enabled"] is None else bool(row["enabled"]),
         created_on=_parse_timestamp(row["created_on"]),

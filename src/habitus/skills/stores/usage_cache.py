@@ -41,7 +41,7 @@ def add_counts(
     )
 
 
-def add_usage(connection: sa.Connection, key: UseKey, plus: UsageCounts) -> bool:
+def add_counts_by_key(connection: sa.Connection, key: UseKey, plus: UsageCounts) -> bool:
     """Add to the counters of a skill by its layer and name, also of an archived one; False if it is not here."""
     mine = sa.select(skills.c.id).where(skills.c.layer == key.layer, skills.c.name == key.item)
     newest = mine.order_by(skills.c.archived_on.is_not(None), skills.c.id.desc()).limit(1)

@@ -29,6 +29,7 @@ from habitus.skills.model import (
 )
 from habitus.skills.stores import history, records
 from habitus.skills.stores.base import (
+    BackendSkillFacts,
     BrokenSkill,
     ChangedSkillRecord,
     FileBackend,
@@ -36,14 +37,13 @@ from habitus.skills.stores.base import (
     FolderWrite,
     LayerContents,
     RestoreStep,
-    SkillFacts,
     SkillWriteResult,
     read_only_error,
     refuse_stale,
 )
 from habitus.skills.stores.layer_cache import LayerCache
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
-from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WalRecord, make_pending_error
+from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WalRecord, make_pending_change_error
 from habitus.skills.stores.usage_cache import add_counts
 
 TreeFunction = Callable[[str, Tree], Tree]  # from the folder and its files
@@ -210,7 +210,7 @@ class SkillStore:
         return self._write_files(name, make, author, expected_version)
 
     def save_trees(
-        self, trees_by_name: Mapping[str, Tree], author: Author, *, facts: Mapping[str, SkillFacts] | None = None
+        self, trees_by_name: Mapping[str, Tree], author: Author, *, facts: Mapping[str, BackendSkillFacts] | None = None
     ) -> dict[str, int]:
         """Replace the files of many skills at once; return the version of each.
 
@@ -225,7 +225,9 @@ class SkillStore:
             self._save_batch(dict(some), author, facts or {})
         return {name: self._cache.index.rows_by_name[name].version for name in checked}
 
-    def _save_batch(self, trees_by_name: Mapping[str, Tree], author: Author, facts: Mapping[str, SkillFacts]) -> None:
+    def _save_batch(
+        self, trees_by_name: Mapping[str, Tree], author: Author, facts: Mapping[str, BackendSkillFacts]
+    ) -> None:
         with self._cache.open_write_transaction(durable=True) as conn:
             self._recorder.complete_pending_writes(conn)
             folders = {name: name for name in trees_by_name} | self._db.find_folders(conn, list(trees_by_name))
@@ -240,7 +242,7 @@ class SkillStore:
             own = {folders[name]: facts[name] for name in trees_by_name if name in facts}
             intent = self._recorder.plan_writes(conn, writes, author, own) if writes else None
         if intent is not None:
-            self._apply_planned([intent], {each.folder: each.tree for each in writes})
+            self._apply_planned_records([intent], {each.folder: each.tree for each in writes})
 
     def delete(self, name: str, author: Author) -> bool:
         """Archive a skill or a broken directory; False if there is none of that name."""
@@ -250,7 +252,7 @@ class SkillStore:
             if row is None:
                 return False
             intent = self._recorder.plan_removal(conn, row, author)
-        self._apply_planned([intent])
+        self._apply_planned_records([intent])
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
@@ -260,13 +262,13 @@ class SkillStore:
             found = self._find_archived(conn, archived)
             name = names.check_name(new_name or found.name)
             if self._read_current(conn, name)[0] is not None:
-                raise _make_taken_error(name)
+                raise _make_name_taken_error(name)
             tree = {} if new_name is None else self._db.load_tree(conn, archived, found.version) or {}
-            trees.refuse_name_conflict(name, tree)
+            trees.refuse_code_name_conflict(name, tree)
             is_renamed = trees.parse_skill_tree(name, tree).skill is not None
             after = trees.rename_skill_tree(tree, name) if is_renamed else tree
             planned = self._plan_restore(conn, archived, FolderWrite(folder=name, tree=after, before=tree), author)
-        self._apply_planned(planned)
+        self._apply_planned_records(planned)
         return name
 
     def _find_archived(self, conn: sa.Connection, archived: int) -> ArchivedSkill:
@@ -320,18 +322,18 @@ class SkillStore:
         with self._cache.open_write_transaction(durable=True) as conn:
             self._recorder.complete_pending_writes(conn)
             planned = [record for step in steps for record in self._plan_step(conn, step, author, gone)]
-        self._apply_planned(planned)
+        self._apply_planned_records(planned)
         return steps
 
     def _plan_step(self, conn: sa.Connection, step: RestoreStep, author: Author, gone: set[str]) -> list[WalRecord]:
         """Plan one step of a return to a timestamp; `gone` holds the names that other steps free."""
-        row, found = self._record_named(conn, step.name)
+        row, found = self._record_folder_by_name(conn, step.name)
         match step.action:
             case "archive":
                 return [] if row is None else [self._recorder.plan_removal(conn, row, author)]
             case "restore":
                 if row is not None and step.name not in gone:
-                    raise _make_taken_error(step.name)
+                    raise _make_name_taken_error(step.name)
                 newest = self._find_archived(conn, step.skill).version
                 before = self._db.load_tree(conn, step.skill, newest) or {}
                 write = FolderWrite(folder=step.name, tree=self._load_version(conn, step, before), before=before)
@@ -443,9 +445,9 @@ class SkillStore:
     def _read_current(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
         """Return the row and folder of a name, after completing pending writes."""
         self._recorder.complete_pending_writes(conn)
-        return self._record_named(conn, name)
+        return self._record_folder_by_name(conn, name)
 
-    def _record_named(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
+    def _record_folder_by_name(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
         """Return the row and folder of a name, after reading the folder."""
         folder = self._db.find_folders(conn, [name]).get(name, name)
         found = self._recorder.record_folders(conn, [folder]).get(folder)
@@ -468,7 +470,7 @@ class SkillStore:
                 return SkillWriteResult(name=name, layer=self.layer, version=row.version, is_changed=False)
             write = FolderWrite(folder=folder, tree=after, before=before)
             intent = self._recorder.plan_writes(conn, [write], author, {})
-        version = self._apply_planned([intent], {folder: after}).get(folder)
+        version = self._apply_planned_records([intent], {folder: after}).get(folder)
         # Another process has completed this write, and may have changed more since.
         if version is None:
             version = max(
@@ -476,7 +478,7 @@ class SkillStore:
             )
         return SkillWriteResult(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _apply_planned(
+    def _apply_planned_records(
         self, planned: Sequence[WalRecord], known_trees: Mapping[str, Tree] | None = None
     ) -> Mapping[str, int]:
         """Apply write-ahead records, or roll all back if the disk fails; return the versions written by this call."""
@@ -497,7 +499,7 @@ class SkillStore:
                         return {}
             # Neither applied nor rolled back: the records stay, and the next process completes them.
             except StorageFailed:
-                raise make_pending_error(error, planned[0][1]) from error
+                raise make_pending_change_error(error, planned[0][1]) from error
             raise
 
     def _refuse_if_read_only(self) -> None:
@@ -505,7 +507,7 @@ class SkillStore:
             raise read_only_error(self.layer, hint="Edit the skill without '@' to override it.")
 
 
-def _make_taken_error(name: str) -> Refused:
+def _make_name_taken_error(name: str) -> Refused:
     hint = "Give another name with --as, or remove that one first."
     return Refused(f"There is a skill '{name}' already.", hint=hint)
 

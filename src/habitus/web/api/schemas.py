@@ -24,7 +24,7 @@ from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases.declaration import parse_expected_version
 from habitus.memory.model import Engram, LessonCounters, LessonKind, LessonScope
 from habitus.plain_data import to_plain
-from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillEntry
+from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListItem
 from habitus.skills.model import Author, SkillSummary, UsageCounters
 from habitus.tasks.model import Task
 from habitus.text import replace_surrogates, replace_surrogates_in_value
@@ -125,7 +125,7 @@ def make_response_model(
 
 # The shapes of `json_of`.
 _SkillEntryModel = make_response_model(
-    "SkillEntry",
+    "SkillListItem",
     ListedSkill,
     optional=SkillSummary,
     without=("summary", "tree_hash", "fills_placeholders", "pinned_version", "stated"),
@@ -174,7 +174,7 @@ TaskModel = make_response_model(
 RESPONSE_MODELS: dict[Any, Any] = {
     Engram: LessonModel,
     InboxItem: PendingItemModel,
-    SkillEntry: _SkillEntryModel,
+    SkillListItem: _SkillEntryModel,
     SkillDetails: _SkillDetailsModel,
     Task: TaskModel,
 }

@@ -30,7 +30,7 @@ from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FieldChanges
 from habitus.skills.layers.listing import SkillDetails
 from habitus.skills.model import Skill, SkillSource, Stage
-from habitus.skills.sources.trust import list_powers
+from habitus.skills.sources.trust import list_skill_powers
 from habitus.skills.trees import MAIN_FILES
 from habitus.tools.model import describe_permissions
 from habitus.web import charts, labels
@@ -236,7 +236,7 @@ def _load_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -
     """Return the facts beside a skill's text: effect, uses, trust and capabilities."""
     item = shown.item
     (row,) = build_skill_rows(habitus, [item], uses)
-    may = {labels.remove_fingerprint(str(one)) for one in list_powers(item.name, shown.tree)}
+    may = {labels.remove_fingerprint(str(one)) for one in list_skill_powers(item.name, shown.tree)}
     if "trust" in _list_tabs(shown):
         target = trusting.resolve_skill_target(habitus, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)

@@ -25,13 +25,13 @@ from habitus.skills.formats.base import (
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
-    describe_problem,
+    describe_read_error,
 )
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
     format_iso_timestamp,
     load_json,
-    make_storable,
+    make_json_storable,
     parse_count,
     parse_flag,
     parse_texts,
@@ -206,7 +206,7 @@ def _read_rows(
             yield _build_incoming(row, place)
         except (UnreadableEntryError, Invalid) as problem:
             name = to_text(row.get("_id")) if isinstance(row, dict) else ""
-            yield SkippedEntry(origin=place, name=name, reason=describe_problem(problem))
+            yield SkippedEntry(origin=place, name=name, reason=describe_read_error(problem))
 
 
 def _build_incoming(row: Any, origin: str) -> IncomingSkill:
@@ -227,7 +227,7 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
     skill = _build_skill(values, called, notes)
     return IncomingSkill(
         name=skill.name,
-        tree=conversion.build_folder(skill, {}),
+        tree=conversion.build_imported_folder(skill, {}),
         origin=origin,
         format="table",
         enabled=parse_flag(values.get("enabled"), "enabled", notes, True),
@@ -244,7 +244,7 @@ def _decode_value(value: Any) -> Any:
             return bytes(value).decode()
         except UnicodeDecodeError:
             raise UnreadableEntryError("It has bytes that are not text.") from None
-    return value if value is None or isinstance(value, (bool, int, float)) else make_storable(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else make_json_storable(value)
 
 
 def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> Skill:
@@ -260,17 +260,17 @@ def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> S
         source=SkillSource(source) if source in tuple(SkillSource) else SkillSource.IMPORTED,
         body=to_text(values.get("content")),
     )
-    return conversion.fit_skill(
+    return conversion.fit_to_skill_md(
         raw, format="table", original_name=called, frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered={}
     )
 
 
 def _build_row(skill: Skill) -> tuple[Any, ...]:
-    tags = conversion.get_original(skill, "tags", "table")
+    tags = conversion.get_original_field(skill, "tags", "table")
     return (
         _get_row_id(skill),
-        conversion.get_original(skill, "title", "table"),
-        conversion.get_original(skill, "description", "table"),
+        conversion.get_original_field(skill, "title", "table"),
+        conversion.get_original_field(skill, "description", "table"),
         conversion.get_original_body(skill, "table", conversion.PLAIN_TEXT_FRAME),
         json.dumps(tags, ensure_ascii=False),
         skill.source.value,

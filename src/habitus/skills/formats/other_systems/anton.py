@@ -17,7 +17,7 @@ from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
     dump_json,
     format_iso_timestamp,
-    load_object,
+    load_json_object,
     pack_counters,
     parse_timestamp_field,
     to_text,
@@ -44,8 +44,10 @@ class AntonFormat(disk.SkillFolderFormat):
 
     def can_read(self, path: Path, inside: Set[str]) -> bool:
         if inside & set(trees.MAIN_FILES):
-            return STATS_FILE in inside and _has_keys(path / STATS_FILE, {"total_recalls", "stage_1"})
-        return STEPS_FILE in inside or (META_FILE in inside and _has_keys(path / META_FILE, {"label", "when_to_use"}))
+            return STATS_FILE in inside and _has_json_keys(path / STATS_FILE, {"total_recalls", "stage_1"})
+        return STEPS_FILE in inside or (
+            META_FILE in inside and _has_json_keys(path / META_FILE, {"label", "when_to_use"})
+        )
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if any((path / name).is_file() for name in trees.MAIN_FILES):
@@ -60,7 +62,7 @@ class AntonFormat(disk.SkillFolderFormat):
         skill = _build_skill(path.name, meta, _decode_text(files.pop(STEPS_FILE), STEPS_FILE), files, notes)
         yield IncomingSkill(
             name=skill.name,
-            tree=conversion.build_folder(skill, _move_files(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)),
+            tree=conversion.build_imported_folder(skill, _rename_folder(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)),
             origin=origin,
             format=self.name,
             counters=_parse_counters(stats, notes),
@@ -76,7 +78,7 @@ class AntonFormat(disk.SkillFolderFormat):
         label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
         main = trees.find_main_file(item.tree)
         own = {path: file for path, file in item.tree.items() if path != main}
-        files = _move_files(own, SCRIPTS_FOLDER, CODE_FOLDER, DiagnosticCollector(label))
+        files = _rename_folder(own, SCRIPTS_FOLDER, CODE_FOLDER, DiagnosticCollector(label))
         files[META_FILE] = build_file(dump_json(_build_meta(item.skill, label, files)))
         steps = conversion.get_original_body(item.skill, "anton", conversion.TEXT_FILE_FRAME)
         # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
@@ -89,10 +91,10 @@ class AntonFormat(disk.SkillFolderFormat):
         return label, files
 
 
-def _has_keys(path: Path, keys: Set[str]) -> bool:
+def _has_json_keys(path: Path, keys: Set[str]) -> bool:
     """Whether a JSON file has these keys; many tools write a meta.json or stats.json, so the name says nothing."""
     try:
-        return keys <= load_object(disk.read_file(path, limit=2**20), path.name).keys()
+        return keys <= load_json_object(disk.read_file(path, limit=2**20), path.name).keys()
     except (UnreadableEntryError, OSError):
         return False
 
@@ -126,7 +128,7 @@ def _read_side_file(file: TreeFile | None, name: str, notes: DiagnosticCollector
         notes.add(f"There is no {name}.", severity=Severity.NOTE)
         return {}
     try:
-        return load_object(file.content, name)
+        return load_json_object(file.content, name)
     except UnreadableEntryError as problem:
         notes.add(str(problem), "Its content is lost; correct it and import again.")
         return {}
@@ -154,7 +156,7 @@ def _build_skill(folder: str, meta: Mapping[str, Any], steps: str, files: Tree, 
         body=steps,
     )
     kept = {"said": provenance, "meta": {key: value for key, value in meta.items() if key not in _KNOWN | _PRESENCE}}
-    return conversion.fit_skill(
+    return conversion.fit_to_skill_md(
         raw, format="anton", original_name=folder, frame=conversion.TEXT_FILE_FRAME, notes=notes, remembered=kept
     )
 
@@ -175,7 +177,7 @@ def _read_requirements(files: Tree, notes: DiagnosticCollector) -> tuple[str, ..
     return tuple(found)
 
 
-def _move_files(files: Tree, old: str, new: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
+def _rename_folder(files: Tree, old: str, new: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
     """Return the files with one folder renamed; a file stays if its new name is taken."""
     moved: dict[str, TreeFile] = {}
     for path, file in files.items():
@@ -229,9 +231,9 @@ def _build_meta(skill: Skill, label: str, files: Tree) -> dict[str, Any]:
     extra = memory.get("meta")
     return {
         "label": label,
-        "name": conversion.get_original(skill, "title", "anton"),
-        "description": conversion.get_original(skill, "description", "anton"),
-        "when_to_use": conversion.get_original(skill, "when_to_use", "anton"),
+        "name": conversion.get_original_field(skill, "title", "anton"),
+        "description": conversion.get_original_field(skill, "description", "anton"),
+        "when_to_use": conversion.get_original_field(skill, "when_to_use", "anton"),
         "provenance": memory.get("said", "") if memory else said,
         "created_at": format_iso_timestamp(skill.created_on),
         "stage_1_present": True,

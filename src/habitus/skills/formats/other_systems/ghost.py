@@ -23,7 +23,7 @@ from habitus.skills.formats.base import (
     SkillFormat,
     SkippedEntry,
     UnreadableEntryError,
-    describe_problem,
+    describe_read_error,
 )
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
@@ -71,9 +71,9 @@ class GhostFormat(SkillFormat):
             shown = origin if path.is_file() else f"{origin}/{place.relative_to(path).as_posix()}"
             try:
                 values = load_json(disk.read_file(place), place.name)
-                entries = [] if place.name == PLAYBOOK else ghost_json.list_entries(values)
+                entries = [] if place.name == PLAYBOOK else ghost_json.list_named_entries(values)
             except (UnreadableEntryError, OSError) as problem:
-                yield SkippedEntry(origin=shown, name="", reason=describe_problem(problem))
+                yield SkippedEntry(origin=shown, name="", reason=describe_read_error(problem))
                 values, entries = [], []
             if place.name == PLAYBOOK:
                 yield from ghost_json.parse_playbook(values, shown)
@@ -188,7 +188,7 @@ def _read_tool(folder: Path, called: str, entry: Any, top: str) -> _GhostTool | 
         except FileNotFoundError:
             continue
         except (UnreadableEntryError, OSError) as problem:
-            return not_taken(describe_problem(problem))
+            return not_taken(describe_read_error(problem))
         is_retired = path.parent.name == RETIRED_DIR
         origin = f"{top}/{path.relative_to(folder).as_posix()}"
         status = RETIRED if is_retired else to_text(entry.get("status")) or "active"
@@ -212,7 +212,7 @@ def _read_unregistered_tools(folder: Path, known: set[str], top: str) -> Iterato
             yield SkippedEntry(origin=f"{top}/{path.name}", name=path.stem, reason=f"{REGISTRY} has no entry for it.")
     retired = folder / RETIRED_DIR
     try:
-        entries = dict(ghost_json.list_entries(load_json(disk.read_file(retired / REGISTRY), REGISTRY)))
+        entries = dict(ghost_json.list_named_entries(load_json(disk.read_file(retired / REGISTRY), REGISTRY)))
     except (UnreadableEntryError, OSError):
         entries = {}
     for path in sorted(retired.glob("*.py")):
@@ -236,7 +236,7 @@ def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
     skill = _build_skill(name, tool, recipes, status, notes)
     return IncomingSkill(
         name=name,
-        tree=conversion.build_folder(skill, files),
+        tree=conversion.build_imported_folder(skill, files),
         origin=parts.origin,
         format="ghost",
         counters={stage: found for stage, found in counters.items() if found != UsageCounters()},
@@ -257,13 +257,13 @@ def _build_skill(
     kept: dict[str, Any] = {"status": status if status != "active" else ""}
     if tool is not None:
         stated = to_text(tool.entry.get("content_hash"))
-        kept["content_hash"] = stated if stated != _compute_hash(tool.code, tool.entry) else ""
+        kept["content_hash"] = stated if stated != _compute_code_hash(tool.code, tool.entry) else ""
         failed = parse_count(tool.entry.get("failure_count"), "failure_count", DiagnosticCollector(tool.origin))
         kept["failed_in_a_row"] = failed if status == "active" and failed >= _DEGRADED_AFTER else None
         kept["entry"] = {key: value for key, value in tool.entry.items() if key not in _KNOWN_KEYS}
     kept["recipes"] = {entry.recipe.name: extra for entry in recipes if (extra := _list_extra_values(entry))}
     raw = Skill(name=name, description=description, source=SkillSource.AGENT, body="\n".join(steps))
-    return conversion.fit_skill(
+    return conversion.fit_to_skill_md(
         raw, format="ghost", original_name=called, frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered=kept
     )
 
@@ -276,7 +276,7 @@ def _list_extra_values(entry: GhostComposedSkill) -> dict[str, Any]:
 
 def _build_tool_files(name: str, tool: _GhostTool, notes: DiagnosticCollector) -> dict[str, TreeFile]:
     entry = tool.entry
-    _check_hash(tool, notes)
+    _check_code_hash(tool, notes)
     payload = entry.get("test_payload")
     manifest = ToolContract(
         name=names.to_tool_name(name),
@@ -301,7 +301,7 @@ def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mappin
     return tool_json.NO_PARAMETERS
 
 
-def _check_hash(tool: _GhostTool, notes: DiagnosticCollector) -> None:
+def _check_code_hash(tool: _GhostTool, notes: DiagnosticCollector) -> None:
     stated = to_text(tool.entry.get("content_hash")).lower()
     if not stated:
         notes.add("There is no hash to check the code against.", severity=Severity.NOTE)
@@ -369,7 +369,7 @@ def _export_tool(item: OutgoingSkill) -> _GhostToolExport | None:
     entry["content_hash"] = (
         stated
         if stated.lower() in _compute_possible_hashes(code.content, entry)
-        else _compute_hash(code.content, entry)
+        else _compute_code_hash(code.content, entry)
     )
     entry["habitus"] = {
         "usage_count": entry["usage_count"],
@@ -384,7 +384,7 @@ def _limit_failure_count(failed: int, status: str, memory: Mapping[str, Any]) ->
     return failed if status != "active" or memory.get("failed_in_a_row") == failed else min(failed, _DEGRADED_AFTER - 1)
 
 
-def _compute_hash(code: bytes, entry: Mapping[str, Any]) -> str:
+def _compute_code_hash(code: bytes, entry: Mapping[str, Any]) -> str:
     return hashlib.md5(_build_hash_input(code, entry), usedforsecurity=False).hexdigest()
 
 

@@ -17,13 +17,13 @@ from habitus.skills.formats.foreign_values import (
     pack_counters,
     parse_count,
     parse_flag,
-    parse_share,
+    parse_fraction,
     parse_texts,
     parse_timestamp_field,
     to_text,
     unpack_counters,
 )
-from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_references
+from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_referenced_names
 from habitus.skills.model import Severity, UsageCounters
 
 # Our field → the source's spellings; the first one is written.
@@ -56,7 +56,7 @@ class GhostComposedSkill:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def list_entries(values: Any) -> list[tuple[str, Any]]:
+def list_named_entries(values: Any) -> list[tuple[str, Any]]:
     """Return (name, entry) pairs of a file that is an object by name, or a list."""
     if isinstance(values, dict) and isinstance(values.get("skills"), (dict, list)):
         values = values["skills"]
@@ -125,7 +125,7 @@ def render_composed_skill(entry: GhostComposedSkill) -> dict[str, Any]:
 def _parse_params(steps: Sequence[RecipeStep], ours: Any) -> dict[str, Any]:
     """Return the parameters: every `$name` in a step that no step saves, described as we exported it if we did."""
     saved = {to_text(step.get("save_as")) for step in steps}
-    used = dict.fromkeys(name for step in steps for name in sorted(list_references(step.get("params"))))
+    used = dict.fromkeys(name for step in steps for name in sorted(list_referenced_names(step.get("params"))))
     known = ours.get("params") if isinstance(ours, dict) else None
     stated = known if isinstance(known, dict) else {}
     # No type: Ghost puts in whatever value it is given.
@@ -216,7 +216,10 @@ def parse_playbook(values: Any, origin: str) -> Iterator[PlaybookLesson | Skippe
 def _parse_lesson(value: Any, origin: str) -> PlaybookLesson | SkippedEntry:
     if not isinstance(value, dict):
         return SkippedEntry(origin=origin, name="", reason="It is not an object.")
-    trigger, fix = to_text(_get_by_spelling(value, "trigger")), to_text(_get_by_spelling(value, "correct_pattern"))
+    trigger, fix = (
+        to_text(_get_by_any_spelling(value, "trigger")),
+        to_text(_get_by_any_spelling(value, "correct_pattern")),
+    )
     if not trigger.strip() or not fix.strip():
         missing = "when it applies (trigger)" if not trigger.strip() else "what to do (correct_pattern)"
         return SkippedEntry(origin=origin, name=trigger[:60], reason=f"It does not say {missing}.")
@@ -224,23 +227,23 @@ def _parse_lesson(value: Any, origin: str) -> PlaybookLesson | SkippedEntry:
     return PlaybookLesson(
         origin=origin,
         trigger=trigger,
-        anti_pattern=to_text(_get_by_spelling(value, "anti_pattern")),
+        anti_pattern=to_text(_get_by_any_spelling(value, "anti_pattern")),
         correct_pattern=fix,
         domains=parse_texts(value.get("domains"), "domains", notes),
-        confidence=parse_share(value.get("confidence"), "confidence", notes, 0.5),
+        confidence=parse_fraction(value.get("confidence"), "confidence", notes, 0.5),
         source=to_text(value.get("source")),
         source_challenge_hash=to_text(value.get("source_challenge_hash")),
         frequency=parse_count(value.get("frequency"), "frequency", notes, 1),
         retrievals=parse_count(value.get("retrievals"), "retrievals", notes),
-        helpful=parse_count(_get_by_spelling(value, "helpful"), "helpful", notes),
-        last_retrieved=parse_timestamp_field(_get_by_spelling(value, "last_retrieved"), "last_retrieved", notes),
+        helpful=parse_count(_get_by_any_spelling(value, "helpful"), "helpful", notes),
+        last_retrieved=parse_timestamp_field(_get_by_any_spelling(value, "last_retrieved"), "last_retrieved", notes),
         verified=parse_flag(value.get("verified"), "verified", notes, False),
-        created_on=parse_timestamp_field(_get_by_spelling(value, "created_on"), "created_on", notes),
+        created_on=parse_timestamp_field(_get_by_any_spelling(value, "created_on"), "created_on", notes),
         extra={key: item for key, item in value.items() if key not in _KNOWN_OF_LESSON},
     )
 
 
-def _get_by_spelling(value: Mapping[str, Any], field: str) -> Any:
+def _get_by_any_spelling(value: Mapping[str, Any], field: str) -> Any:
     return next((found for key in _LESSON_SPELLINGS[field] if (found := value.get(key)) not in (None, "")), None)
 
 

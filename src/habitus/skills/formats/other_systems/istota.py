@@ -22,7 +22,7 @@ from habitus.skills.formats.base import (
     OutgoingSkill,
     SkippedEntry,
     UnreadableEntryError,
-    describe_problem,
+    describe_read_error,
 )
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.model import DEFAULT_MANIFEST, Manifest, Severity, Skill, SkillSource
@@ -58,7 +58,9 @@ class IstotaFormat(disk.SkillFolderFormat):
             return any(name.endswith(".md") for name in inside)
         if "SKILL.md" in inside or not inside & {MAIN_FILE, TOML_FILE}:
             return False
-        return _is_istota(path) or (MAIN_FILE in inside and any(_is_istota(place) for place in _list_neighbours(path)))
+        return _is_istota_folder(path) or (
+            MAIN_FILE in inside and any(_is_istota_folder(place) for place in _list_sibling_folders(path))
+        )
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if (path / INDEX_FILE).is_file():
@@ -82,7 +84,7 @@ class IstotaFormat(disk.SkillFolderFormat):
             files.setdefault(RUNNER_FILE, build_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
         fields = _build_fields(item.skill, folder)
         memory = conversion.get_remembered_values(item.skill, "istota").get("toml")
-        in_toml = _move_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
+        in_toml = _split_off_toml_fields(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
         if in_toml:
             files[TOML_FILE] = build_file(_render_toml(in_toml).encode())
         body = conversion.get_original_body(item.skill, "istota", conversion.TEXT_FILE_FRAME)
@@ -108,7 +110,7 @@ def _read_index(path: Path, origin: str) -> Iterator[ImportEntry]:
             toml = build_file(_render_toml(fields).encode("utf-8", "replace"))
             yield _build_incoming(path / name, name, main, toml, {}, here, DiagnosticCollector(here))
         except (UnreadableEntryError, OSError) as problem:
-            yield SkippedEntry(origin=here, name=name, reason=describe_problem(problem))
+            yield SkippedEntry(origin=here, name=name, reason=describe_read_error(problem))
 
 
 def _build_incoming(
@@ -131,7 +133,9 @@ def _build_incoming(
     skill = _fit_skill(parsed.skill, original_name, toml, notes)
     return IncomingSkill(
         name=skill.name,
-        tree=conversion.build_folder(skill, _add_cli(files, original_name, notes) if skill.manifest.cli else files),
+        tree=conversion.build_imported_folder(
+            skill, _add_cli_shim(files, original_name, notes) if skill.manifest.cli else files
+        ),
         origin=origin,
         format="istota",
         changelog=_find_changelog_lines(path.parent / CHANGELOG_FILE, original_name),
@@ -141,7 +145,7 @@ def _build_incoming(
     )
 
 
-def _is_istota(path: Path) -> bool:
+def _is_istota_folder(path: Path) -> bool:
     """Whether a directory shows the format by itself, not only through its neighbours."""
     if (path / TOML_FILE).is_file():
         return True
@@ -158,14 +162,14 @@ def _is_istota(path: Path) -> bool:
     return re.search(rf"^({known})[ \t]*:", head, re.MULTILINE) is not None
 
 
-def _list_neighbours(path: Path) -> list[Path]:
+def _list_sibling_folders(path: Path) -> list[Path]:
     return [place for place in sorted(path.parent.iterdir())[:_MAX_NEIGHBOURS] if place != path and place.is_dir()]
 
 
 def _fit_skill(skill: Skill, folder: str, toml: TreeFile | None, notes: DiagnosticCollector) -> Skill:
     raw = replace(skill, source=SkillSource.IMPORTED, manifest=replace(skill.manifest, placeholders=True))
     kept = {"toml": _list_toml_keys(toml)}
-    return conversion.fit_skill(
+    return conversion.fit_to_skill_md(
         raw, format="istota", original_name=folder, frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered=kept
     )
 
@@ -222,13 +226,13 @@ _LOAD_RUNNER = """def main():
     runpy.run_path(str(TOP / "__main__.py"), run_name="__main__")"""
 
 
-def _add_cli(files: Tree, folder: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
+def _add_cli_shim(files: Tree, folder: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
     shim = _render_shim(files, folder)
     if CLI_CODE in files or shim is None:
         if CLI_CODE not in files:
             notes.add("The manifest says 'cli: true', and there is no Python module for it.", "Add scripts/cli.py.")
         return dict(files)
-    missing = _find_foreign_imports(files, folder)
+    missing = _find_missing_imports(files, folder)
     if missing:
         notes.add(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
     return {**files, CLI_CODE: build_file(shim)}
@@ -249,7 +253,7 @@ def _decode_source(file: TreeFile | None) -> str | None:
     return None if file is None or file.content is None else file.content.decode("utf-8", "replace")
 
 
-def _find_foreign_imports(files: Tree, folder: str) -> list[str]:
+def _find_missing_imports(files: Tree, folder: str) -> list[str]:
     own = f"istota.skills.{folder}"
     found: set[str] = set()
     for path, file in files.items():
@@ -262,18 +266,21 @@ def _find_foreign_imports(files: Tree, folder: str) -> list[str]:
 # Writing
 
 
-def _move_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
+def _split_off_toml_fields(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
     """Remove and return the fields that skill.toml used to state, including explicit defaults."""
     usual = {key: getattr(manifest, key) for key in keys if key in MANIFEST_FIELDS and key not in fields}
     return {key: fields.pop(key, usual.get(key)) for key in keys if key in fields or key in usual}
 
 
 def _build_fields(skill: Skill, folder: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"name": folder, "description": conversion.get_original(skill, "description", "istota")}
+    fields: dict[str, Any] = {
+        "name": folder,
+        "description": conversion.get_original_field(skill, "description", "istota"),
+    }
     own = {
-        "title": conversion.get_original(skill, "title", "istota"),
-        "when_to_use": conversion.get_original(skill, "when_to_use", "istota"),
-        "tags": list(conversion.get_original(skill, "tags", "istota")),
+        "title": conversion.get_original_field(skill, "title", "istota"),
+        "when_to_use": conversion.get_original_field(skill, "when_to_use", "istota"),
+        "tags": list(conversion.get_original_field(skill, "tags", "istota")),
         "license": skill.license,
         "compatibility": skill.compatibility,
         "allowed-tools": skill.allowed_tools,

@@ -79,7 +79,7 @@ class SkillFinder:
         """
         try:
             with tracing.trace_step("search"):
-                return self._get_index(at).search(query, k=k, among=among, refresh=look)
+                return self._get_updated_index(at).search(query, k=k, among=among, refresh=look)
         except DatabaseUnavailable:
             if self._shared is None:
                 raise
@@ -92,49 +92,53 @@ class SkillFinder:
                 index = self._opened = self._opened or self._create_index()
                 here = index.known_ids
                 texts = (item.summary for item in seen.listing if item.summary is not None and item.name not in here)
-                documents = [self._redact_document(make_document(summary, "")) for summary in texts]
+                documents = [self._redact_document(make_search_document(summary, "")) for summary in texts]
                 self._offline_searcher = seen.revision, index.with_local_documents(documents)
             return self._offline_searcher[1]
 
     def update_index(self, progress: Progress) -> None:
         """Index new skills, or all of them after an upgrade, reporting progress."""
-        self._get_index(progress=progress)
+        self._get_updated_index(progress=progress)
 
     def find_neighbours(
         self, min_similarity: float = 0.0, *, at: LibrarySnapshot | None = None
     ) -> Mapping[str, tuple[IndexHit, ...]]:
         """Return, for every skill, the few most similar ones with at least this similarity."""
-        return self._get_index(at).find_neighbours(min_similarity)
+        return self._get_updated_index(at).find_neighbours(min_similarity)
 
     def find_similar(self, summary: SkillSummary, body: str, *, k: int = 3) -> tuple[IndexHit, ...]:
         """Return the skills most similar to one that is not in the library yet."""
         # One more, because the skill may find itself.
-        found = self._get_index().find_similar(make_document(summary, body), k=k + 1)
+        found = self._get_updated_index().find_similar(make_search_document(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
     def build_hypothetical_searcher(self, skills: Sequence[Skill], removed: Sequence[str] = ()) -> DocumentSearcher:
         """Return a searcher over the library with these skills added and those removed; nothing is stored."""
-        return self._get_index().with_documents([make_document(skill, skill.body) for skill in skills], removed)
+        return self._get_updated_index().with_documents(
+            [make_search_document(skill, skill.body) for skill in skills], removed
+        )
 
     def learn_request(self, name: str, request: str, *, weight: float = 1.0, at: LibrarySnapshot | None = None) -> None:
         """Remember that this skill served this request well. The caller has redacted the request."""
-        self._get_index(at).learn_request(name, request, weight=weight)
+        self._get_updated_index(at).learn_request(name, request, weight=weight)
 
     def list_learned_requests(self) -> frozenset[str]:
         """Return the texts of the learned requests."""
-        return self._get_index().list_learned_texts()
+        return self._get_updated_index().list_learned_texts()
 
     def forget_learned(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
-        self._get_index().forget_requests(texts)
+        self._get_updated_index().forget_requests(texts)
 
     def describe_index(self) -> str:
         """Describe the index in one line."""
-        report = self._get_index().describe()
+        report = self._get_updated_index().describe()
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
-    def _get_index(self, at: LibrarySnapshot | None = None, *, progress: Progress = lambda done: None) -> SearchIndex:
+    def _get_updated_index(
+        self, at: LibrarySnapshot | None = None, *, progress: Progress = lambda done: None
+    ) -> SearchIndex:
         seen = at or self._library.snapshot()
         # One index serves all conversations, whichever version they got.
         seen = seen.current or seen
@@ -172,7 +176,7 @@ class SkillFinder:
         names = seen.changes.list_names_since(self._revision) if self._revision is not None and is_same_side else None
         self._server_layer = server
         hashes = seen.hashes if names is None else {name: seen.hashes[name] for name in seen.hashes.keys() & names}
-        now = {name: compute_index_mark(tree_hash) for name, tree_hash in hashes.items()}
+        now = {name: compute_indexed_skill_hash(tree_hash) for name, tree_hash in hashes.items()}
         here = [name for name in now if seen.by_name[name].layer != server] if server else [*now]
         query, learned = sa.select(indexed_skills), index.list_learned_ids()
         if names is not None:
@@ -185,7 +189,7 @@ class SkillFinder:
             # The in-memory part is rebuilt once, after the last batch.
             is_last = (done + 1) * sql.BATCH_SIZE >= len(changed)
             index.put_documents(self._read_documents([seen.by_name[name] for name in some]), refresh=is_last)
-            self._record_indexed(some, now)
+            self._record_indexed_hashes(some, now)
         # These moved to the server: remove them from the local index but keep their learned requests.
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
@@ -193,9 +197,9 @@ class SkillFinder:
         gone = (known.keys() | learned) - now.keys()
         if gone:
             index.remove_documents(gone)
-        self._record_indexed([*moved, *gone], {})
+        self._record_indexed_hashes([*moved, *gone], {})
 
-    def _record_indexed(self, names: Sequence[str], hashes: Mapping[str, str]) -> None:
+    def _record_indexed_hashes(self, names: Sequence[str], hashes: Mapping[str, str]) -> None:
         if not names:
             return
         with sql.write_transaction(self._engine) as conn:
@@ -216,7 +220,7 @@ class SkillFinder:
         """Yield the documents of skills; reading bodies one by one would take most of the time."""
         bodies = store.read_bodies(summaries)
         for name, summary in summaries.items():
-            yield self._redact_document(make_document(summary, bodies.get(name, "")))
+            yield self._redact_document(make_search_document(summary, bodies.get(name, "")))
 
     def _redact_document(self, document: SearchDocument) -> SearchDocument:
         whole = "\n\n".join((document.name, document.when_to_use, document.description, *document.tags, document.body))
@@ -233,7 +237,7 @@ class SkillFinder:
         )
 
 
-def make_document(summary: SkillSummary, body: str) -> SearchDocument:
+def make_search_document(summary: SkillSummary, body: str) -> SearchDocument:
     """Return the search document of a skill."""
     return SearchDocument(
         id=summary.name,
@@ -275,7 +279,7 @@ class ServerIndexUpdater:
             # An existing index stays in use until the layer shrinks below half the limit.
             return None
         if complete_at < contents.revision:
-            self.is_complete = self._upload(server, contents, read, progress)
+            self.is_complete = self._upload_changes(server, contents, read, progress)
             if self.is_complete:
                 server.mark_complete(contents.revision)
             server.refresh_counts()
@@ -283,11 +287,13 @@ class ServerIndexUpdater:
             self._filled_at = contents.revision
         return server
 
-    def _upload(self, server: PostgresIndex, contents: LayerContents, read: DocumentReader, progress: Progress) -> bool:
+    def _upload_changes(
+        self, server: PostgresIndex, contents: LayerContents, read: DocumentReader, progress: Progress
+    ) -> bool:
         """Upload what changed since this process last saw the index complete; False if another host is uploading."""
         names = None if self._filled_at is None else contents.changes.list_names_since(self._filled_at)
         found = contents.summaries.keys() if names is None else contents.summaries.keys() & names
-        hashes = {name: compute_index_mark(contents.hashes[name]) for name in found}
+        hashes = {name: compute_indexed_skill_hash(contents.hashes[name]) for name in found}
         known = server.load_hashes(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
         for done, some in enumerate(sql.split_batches(changed)):
@@ -298,6 +304,6 @@ class ServerIndexUpdater:
         return not gone or server.remove_skills(gone)
 
 
-def compute_index_mark(tree_hash: str) -> str:
+def compute_indexed_skill_hash(tree_hash: str) -> str:
     """Return the mark of an indexed skill: its files and the version of the document format."""
     return f"{ENTRY_FORMAT}:{tree_hash}"[:64]
