@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -40,6 +41,9 @@ def test_a_recipe_is_shown_and_run(browser: TestClient, habitus: Habitus) -> Non
     assert "Looks for skills that fit." in page
     ran = browser.post("/skills/look-around/recipes/look_around", data={"payload": '{"query": "shout loud"}'}).text
     assert ("succeeded" in ran, "shout" in ran) == (True, True)
+    links = re.findall(r'href="([^"]+recipe=[^"]+)">1 ', browser.get("/skills/look-around?tab=recipes").text)
+    assert len(links) == 2  # that it ran, and that it succeeded
+    assert all("<h2>1 use" in browser.get(link.replace("&amp;", "&")).text for link in links)
     wrong = browser.post("/skills/look-around/recipes/look_around", data={"payload": "books"})
     assert (wrong.status_code, "is not JSON" in wrong.text) == (422, True)
 

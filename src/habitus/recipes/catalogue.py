@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -20,7 +21,7 @@ from habitus.recipes.execution import RecipePlan, RecipeProblem, get_tool_name, 
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
-from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, build_uses_path
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, Stage
 from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
@@ -196,6 +197,7 @@ class RecipeCatalogue:
         assert item.summary is not None
         status, reason = self._determine_status(item, made, problems, taken)
         key = (self.library.get_layer(item.layer).trust_root or item.layer, item.name, made.name)
+        address = build_uses_path(item.layer, item.name)
         return SkillRecipe(
             skill=item.name,
             layer=item.layer,
@@ -204,7 +206,7 @@ class RecipeCatalogue:
             status=status,
             reason=reason,
             problems=problems,
-            counts=counted.get(key, UsageCounts()),
+            counts=replace(counted.get(key, UsageCounts()), address=f"{address}?recipe={quote(made.name)}"),
             key=key,
         )
 

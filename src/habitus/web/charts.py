@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 
 from markupsafe import Markup
@@ -111,8 +111,12 @@ def _describe_outcomes(counts: UsageCounts | DailyRequestCounts) -> str:
 
 def _link_mark(mark: Markup, uses: UsageCounts, name: str, label: str) -> Markup:
     """Return a mark of a chart as a link to the uses that it counts, if there is an address."""
-    said = f"{label} {name.replace('no_feedback', 'without feedback')}"
+    said = f"{label} {_name_outcome(name)}"
     return _tag("a", mark, href=uses.links[name], aria_label=said) if uses.links.get(name) else mark
+
+
+def _name_outcome(name: str) -> str:
+    return name.replace("no_feedback", "without feedback")
 
 
 _COLUMN = 54
@@ -148,20 +152,34 @@ def _stack_outcomes(
 _DAY, _DAYS_HIGH = 15, 110
 
 
-def render_daily_bars(days: Sequence[DailyRequestCounts]) -> Markup:
-    """Return one stacked bar per day, from below: succeeded, failed, no feedback."""
+def render_daily_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date, str], str]) -> Markup:
+    """Return one stacked bar per day, from below: succeeded, failed, no feedback.
+
+    `locate` returns the address of the requests of a day with an outcome.
+    """
     most = max((day.total for day in days), default=0) or 1
     drawn = []
     for number, day in enumerate(days):
         stack = _stack_outcomes(day, number * _DAY + 2, _DAY - 4, _DAYS_HIGH, (_DAYS_HIGH - 4) / most)
         title = _tag("title", f"{_format_day(day.day)}: {_describe_outcomes(day)}")
-        drawn.append(_tag("g", title, *(mark for _, mark in stack)))
+        # The sums below the chart are links too, so Tab does not stop at each bar.
+        linked = [
+            _tag(
+                "a",
+                mark,
+                href=locate(day.day, name),
+                tabindex=-1,
+                aria_label=f"{getattr(day, name)} {_name_outcome(name)}",
+            )
+            for name, mark in stack
+        ]
+        drawn.append(_tag("g", title, *linked))
     wide, low = _DAY * len(days), _DAYS_HIGH + 15
     drawn.append(_tag("text", _format_day(days[0].day), x=0, y=low))
     drawn.append(_tag("text", _format_day(days[-1].day), x=wide, y=low, text_anchor="end"))
     good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     said = f"{len(days)} days: {good} succeeded, {bad} failed, at most {most} on a day"
-    return _chart(said, (wide, _DAYS_HIGH + 20), *drawn, is_wide=True)
+    return _chart(said, (wide, _DAYS_HIGH + 20), *drawn, role="group", is_wide=True)
 
 
 _SPARK = (96, 30)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
+
 from habitus.agent.choosing import SkillExplanation
 from habitus.agent.stream import Consent
 from habitus.app.conversations.past_sessions import TurnDetails
@@ -73,6 +75,8 @@ FEEDBACK = {
     UseVerdict.WEAK_FAILURE: "corrected by the next request",
     UseVerdict.RAN_WITHOUT_ERROR: "ran without error",
 }
+# What suggests how a use went, and decides nothing.
+UNDECIDED = (UseVerdict.WEAK_FAILURE, UseVerdict.RAN_WITHOUT_ERROR)
 ROLES = {
     "viewer": "viewer: can view",
     "reviewer": "reviewer: can view and review",
@@ -285,7 +289,12 @@ def list_use_counts(counters: UsageCounts) -> list[tuple[str, str]]:
     for name in (UseVerdict.SUCCEEDED, UseVerdict.FAILED, UseVerdict.NO_FEEDBACK):
         if count := getattr(counters, name):
             parts += [(": " if len(parts) == 2 else ", ", ""), (f"{count:,} {FEEDBACK[name]}", name.value)]
-    return parts
+    # Part of no feedback; they decide nothing.
+    signs = [name for name in UNDECIDED if getattr(counters, name)]
+    for name in signs:
+        before = " (" if name is signs[0] else ", "
+        parts += [(before, ""), (f"{getattr(counters, name):,} {FEEDBACK[name]}", name.value)]
+    return [*parts, (")", "")] if signs else parts
 
 
 def describe_interval(effect: EffectEstimate) -> str:
@@ -325,9 +334,13 @@ def describe_evidence_plan(plan: WithholdingPlan) -> str:
     )
 
 
-def describe_recipe_runs(counts: UsageCounts) -> str:
-    """Return how often a recipe ran and succeeded."""
-    return f"run {format_count(counts.used, 'time')}, {counts.succeeded} succeeded"
+def describe_recipe_runs(counts: UsageCounts) -> Markup:
+    """Return how often a recipe ran and succeeded, as a phrase with links to the runs."""
+    run, succeeded = (
+        Markup('<a href="{}">{}</a>').format(counts.links[name], text)
+        for name, text in (("used", format_count(counts.used, "time")), ("succeeded", f"{counts.succeeded} succeeded"))
+    )
+    return Markup("run {}, {}").format(run, succeeded)
 
 
 def make_recipe_arguments(parameters: Sequence[RecipeParameter]) -> dict[str, object]:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.settings import Settings
+from habitus.skills.layers.listing import build_uses_path
 from habitus.skills.model import Stage, UsageCounters
 from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
@@ -90,7 +91,8 @@ class ToolDetails:
 def get_tool_details(home: Home, name: str) -> ToolDetails:
     """Return a tool with its code, test cases and counters."""
     found = home.tools.get(name)
-    counters = home.skills.read_counters(f"{found.name}@{found.layer}").get(Stage.CODE, UsageCounters())
+    counted = home.skills.read_counters(f"{found.name}@{found.layer}").get(Stage.CODE, UsageCounters())
+    counters = replace(counted, address=f"{build_uses_path(found.layer, found.name)}?stage={Stage.CODE.value}")
     if found.status is ToolStatus.BROKEN:
         return ToolDetails(tool=found, code="", cases=(), counters=counters)
     return ToolDetails(tool=found, code=home.tools.code(name), cases=home.tools.cases(name), counters=counters)

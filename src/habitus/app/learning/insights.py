@@ -6,8 +6,9 @@ The usage of one skill is counted by version and week.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from typing import ClassVar
 
 from habitus.app.home import Home
 from habitus.app.learning.evidence import make_observations
@@ -18,6 +19,7 @@ from habitus.evidence.findings import ItemFinding, add_observations
 from habitus.evidence.model import EffectEstimate, ItemKind
 from habitus.improve.report import describe_result
 from habitus.journal.usage import JudgedUse
+from habitus.plain_data import INTERNAL
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.layers.layer import format_skill_address
@@ -48,20 +50,38 @@ class DatedEffect:
 class SkillEffect:
     """The effect of offering a skill, week by week up to now, and the tokens it takes in a prompt."""
 
+    IN_JSON: ClassVar = ("links",)
+
     name: str
     effect: EffectEstimate
     over_time: Sequence[DatedEffect]
     tokens: int
     used: int
+    # The address of `used`.
+    address: str = field(metadata=INTERNAL)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of exactly the uses that are counted."""
+        return {"used": self.address}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MenuLineCost:
     """The cost of one line of the menu and the uses of its skill."""
 
+    IN_JSON: ClassVar = ("links",)
+
     name: str
     tokens: int
     used: int
+    # The address of `used`.
+    address: str = field(metadata=INTERNAL)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of exactly the uses that are counted."""
+        return {"used": self.address}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +160,7 @@ def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
             ],
             tokens=history[-1][item].tokens,
             used=uses.get(name.partition("@")[0], 0),
+            address=_build_uses_path(name, user),
         )
         for name, item, effect in sorted(surest, key=lambda one: -one[2].value)
     )
@@ -149,7 +170,7 @@ def compute_menu_cost(home: Home, user: str | None) -> MenuCost:
     """Return the tokens of the menu in total and by line."""
     drawn, uses = _make_menu(home), _count_uses(home, user)
     lines = [
-        MenuLineCost(name=name, tokens=cost, used=uses.get(name, 0))
+        MenuLineCost(name=name, tokens=cost, used=uses.get(name, 0), address=_build_uses_path(name, user))
         for name, cost in _compute_line_costs(drawn).items()
     ]
     return MenuCost(
@@ -196,10 +217,17 @@ def _count_uses(home: Home, user: str | None) -> dict[str, int]:
     """Return the uses of each skill; those from before each use had a user count for everybody."""
     others = home.journal.count_uses_by_others(user) if user is not None else {}
     keys = {layer.name: layer.store.key for layer in home.skills.layers}
+    counted = home.skills.read_all_counters()
     return {
-        name: sum_counters(stages).used - others.get((keys[layer], name), 0)
-        for (layer, name), stages in home.skills.read_all_counters().items()
+        item.name: sum_counters(counted.get((item.layer, item.name), {})).used
+        - others.get((keys[item.layer], item.name), 0)
+        for item in home.skills.list_skills()
     }
+
+
+def _build_uses_path(name: str, user: str | None) -> str:
+    """Return the address of the uses that `_count_uses` counts."""
+    return f"/skills/{name}/uses{'' if user is None else '?own=true'}"
 
 
 def compute_confusion(home: Home) -> ConfusionMatrix:

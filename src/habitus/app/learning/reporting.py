@@ -4,10 +4,11 @@ supports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import ClassVar
 
 import sqlalchemy as sa
 
@@ -26,6 +27,7 @@ from habitus.journal import usage
 from habitus.journal.model import RecordedExposure
 from habitus.journal.usage import JudgedRequest, UseVerdict
 from habitus.learning.budget import learning_spending
+from habitus.plain_data import INTERNAL
 from habitus.skills.proposals import Proposal, ProposalState
 from habitus.text import format_count
 
@@ -79,12 +81,22 @@ class ReportMonth:
 class RequestTotals:
     """The requests of a month by what is known about them."""
 
+    IN_JSON: ClassVar = ("links",)
+
     requests: int
     succeeded: int
     failed: int
     no_feedback: int
     # Those past their retention, of which no text is left.
     without_text: int
+    # The address that lists them, with a month and the scope.
+    address: str = field(default="", metadata=INTERNAL, compare=False)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of exactly the requests that each count counts, below the root of REST."""
+        counted = (ReportRows.REQUESTS, ReportRows.SUCCEEDED, ReportRows.FAILED, ReportRows.NO_FEEDBACK)
+        return {one.value: f"{self.address}&of={one}" for one in counted}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +158,7 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
     observations = make_observations(compared, _find_items(compared), home.clock())
     gain = estimate_gain(observations)
     proposals = [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
-    totals = _count_requests(requests)
+    totals = _count_requests(requests, f"/report/rows?month={month}{'&all_users=true' if user is None else ''}")
     ended = [one.comparison.state for one in reports if month.contains(one.comparison.ended_on)]
     return MonthlyReport(
         month=str(month),
@@ -177,7 +189,7 @@ def _find_items(compared: Iterable[RecordedExposure]) -> frozenset[tuple[str, st
     return frozenset((ItemKind.CHANGE.value, one.exposure.item) for one in compared)
 
 
-def _count_requests(requests: Sequence[JudgedRequest]) -> RequestTotals:
+def _count_requests(requests: Sequence[JudgedRequest], address: str) -> RequestTotals:
     went = [one.outcome for one in requests]
     return RequestTotals(
         requests=len(requests),
@@ -185,6 +197,7 @@ def _count_requests(requests: Sequence[JudgedRequest]) -> RequestTotals:
         failed=went.count(UseVerdict.FAILED),
         no_feedback=went.count(UseVerdict.NO_FEEDBACK),
         without_text=sum(not one.has_text for one in requests),
+        address=address,
     )
 
 

@@ -67,6 +67,7 @@ def list_uses(
     version: Annotated[int | None, option("Only uses of this version.", "-v", least=1, most=MAX_VERSION)] = None,
     since: FirstDay = "",
     until: LastDay = "",
+    own: Annotated[bool, option("Only uses by you.")] = False,
     all_users: AllUsers = False,
     limit: PageLimit = 50,
     after: PageCursor = "",
@@ -82,6 +83,7 @@ def list_uses(
         and (stage is None or one.use.stage == stage.value)
         and recipe in ("", one.use.part)
         and version in (None, one.use.version)
+        and (not own or one.use.user == home.settings.user)
         and (begin is None or one.use.at >= begin)
         and (end is None or one.use.at < end)
     ]

@@ -223,4 +223,6 @@ def _describe_uses(counters: UsageCounters) -> str:
     parts = [f"succeeded {counters.succeeded}", f"failed {counters.failed}", f"no feedback {counters.no_feedback}"]
     if counters.weak_failures:
         parts.append(f"corrected by the next request {counters.weak_failures}")
+    if counters.ran_without_error:
+        parts.append(f"ran without error {counters.ran_without_error}")
     return f"shown {output.format_count(counters.recommended, 'time')}, used {counters.used}: {', '.join(parts)}{last}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from http import HTTPStatus
 
 from fastapi import Request
@@ -82,6 +83,10 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         one.name: EffectEstimate(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)
     }
     has_requests = any(day.total for day in found.days)
+
+    def locate_day(day: date, outcome: str) -> str:
+        return _locate_turns(day, day, scope, f"outcome={outcome}")
+
     return render_page(
         request,
         "home.html",
@@ -92,7 +97,7 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         counts=_link_outcomes(found, scope),
         needs=_list_attention_items(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.pending),
-        bars=charts.render_daily_bars(found.days) if has_requests else None,
+        bars=charts.render_daily_bars(found.days, locate_day) if has_requests else None,
         effects=charts.render_intervals("Per 100 conversations", effects, line=26, long=270) if effects else None,
         is_first_run=not found.steps.request,
     )
@@ -117,41 +122,43 @@ class PageScope:
         return "user=*" if self.all_users else ""
 
 
-def _list_turns_address(found: OverviewReport, scope: PageScope, more: str = "") -> str:
+def _locate_turns(first: date, last: date, scope: PageScope, more: str = "") -> str:
     """Return the address of the turns of these days, in Activity."""
-    since = f"since={found.days[0].day}&until={found.days[-1].day}"
+    since = f"since={first}&until={last}"
     return "/activity?" + "&".join(part for part in (since, more, scope.query) if part)
 
 
 def _link_outcomes(found: OverviewReport, scope: PageScope) -> list[tuple[UseVerdict, int, str]]:
     """Return how many requests have each outcome, and the address of exactly those turns."""
+    first, last = found.days[0].day, found.days[-1].day
     return [
-        (one, sum(getattr(day, one) for day in found.days), _list_turns_address(found, scope, f"outcome={one}"))
+        (one, sum(getattr(day, one) for day in found.days), _locate_turns(first, last, scope, f"outcome={one}"))
         for one in (UseVerdict.SUCCEEDED, UseVerdict.FAILED, UseVerdict.NO_FEEDBACK)
     ]
 
 
 def _build_tiles(found: OverviewReport, scope: PageScope) -> list[DashboardTile]:
     days = found.days
+    first, last = days[0].day, days[-1].day
     total = sum(day.total for day in days)
     good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     used = {name for day in days for name in day.skills}
     shares = [day.succeeded / (day.succeeded + day.failed) if day.succeeded + day.failed else None for day in days]
     return [
         DashboardTile(
-            href=_list_turns_address(found, scope),
+            href=_locate_turns(first, last, scope),
             number=f"{total:,}",
             label="request" if total == 1 else "requests",
             sparkline=charts.render_sparkline([day.total for day in days]),
         ),
         DashboardTile(
-            href=_list_turns_address(found, scope, "outcome=succeeded"),
+            href=_locate_turns(first, last, scope, "outcome=succeeded"),
             number=f"{100 * good / (good + bad):.0f} %" if good + bad else "–",
             label="succeeded, of those with feedback",
             sparkline=charts.render_sparkline(shares),
         ),
         DashboardTile(
-            href=_list_turns_address(found, scope, "skill=*"),
+            href=_locate_turns(first, last, scope, "skill=*"),
             number=f"{len(used):,}",
             label="skill used" if len(used) == 1 else "skills used",
             sparkline=charts.render_sparkline([len(set(day.skills)) for day in days]),

@@ -85,6 +85,7 @@ def show_uses(
     version: str = "",
     since: str = "",
     until: str = "",
+    own: bool = False,
     user: str = "",
     after: str = "",
 ) -> HTMLResponse:
@@ -99,6 +100,7 @@ def show_uses(
         version=_parse_version_number(version) or None,
         since=since,
         until=until,
+        own=own,
         all_users=is_everybody,
         after=after,
     )
