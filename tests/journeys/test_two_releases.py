@@ -68,7 +68,7 @@ def turn(habitus, number):
 def job(habitus, number):
     from habitus.app.operating import jobs
     queue = jobs.open_queue(habitus)
-    jobs.submit_job(habitus.settings, queue, "curate")
+    jobs.submit_job(habitus, queue, "curate")
 
 def told(words):
     if words[0] == "migrate":
