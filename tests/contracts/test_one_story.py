@@ -215,6 +215,16 @@ def check_commands(run_cli: Cli, env: dict[str, str]) -> None:
     assert "the counters agree with the recorded uses" in run_cli("doctor", env=env).out
 
 
+@pytest.mark.req("SK-06", "LA-06")
+def test_a_bundled_skill_is_counted_and_judged_in_both_databases(habitus: Habitus) -> None:
+    with habitus.turn("What is in this file?") as turn:
+        turn.run("recall_skill", {"name": "data-summary"})
+        turn.done("Rows.")
+    habitus.outcome(turn.id, ok=False)
+    (row,) = show_stats(habitus, name="data-summary").stats
+    assert (row.used, row.failed, row.no_feedback) == (1, 1, 0)
+
+
 @pytest.mark.some(1)
 @pytest.mark.req("SK-06", "LA-06", "SC-04")
 async def test_one_story_has_the_same_numbers_in_every_view(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,6 +21,7 @@ from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.lifecycle import is_failing
 from habitus.skills.model import Stage, UsageCounters
 from habitus.skills.review import ProposalAction
+from habitus.web.security import load_sign_in_keys
 from tests.conftest import Cli
 from tests.repl import conftest as repl
 
@@ -79,11 +81,18 @@ async def by_python(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_c
     habitus.outcome(await asked(habitus), ok=False)
 
 
+async def by_rest(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
+    api = TestClient(browser.app, base_url=str(browser.base_url))
+    told = {"Authorization": f"Bearer {load_sign_in_keys(habitus).owner_token}"}
+    judged = api.post(f"{API}/turns/{await asked(habitus)}/outcome", json={"ok": False}, headers=told)
+    assert judged.status_code == 200, judged.text
+
+
 Door = Callable[[Habitus, Cli, TestClient, Any], Awaitable[None]]
 
 
 @pytest.mark.req("SK-06", "LA-06")
-@pytest.mark.parametrize("door", [by_command, by_chat, by_page, by_session, by_python])
+@pytest.mark.parametrize("door", [by_command, by_chat, by_page, by_session, by_python, by_rest])
 async def test_eight_failures_through_each_door_are_counted_and_propose_to_switch_it_off(
     habitus: Habitus,
     run_cli: Cli,
@@ -94,6 +103,8 @@ async def test_eight_failures_through_each_door_are_counted_and_propose_to_switc
     for number in range(1, 9):
         await door(habitus, run_cli, browser, begin_chat)
         assert counts_of(habitus) == (number, 0, number, 0)
+        # At the moment of the judgement by which the upper bound falls below one half, and not before.
+        assert len(habitus.review.list()) == (number >= 3)
     (proposal,) = habitus.review.list()
     assert (proposal.change.action, proposal.change.name) == (ProposalAction.DISABLE, "brew-tea")
     assert find_stale_counters(habitus) == []
@@ -150,6 +161,25 @@ async def test_three_failures_after_an_edit_propose_its_rollback(habitus: Habitu
     assert proposal.change.action is ProposalAction.WRITE
     habitus.review.approve(proposal.id, habitus.build_author())
     assert habitus.skills.load("brew-tea").body == before
+
+
+TAMPERED = {
+    "counted too much": "UPDATE skill_counters SET succeeded = succeeded + 1",
+    "lost": "DELETE FROM skill_counters",
+    "a recipe counted": "INSERT INTO recipe_counts (place, skill, recipe, used, succeeded, failed, used_before, "
+    "succeeded_before, failed_before) VALUES ('user', 'brew-tea', 'x', 1, 1, 0, 0, 0, 0)",
+}
+
+
+@pytest.mark.req("SK-06", "LA-06")
+@pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED)
+async def test_the_doctor_counts_again_and_says_what_differs(habitus: Habitus, run_cli: Cli, statement: str) -> None:
+    habitus.outcome(await asked(habitus), ok=False)
+    assert "the counters agree with the recorded uses" in run_cli("doctor").out
+    with habitus.shared.begin() as connection:
+        connection.exec_driver_sql(statement)
+    told = run_cli("doctor")
+    assert re.search("the counters of brew-tea[^ ]* differ from their recorded uses", told.out)
 
 
 @pytest.mark.req("SK-06", "LA-06")

@@ -447,7 +447,8 @@ class Journal:
             erased = evidence_records.erase_user_evidence(connection, user)
             if changes := usage.subtract_counts({}, counted):
                 self._observer.apply_changes(changes)
-            return erased
+        self._observer.after_changes(changes)
+        return erased
 
     def get_random_seed(self) -> str:
         """Return the random seed of this installation, which all hosts share."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-
-import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.home import Home
 from habitus.journal.usage import UsageObserver
+from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import Stage
-from habitus.skills.stores.usage_cache import add_counts_by_key, read_cached_usage
+from habitus.skills.stores.usage_cache import add_counts_by_key, list_countable_skills, read_cached_usage
 from habitus.use_counts import UsageByKey, UsageCounts, UseKey
 
 
@@ -22,18 +20,22 @@ class CachedUsage(UsageObserver):
         self._home = home
 
     def apply_changes(self, changes: UsageByKey) -> None:
-        """Add the changes to the counters, in the transaction of the journal where both share a database."""
+        """Add the changes to the counters in the journal's database, in its transaction."""
         home = self._home
-        for key, change in changes.items():
-            for engine in _list_engines(home):
-                with sql.write_transaction(engine) as connection:
-                    if add_counts_by_key(connection, key, change):
-                        break
-            if key.part:
-                home.recipes.add_counts(key.item, key.layer, key.part, change)
+        with sql.write_transaction(home.shared) as connection:
+            for key, change in changes.items():
+                if not self._is_only_here(key):
+                    add_counts_by_key(connection, key, change)
+                if key.part:
+                    home.recipes.add_counts(key.item, key.layer, key.part, change)
 
     def after_changes(self, changes: UsageByKey) -> None:
-        """Propose what new failures of steps call for."""
+        """Add the changes of skills in the other database, and propose what new failures of steps call for."""
+        # Not earlier: whoever holds a connection must not wait for another.
+        if here := [key for key in changes if self._is_only_here(key)]:
+            with sql.write_transaction(self._home.local) as connection:
+                for key in here:
+                    add_counts_by_key(connection, key, changes[key])
         for key, change in changes.items():
             if change.failed > 0 and key.stage == Stage.STEPS.value:
                 # Loads the statistics, which only failures need.
@@ -41,24 +43,20 @@ class CachedUsage(UsageObserver):
 
                 propose_after_failure(self._home, key)
 
-
-def _list_engines(home: Home) -> Iterator[sa.Engine]:
-    """Yield the databases with skills, the shared one first."""
-    yield home.shared
-    if home.local is not home.shared:
-        yield home.local
+    def _is_only_here(self, key: UseKey) -> bool:
+        """Whether the skill is in this machine's database while the journal is in a shared one."""
+        return self._home.local is not self._home.shared and key.layer != USER_LAYER
 
 
 def find_stale_counters(home: Home) -> list[str]:
     """Return the skills and recipes of the shared database whose counters differ from what the journal counts."""
     with sql.read_transaction(home.shared) as connection:
-        cached = read_cached_usage(connection)
+        cached, there = read_cached_usage(connection), list_countable_skills(connection)
         counted: dict[UseKey, UsageCounts] = {}
         facts = home.journal.count_all_uses()
         for key, counts in facts.items():
             whole = replace(key, part="")
             counted[whole] = counted.get(whole, UsageCounts()) + counts
-    there = {(key.layer, key.item) for key in cached}
     none = UsageCounts()
     differing = {
         f"{key.item}@{key.layer}"

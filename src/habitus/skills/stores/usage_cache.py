@@ -54,6 +54,11 @@ def add_counts_by_key(connection: sa.Connection, key: UseKey, plus: UsageCounts)
     return True
 
 
+def list_countable_skills(connection: sa.Connection) -> set[tuple[str, str]]:
+    """Return the layer and name of every skill whose uses are counted here, archived ones too."""
+    return {(layer, name) for layer, name in connection.execute(sa.select(skills.c.layer, skills.c.name))}
+
+
 def read_cached_usage(connection: sa.Connection) -> dict[UseKey, UsageCounts]:
     """Return the cached counts of every skill without those counted before the journal kept each use."""
     query = sa.select(counters, skills.c.layer, skills.c.name).join(skills)
