@@ -175,7 +175,7 @@ def test_the_same_is_said_in_the_same_order_every_time(direct: Direct, person: P
         return ran.stdout
 
     first = check(1)
-    assert first.count("are easily taken for each other") > 3
+    assert first.count("are easily confused") > 3
     assert [check(seed) for seed in (2, 3)] == [first, first]
 
 
@@ -200,7 +200,7 @@ def test_every_hint_can_be_run_and_does_what_it_says(direct: Direct, person: Pat
         return ran.stdout + ran.stderr
 
     hints = remarks()
-    assert "Runs whatever a server sends" in run(hints["risky"])
+    assert "Runs whatever evil.example sends" in run(hints["risky"])
     assert "name: [" in run(hints["broken"])
     assert "Our own way with PDF tables." in run(hints["shadowed"])
     assert "invoice" in run(hints["confusable"])
@@ -255,7 +255,7 @@ def test_rules_come_first_and_whole_and_what_nobody_would_act_on_is_not_shown(di
     shown = direct.ok("check").splitlines()
     assert shown[0] == "Claude Code: 2 sessions, 10 calls."
     text = " ".join(" ".join(shown).split())
-    assert "rule: Never apply anything to prod yourself. Give me the command instead. (said after" in text
+    assert "rule: Never apply anything to prod yourself. Give me the command instead. (said in 2 sessions" in text
     assert text.index("rule: ") < text.index("failing: `kubectl get pods` keeps failing")
     assert "`ls" not in text
     assert "pytest" not in text

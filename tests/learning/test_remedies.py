@@ -111,6 +111,27 @@ NEXT |= {
         [ran("fd settings src", NOT_FOUND.format("fd")), ran("find src -name '*settings*'")],
         "In this project run `find`; `fd` is not found. (2 sessions, last in May)",
     ),
+    "through a program that nobody knows": (
+        [ran("terraform plan", "Error: No valid credential sources found"), ran("vault exec dev -- terraform plan")],
+        "In this project run `vault exec dev -- terraform plan` when `terraform plan` says"
+        ' "No valid credential sources found". (2 sessions, last in May)',
+    ),
+    "inside a container, with fewer words": (
+        [
+            ran("psql -h localhost -U shop", "could not connect to localhost: Connection refused"),
+            ran("docker compose exec db psql -U shop"),
+        ],
+        "In this project run `docker compose exec db psql`; `psql` alone finds no server running."
+        " (2 sessions, last in May)",
+    ),
+    "as far as the test that is red": (
+        [
+            ran("go test ./a", "go: go.mod requires go >= 1.24.0 (running go 1.22.5)"),
+            ran("GOTOOLCHAIN=auto go test ./a", "--- FAIL: TestLimit (0.00s)"),
+        ],
+        'In this project run `GOTOOLCHAIN=auto go test` when `go test` says "mod requires go".'
+        " (2 sessions, last in May)",
+    ),
     "more options": (
         [ran("terraform plan", "Error: No value for required variable"), ran("terraform plan -var-file=a -out plan")],
         "In this project run `terraform plan -var-file=a -out plan` when `terraform plan` says"
@@ -145,6 +166,7 @@ NOT_NEXT = {
     "an address from elsewhere": [ran("pip install x", "No matching x"), ran("pip install -i https://a.example x")],
     "another program for something else": [ran("npm run lint", "boom happened"), ran("git status")],
     "a quick look in between": [ran("cmake --build out", "boom happened"), ran("cmake --version"), ran("make lint")],
+    "what a check found": [ran("terraform fmt --check", "main.tf"), ran("terraform fmt")],
     "hidden by a pipe": [ran("pytest", NOT_FOUND.format("pytest")), ran("uv run pytest || true")],
 }
 
@@ -228,6 +250,9 @@ def test_two_errors_of_one_command_have_a_remedy_each() -> None:
 def test_nothing_has_worked_is_not_said_when_the_next_call_succeeded() -> None:
     yarn = [ran("yarn build", "error Couldn't find a package"), ran("npm run build")]
     assert [each.is_open for each in found(session(1, *yarn), session(2, *yarn)).failures] == [False]
+    lint = ran("lint run", 'level=error msg="no export data for \\"net/http2\\""')
+    (told,) = found(*(session(number, lint, ran("lint cache clean"), lint) for number in (1, 2))).failures
+    assert (told.is_open, told.signature) == (True, "no export data for <str>")
 
 
 @pytest.mark.req("EL-10")
@@ -260,6 +285,66 @@ def test_a_correction_is_a_rule_in_the_persons_words_and_goes_up_when_said_again
     ]
     plain = UserUtterance(text="Always use tabs in this project.")
     assert found(session(1, said=[plain])).rules == ()  # nothing was stopped: it is a request
+
+
+SAID_TWICE = {
+    "Never push to main directly, open a PR instead.": (
+        "good. commit it. and never push to main directly, open a PR instead.",
+        "No! Never push straight to main.",
+    ),
+    "Run make fmt before you commit, always.": (
+        "run make fmt before you commit, always. CI rejects unformatted code",
+        "you forgot make fmt before committing, CI is red. Always run it before a commit.",
+    ),
+    "Don't sprinkle print() around for debugging, use the logger.": (
+        "please don't sprinkle print() around for debugging, use the logger",
+        "why is there a print in psp.py again? no prints for debugging, use the logger.",
+    ),
+    "Never run terraform apply yourself. Give me the command instead.": (
+        "Never run terraform apply yourself. Give me the command instead.",
+        "plan is fine. as I said: you never run apply, you give me the command",
+    ),
+    "In diesem Repo immer pnpm benutzen, nie npm.": (
+        "nimm pnpm, nicht npm, in diesem Repo",
+        "wieder npm! in diesem Repo immer pnpm benutzen, nie npm",
+    ),
+}
+NO_RULE = {
+    "a report": ("the import never finishes on the October file", "it always shows the October file twice"),
+    "for the moment": ("don't commit yet", "don't commit it yet, I want to look"),
+    "a request": ("run the tests now", "run the tests now"),
+    "a log": ("see:\n2026-10-20 12:00:01 never retry this job", "again:\n2026-10-20 12:00:01 never retry this job"),
+    "pasted code": ("```\n// never call this twice\n```", "```\n// never call this twice\n```"),
+    "the opposite": ("Always squash the commits of a branch", "Never squash the commits of a branch"),
+    "a brief": tuple(["Never answer in prose. " + "Here is what to do. " * 15] * 2),
+    "half of one": ("Always run it.", "Always run it."),
+}
+
+
+@pytest.mark.req("CL-08", "EL-10")
+@pytest.mark.parametrize("rule", SAID_TWICE)
+def test_what_a_person_said_in_two_sessions_is_a_rule_though_nothing_was_stopped(rule: str) -> None:
+    first, second = (UserUtterance(text=text) for text in SAID_TWICE[rule])
+    (told,) = found(session(1, said=[first]), session(2, said=[second])).rules
+    assert (told.correction.text, told.sessions, told.is_lesson) == (rule, 2, True)
+    assert wording.describe_evidence(told, NOW) == "said in 2 sessions"
+    assert found(session(1, said=[first, second])).rules == ()
+
+
+@pytest.mark.req("CL-08", "EL-10")
+@pytest.mark.parametrize("case", NO_RULE)
+def test_what_is_said_twice_and_is_no_order_is_no_rule(case: str) -> None:
+    said = [[UserUtterance(text=text)] for text in NO_RULE[case]]
+    assert found(*(session(number, said=each) for number, each in enumerate(said, 1))).rules == ()
+
+
+@pytest.mark.req("EL-10")
+def test_what_a_subagent_is_asked_is_no_rule_of_the_person() -> None:
+    told = UserUtterance(text="Never edit any files, only report what you find.")
+    readers = [SessionReader(session=str(number), project="/srv/shop") for number in (1, 2)]
+    for reader in readers:
+        reader.add_turn(TranscriptTurn(id="1", events=(), utterances=(told,), is_sidechain=True))
+    assert found(*readers).rules == ()
 
 
 _WORDS = st.sampled_from(

@@ -129,6 +129,18 @@ def remark_on_files(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
             )
 
 
+def remark_on_missing_descriptions(skills: Sequence[AgentSkill], agent: KnownAgent) -> Iterator[AgentRemark]:
+    """Remark on skills without a description, in whose place Claude Code alone takes the first paragraph."""
+    for each in skills:
+        if agent.name != "claude-code" and each.skill and not each.skill.description:
+            yield AgentRemark(
+                topic=RemarkTopic.BROKEN,
+                what=f"'{each.name}' has no description, by which {agent.title} chooses a skill.",
+                hint=make_edit_command(each),
+                is_urgent=True,
+            )
+
+
 def remark_on_risks(skills: Sequence[AgentSkill], scan: Callable[[Tree], list[str]]) -> Iterator[AgentRemark]:
     """Remark on risky skills, one line each, those with the most kinds of findings first."""
     found = [(each, risks) for each in skills if (risks := scan(each.tree))]
@@ -171,8 +183,9 @@ def find_copies(skills: Sequence[AgentSkill]) -> Iterator[SkillCopyPair]:
         shared = (words[one.path] & words[two.path]).total()
         all_of = fewer + more - shared
         has_same_body = bool(one.skill and two.skill and one.skill.body.strip() == two.skill.body.strip() != "")
+        is_equal = has_same_body and one.when_to_use_text == two.when_to_use_text
         enough = _WITH_SAME_BODY if has_same_body else _NEARLY
-        if all_of >= _MIN_WORDS and shared >= enough * all_of:
+        if is_equal or (all_of >= _MIN_WORDS and shared >= enough * all_of):
             yield one, two, has_same_body
 
 

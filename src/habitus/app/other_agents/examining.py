@@ -5,6 +5,7 @@ Nothing is written, sent or asked of a model, and no home of ours is needed: the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,9 @@ UNUSED_AFTER = timedelta(days=30)
 # The latest requests matched against the skills.
 MAX_REQUESTS = 300
 MAX_FAILURES = 10
+_PLACEHOLDER = re.compile(r"(?:<(?:str|url|uuid|path|hex|num)>[.:/\\\\]?)+")  # of an error signature
+# Sessions in which a test never turned green, or a limit was always hit, before it is worth a person's time.
+_MIN_SESSIONS_OF_WORK = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +144,7 @@ class AgentExaminer:
         yield from self._remark_on_listing(agent, skills)
         yield from agent_skills.remark_on_risks(skills, self.scan)
         yield from agent_skills.remark_on_files(skills)
+        yield from agent_skills.remark_on_missing_descriptions(loadable, agent)
         if loadable:
             search = agent_skills.build_search(loadable)
             yield from agent_skills.remark_on_confusable(loadable, search, same)
@@ -270,12 +275,16 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
     for each in again[:MAX_FAILURES]:
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
+        said = _PLACEHOLDER.sub("…", each.signature)
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.FAILING,
-            what=f"`{called}` keeps failing{so_far}: {each.signature} ({each.sessions} sessions, {each.calls} calls).",
+            what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {each.calls} calls).",
             hint="habitus lessons add 'what to do instead'",
             # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
-            is_urgent=bool(each.command) and each.can_teach and each.is_open and not each.is_probe,
+            is_urgent=bool(each.command)
+            and each.is_open
+            and not each.is_probe
+            and (each.can_teach or each.sessions >= _MIN_SESSIONS_OF_WORK),
             about=f"{called}: {each.signature}",
         )
     for rule in found.rules:

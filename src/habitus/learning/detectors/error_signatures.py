@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import groupby
 
 # The beginning of an error is enough to recognize it.
 MAX_ERROR_CHARS = 4000
@@ -20,7 +21,7 @@ MAX_ERROR_CHARS = 4000
 @lru_cache(maxsize=512)
 def make_signature(error: str) -> str:
     """Return the same text for the same kind of error; empty if the error says nothing."""
-    text = _get_traceback_error(_unwrap_json(error[:MAX_ERROR_CHARS].strip()))
+    text = _get_traceback_error(_unwrap_message(error[:MAX_ERROR_CHARS].strip()))
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
     return " ".join(text.split())
@@ -49,8 +50,13 @@ _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
-def _unwrap_json(text: str) -> str:
-    """Replace a JSON object in the text with the message inside it."""
+_LOGGED_MESSAGE = re.compile(r'(?m)^(?=.*\blevel=).*?\bmsg="((?:[^"\\]|\\.)+)"')
+
+
+def _unwrap_message(text: str) -> str:
+    """Replace a JSON object in the text, or a line of fields, with the message inside it."""
+    if logged := _LOGGED_MESSAGE.search(text):
+        return logged[1].replace('\\"', '"')
     start = text.find("{")
     if start < 0:
         return text
@@ -128,8 +134,13 @@ class ClassifiedError:
     def phrase(self) -> str:
         """The longest run of plain words in the error, by which a person recognizes it; empty if it has none."""
         # Only words: names, numbers and paths differ each time, and anything else could carry instructions.
-        parts = re.split(r"[^\w'’ -]|<\w+>", re.sub(r"\([^)]*\)", "", self.signature))
-        runs = [[word for word in part.split() if _PLAIN_WORD.fullmatch(word)] for part in parts]
+        parts = re.split(r"[^\w'’ -]|<\w+>|\s-+\s", re.sub(r"\([^)]*\)", "", self.signature))
+        runs = [
+            list(run)
+            for part in parts
+            for is_plain, run in groupby(part.split(), key=lambda word: _PLAIN_WORD.fullmatch(word) is not None)
+            if is_plain
+        ]
         longest = max(runs, key=len, default=[])[:_MAX_PHRASE_WORDS]
         return " ".join(longest) if len("".join(longest)) >= _MIN_PHRASE_CHARS else ""
 
@@ -143,6 +154,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z'’-]{0,19}")
 _MAX_PHRASE_WORDS, _MIN_PHRASE_CHARS = 8, 6
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
+_NO_NAME = r"(?![a-z]+ \w)"  # a word of the sentence: "can't find stylesheet to import"
 _END = r"(?=[\"'`’:,;)]|\.?(?:\s|$))"
 # In this order: the first pattern that matches decides.
 _CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
@@ -206,7 +218,7 @@ _CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
         (
             ErrorCause.FILE,
             rf"no such file or directory:? {_NAME}{_END}|(?:can't|cannot|could not) (?:open|access|find|stat|read)"
-            rf"(?:(?: the)? file)?+ {_FLAG}{_END}|{_NAME}: no such file or directory"
+            rf"(?:(?: the)? file)?+ {_NO_NAME}{_FLAG}{_END}|{_NAME}: no such file or directory"
             rf"|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
             rf"|{_NAME}{_END} (?:does not exist|not found|doesn't exist)|no such file"
             r"|not a git repository|file not found",
@@ -233,6 +245,11 @@ _ERROR_PREFIX = re.compile(
 _ERROR_WORDS = re.compile(
     r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused", re.I
 )
+# Says that something failed, and a later line says what.
+_HEADLINE = re.compile(
+    r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred",
+    re.I,
+)
 
 
 def _find_essential_line(text: str) -> str:
@@ -242,7 +259,8 @@ def _find_essential_line(text: str) -> str:
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in rest:
         return lines[-1]
-    return next((line for line in lines if _ERROR_WORDS.search(line)), lines[0] if lines else "")[:300]
+    told = [line for line in lines if _ERROR_WORDS.search(line)] or lines[:1]
+    return next((line for line in told if not _HEADLINE.search(line)), told[0] if told else "")[:300]
 
 
 def _is_mentioned(word: str, text: str) -> bool:

@@ -22,6 +22,7 @@ from habitus.learning.remedies.calls import (
     ShellCommand,
     get_program_name,
     is_flag,
+    is_read_only_command,
     list_read_only_flags,
     make_word_set,
     parse_commands,
@@ -57,9 +58,13 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
         named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
-        if not later.has_worked or later.name != failed.name:
+        if later.name != failed.name or not _has_got_further(failed, later, about):
             continue
-        if _has_same_goal(failed, later) or (at == index + 1 and (failed.is_read_only or not later.is_read_only)):
+        if _has_same_goal(failed, later) or (
+            at == index + 1
+            and (failed.is_read_only or not later.is_read_only)
+            and not _fails_again(failed, calls[at + 1 : end], about)
+        ):
             ending = NoRemedyReason.LEFT
         if _is_same_call(failed, later) or (
             between and _is_other_mode(between[-1], failed) and _extends(failed, later)
@@ -82,6 +87,19 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
         if found is not None:
             return _judge_remedy(found, about, at)
     return RemedyAlignment(remedy=None, ending=ending)
+
+
+def _has_got_further(failed: SessionCall, later: SessionCall, about: ClassifiedError) -> bool:
+    """Return whether a call succeeded, or got as far as the work where the failed one did not even start."""
+    return later.has_worked or (
+        later.has_reached_work and about.cause is not ErrorCause.WORK and not _is_same_call(failed, later)
+    )
+
+
+def _fails_again(failed: SessionCall, later: Sequence[SessionCall], about: ClassifiedError) -> bool:
+    """Return whether the first later call with the same goal fails with the same error."""
+    again = next((each for each in later if each.name == failed.name and _has_same_goal(failed, each)), None)
+    return again is not None and again.success is False and classify_error(again.error).signature == about.signature
 
 
 def _judge_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: int) -> RemedyAlignment:
@@ -193,14 +211,16 @@ def _find_replacement(
 def _replace_command(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
-    if list_read_only_flags(later) - set(failed.args):
-        return None  # asking for help is not doing it
+    if list_read_only_flags(later) ^ list_read_only_flags(failed):
+        return None  # asking for help is not doing it, and what a check found is no failure of it
     if about.cause is ErrorCause.PROGRAM and any(
         get_program_name(word) == get_program_name(about.subject) for word in failed.head
     ):
         return _replace_program(failed, later, about, is_next=is_next)
     if _is_through_interpreter(failed, later):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
+    if is_next and _runs_through(failed, later):
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.base, (*later.words[: -len(failed.words)], *failed.base))
     if failed.program != later.program:
         is_same_task = bool(failed.words[1:]) and failed.words[1:] == later.words[1:] and failed.place == later.place
         is_known_kind = is_next and is_same_task and not is_flag(failed.words[1])
@@ -220,7 +240,10 @@ def _replace_command(
         )
         if not is_same
     ]
-    is_through_other = differing == ["head", "args"] and failed.targets == later.targets
+    # Another runner may need fewer words: `-h localhost` means nothing inside a container.
+    is_through_other = differing == ["head", "args"] and (
+        failed.targets == later.targets or not _drop_words(later.args, failed.args)
+    )
     if len(differing) != 1 and not is_through_other:
         return None
     if differing == ["args"]:
@@ -244,6 +267,19 @@ def _replace_command(
         case "head":
             return _build_remedy(RemedyKind.INSTEAD, about, failed.head, later.head)
     return None
+
+
+def _runs_through(failed: ShellCommand, later: ShellCommand) -> bool:
+    """`aws-vault exec dev -- terraform plan` for `terraform plan`."""
+    added = len(later.words) - len(failed.words)
+    return (
+        added > 1
+        and len(failed.words) > 1
+        and later.words[added:] == failed.words
+        and later.place == failed.place
+        and failed.program != later.program
+        and not is_read_only_command(later)
+    )
 
 
 def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:

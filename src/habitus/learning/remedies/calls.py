@@ -58,6 +58,11 @@ class SessionCall(ToolCallRecord):
     def has_worked(self) -> bool:
         return self.success is True and not self.doubtful_line
 
+    @property
+    def has_reached_work(self) -> bool:
+        """Whether it ran as far as the work itself: it succeeded, or a test or the compiler rejected the code."""
+        return self.has_worked or (self.success is False and classify_error(self.error).cause is ErrorCause.WORK)
+
     @cached_property
     def commands(self) -> tuple[ShellCommand, ...]:
         """The commands of a shell line, each with its directory."""
@@ -90,7 +95,9 @@ class SessionCall(ToolCallRecord):
         """Whether it changes nothing, as far as can be told."""
         if not self.command:
             return self.name.rpartition("__")[2].lower().replace("_", "").startswith(_LOOKING_TOOLS)
-        return bool(self.commands) and all(map(_is_read_only, self.commands)) and not _WRITES.search(self.command)
+        return (
+            bool(self.commands) and all(map(is_read_only_command, self.commands)) and not _WRITES.search(self.command)
+        )
 
     @cached_property
     def is_edit(self) -> bool:
@@ -131,7 +138,7 @@ _LOOKING_FLAGS = make_word_set("--help --version -V --dry-run --list --collect-o
 _WRITES = re.compile(r"(?<![<>&\d=-])(?:[12]?>{1,2})(?!&|\s*/dev/null)\s*[\w./~$\"']")
 
 
-def _is_read_only(command: ShellCommand) -> bool:
+def is_read_only_command(command: ShellCommand) -> bool:
     if command.program in _LOOKING:
         return True
     if any(word in ("--help", "--version", "help") for word in command.args):

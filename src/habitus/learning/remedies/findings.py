@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
 from habitus.learning.remedies.calls import Remedy, RemedyKind, get_program_name, is_flag, quote_for_shell
-from habitus.learning.remedies.sessions import CallFailure, SessionFacts, UserCorrection, is_same_rule
+from habitus.learning.remedies.corrections import UserCorrection, choose_wording, is_same_rule
+from habitus.learning.remedies.sessions import CallFailure, SessionFacts
 from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
@@ -129,7 +130,8 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
     found = []
     for (signature, tool, project), members in groups.items():
         calls, seconds = (sum(getattr(failure, cost) for _, failure in members) for cost in ("calls", "seconds"))
-        command = quote_for_shell(members[-1][1].words[:6])
+        shared = _find_shared_beginning([failure.words for _, failure in members])
+        command = quote_for_shell((shared or members[-1][1].words)[:6])
         recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,
@@ -179,14 +181,22 @@ def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
     """Return the key that equal remedies share: flags count without values, and what they are for is left open."""
     match remedy.change:
         case RemedyKind.FLAGS:
-            return remedy.change, remedy.wrong[:2], _list_flags(remedy.wrong), _list_flags(remedy.right)
-        case RemedyKind.VARIABLE:
-            return remedy.change, remedy.wrong[:1], remedy.right[: len(remedy.right) - len(remedy.wrong)]
+            # The same error of another subcommand or script has the same remedy.
+            base = remedy.wrong[:1] if remedy.says else remedy.wrong[:2]
+            return remedy.change, base, remedy.says, _list_flags(remedy.wrong), _list_flags(remedy.right)
+        case RemedyKind.VARIABLE | RemedyKind.INSTEAD if added := _list_words_before(remedy):
+            return remedy.change, remedy.wrong[:1], added
         case RemedyKind.FIRST:
             # A preparation depends on the state, which only the error tells.
             return remedy.change, remedy.tool, tuple(map(get_program_name, remedy.wrong[:1])), remedy.right, remedy.says
         case _:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right
+
+
+def _list_words_before(remedy: Remedy) -> tuple[str, ...]:
+    """Return what is written before the failed command; empty if it was changed itself."""
+    added = len(remedy.right) - len(remedy.wrong)
+    return remedy.right[:added] if added > 0 and remedy.right[added:] == remedy.wrong else ()
 
 
 def _list_flags(words: Sequence[str]) -> tuple[str, ...]:
@@ -206,11 +216,10 @@ def _join_support(support: _Support) -> SupportedRemedy:
         remedy = replace(
             remedy, wrong=_find_common_words([made.wrong for _, _, made in support]), right=_find_common_words(rights)
         )
-    if remedy.change in (RemedyKind.FIRST, RemedyKind.VARIABLE):
-        shared = _find_shared_beginning([made.wrong for _, _, made in support])
-        variables = remedy.right[: len(remedy.right) - len(remedy.wrong)]
-        right = (*variables, *shared) if remedy.change is RemedyKind.VARIABLE else remedy.right
-        remedy = replace(remedy, wrong=shared, right=right)
+    added = _list_words_before(remedy)
+    if remedy.change is RemedyKind.FIRST or added:
+        shared = _find_shared_beginning([made.wrong for _, _, made in support]) or remedy.wrong[:1]
+        remedy = replace(remedy, wrong=shared, right=(*added, *shared) if added else remedy.right)
     if len({made.about for _, _, made in support}) > 1:
         remedy = replace(remedy, about="")
     if len({made.says for _, _, made in support}) > 1:
@@ -243,7 +252,7 @@ def _find_shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]
             (at for at, pair in enumerate(zip(shared, wrong, strict=False)) if pair[0] != pair[1]), len(shared)
         )
         shared = shared[: min(count, len(wrong))]
-    return shared or wrongs[-1][:1]
+    return shared
 
 
 def _count_contradictions(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) -> int:
@@ -251,12 +260,12 @@ def _count_contradictions(remedy: Remedy, support: _Support, seen: Sequence[Sess
     project = support[-1][0].project
     signatures = {failure.signature for _, failure, _ in support}
     since = min(facts.last for facts, _, _ in support)
-    wrong = quote_for_shell(remedy.wrong)
+    wrongs = {quote_for_shell(made.wrong) for _, _, made in support}
     count = 0
     for facts in seen:
         if facts.project != project:
             continue
-        works_anyway = remedy.change in _STANDING and wrong in facts.worked and facts.last >= since
+        works_anyway = remedy.change in _STANDING and not wrongs.isdisjoint(facts.worked) and facts.last >= since
         count += works_anyway or any(_has_failed_remedy(remedy, failure, signatures) for failure in facts.failures)
     return count
 
@@ -320,13 +329,20 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
             group.append((facts, correction))
     rules = []
     for members in groups:
-        facts, correction = members[-1]
-        projects = {each.project for each, _ in members}
+        corrections = [each for _, each in members]
+        sessions, projects = ({getattr(each, of) for each, _ in members} for of in ("session", "project"))
+        if len(sessions) < MIN_SESSIONS and not any(each.after for each in corrections):
+            continue
         rules.append(
             ProposedRule(
-                correction=replace(correction, is_standing=any(each.is_standing for _, each in members)),
-                project=facts.project if len(projects) == 1 else "",
-                sessions=len({each.session for each, _ in members}),
+                correction=replace(
+                    choose_wording(corrections),
+                    at=max(each.at for each in corrections),
+                    after=next((each.after for each in reversed(corrections) if each.after), None),
+                    is_standing=any(each.is_standing for each in corrections),
+                ),
+                project=members[-1][0].project if len(projects) == 1 else "",
+                sessions=len(sessions),
                 traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
             )
         )

@@ -5,8 +5,7 @@ They are stored per studied transcript, so that `--since last` can continue.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -27,8 +26,8 @@ from habitus.learning.remedies.calls import (
     parse_iso_timestamp,
     quote_for_shell,
 )
-from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
-from habitus.memory.model import LessonKind
+from habitus.learning.remedies.corrections import UserCorrection, find_corrections
+from habitus.learning.transcripts.model import TranscriptTurn
 
 _KEPT = 4 * WINDOW  # calls of the main thread held until their follow-ups are read
 _MOST_WORKED = 500
@@ -87,12 +86,13 @@ class SessionReader:
         self._last = max(
             [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.utterances)]
         )
-        self._corrections += find_corrections(turn.utterances, turn.id)
         for call in made:
             self._record_worked(call)
+        # What a subagent is asked, the agent wrote.
         if turn.is_sidechain:
             self._failures += _find_failures(made, len(made))
             return
+        self._corrections += find_corrections(turn.utterances, turn.id)
         self._main += made
         if len(self._main) > _KEPT:
             settled = len(self._main) - WINDOW
@@ -156,105 +156,6 @@ def _compute_lost_seconds(lost: Sequence[SessionCall], then: Sequence[SessionCal
     timestamps = [read for at in told if (read := parse_iso_timestamp(at))]
     gaps = (later - earlier for earlier, later in pairwise(timestamps))
     return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)
-
-
-SHORTEST, LONGEST = 3, 40  # words of a rule
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_UNDOING = re.compile(
-    r"(?:no\b[\s,.!]*)?(?:please )?(?:undo|revert|roll(?: it)? back|put (?:it|that) back|take (?:it|that) back)", re.I
-)
-_LEADING = re.compile(
-    r"^(?:no|nope|stop|wait|hey|please|undo that|undo this|undo|revert that|revert this|revert|and|but|also|ok|well"
-    r"|don't do that|not like that)\b[\s,.!:—-]*(?!-)",
-    re.I,
-)
-_STANDING = re.compile(
-    r"\b(?:always|never|don'?t ever|do not ever|from now on|every time|in this (?:project|repo(?:sitory)?|codebase)"
-    r"|we (?:always|never|only|don'?t)|in general|any(?:where|time)|under no circumstances|whenever)\b",
-    re.I,
-)
-_ORDER = re.compile(
-    r"\b(?:don'?t|do not|never|always|must(?: not|n'?t)?|should(?: not|n'?t)?|use|prefer|only|instead|avoid|without|ask"
-    r"|keep|leave|run|make sure|no need)\b",
-    re.I,
-)
-_REST = re.compile(r"\binstead\b(?! of\b)", re.I)
-_NEVER = re.compile(r"\b(?:never|don'?t|do not|mustn'?t|must not|shouldn'?t|should not|avoid|under no)\b", re.I)
-_WHEN = re.compile(r"^(?:when(?:ever)?|if|before|after|each time|every time)\b", re.I)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UserCorrection:
-    """A rule in the person's words, and where they stated it."""
-
-    text: str
-    kind: LessonKind
-    after: UserStopKind
-    turn: str
-    at: str = ""
-    is_standing: bool = False  # it is meant beyond this moment
-
-    @property
-    def words(self) -> frozenset[str]:
-        return frozenset(re.findall(r"[\w.-]{3,}", self.text.lower())) - _FILLERS
-
-
-_FILLERS = frozenset(["the", "and", "you", "that", "this", "for", "not", "with", "are", "please", "ever", "just"])
-
-
-def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
-    for each in said:
-        after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
-        if after is not None:
-            yield from _iterate_rules(each, after, turn)
-
-
-def _iterate_rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[UserCorrection]:
-    rules: list[str] = []
-    for sentence in _SENTENCE.split(said.text.strip()):
-        text = _strip_leading_words(sentence.strip())
-        count = len(text.split())
-        if not SHORTEST <= count <= LONGEST or not _ORDER.search(text) or text.endswith("?"):
-            continue
-        # "Give me the command instead." says what to do, but only with the sentence before it when.
-        if _REST.search(text) and rules and len(f"{rules[-1]} {text}".split()) <= LONGEST:
-            rules[-1] = f"{_end_sentence(rules[-1])} {text}"
-        elif (
-            _STANDING.search(text)
-            or _NEVER.search(text)
-            or " instead of " in text.lower()
-            or re.match("use ", text, re.I)
-        ):
-            rules.append(text)
-    for text in rules:
-        yield UserCorrection(
-            text=_end_sentence(text),
-            kind=LessonKind.WHEN
-            if _WHEN.match(text)
-            else LessonKind.NEVER
-            if _NEVER.search(text)
-            else LessonKind.ALWAYS,
-            after=after,
-            turn=turn,
-            at=said.at,
-            is_standing=_STANDING.search(text) is not None,
-        )
-
-
-def _end_sentence(text: str) -> str:
-    return text if text.endswith((".", "!")) else f"{text}."
-
-
-def _strip_leading_words(sentence: str) -> str:
-    while (found := _LEADING.match(sentence)) and found.end() < len(sentence):
-        sentence = sentence[found.end() :]
-    return sentence[:1].upper() + sentence[1:]
-
-
-def is_same_rule(one: UserCorrection, other: UserCorrection) -> bool:
-    """Return whether two corrections say the same: most of their content words are shared."""
-    shared = len(one.words & other.words)
-    return one.kind is other.kind and bool(shared) and shared / min(len(one.words), len(other.words)) >= 0.7
 
 
 studied_files = sa.Table(

@@ -91,9 +91,10 @@ def describe_evidence(found: SupportedRemedy | ProposedRule, now: datetime) -> s
     """Return how often it was seen, and when last."""
     if isinstance(found, SupportedRemedy):
         return f"{format_count(found.sessions, 'session')}{_format_last_seen(found.last, now)}"
-    often = f" in {found.sessions} sessions" if found.sessions > 1 else ""
-    last_seen = _format_last_seen(found.correction.at, now)
-    return f"said after something was {found.correction.after.value}{often}{last_seen}"
+    last_seen, after = _format_last_seen(found.correction.at, now), found.correction.after
+    if found.sessions > 1 or after is None:
+        return f"said in {format_count(found.sessions, 'session')}{last_seen}"
+    return f"said after something was {after.value}{last_seen}"
 
 
 def _format_last_seen(at: str, now: datetime) -> str:

@@ -208,7 +208,10 @@ class TranscriptBuilder:
             self.draft.unread["result without a call"] += 1
             return
         reading = infer_outcome(call.args, text, fields=fields, has_failed=has_failed)
-        if reading.success is None and (parse_user_refusal(texts=(text,))[0] or any(map(_is_refusal_status, fields))):
+        is_person, words = parse_user_refusal(texts=(text,))
+        if reading.success is None and words:
+            self.draft.add_utterance(self.draft.turn, words, after=UserStopKind.REFUSED, at=at)
+        elif reading.success is None and (is_person or any(map(_is_refusal_status, fields))):
             self._stopped = UserStopKind.REFUSED
         self.draft.add_result(call, reading, text, at=at)
 

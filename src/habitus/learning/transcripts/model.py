@@ -276,7 +276,7 @@ _USER_REFUSAL_TEXT = re.compile(
     r"|[\w ]{0,40}\b(?:rejected|declined) by (?:the )?user|user (?:rejected|cancelled) mcp)",
     re.IGNORECASE,
 )
-_USER_REASON = re.compile(r"the user said:\s*(.+)", re.IGNORECASE | re.DOTALL)
+_USER_REASON = re.compile(r"(?:the user said|with the following feedback):\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def parse_user_refusal(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:

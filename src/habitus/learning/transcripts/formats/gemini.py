@@ -20,9 +20,12 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "gemini"
 _FAILED_BY_STATUS = {"success": False, "error": True}
+_PROJECT_FILE = ".project_root"
 # A shell command that ran is a success to the program, whatever the command's exit code; these lines end its text.
 _SHELL_TOOL = "run_shell_command"
-_SHELL_END = re.compile(r"(Exit Code|Signal|Background PIDs|Process Group PGID): (.*)")
+_SHELL_END = re.compile(
+    r"(Exit Code|Signal|Background PIDs|Process Group PGID): (.*)|(?:Error|Stderr): \((?:none|empty)\)"
+)
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -42,8 +45,16 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         for message in messages if isinstance(messages, list) else (row,):
             _add_message(talk, as_mapping(message))
             yield from talk.take_pieces()
-    talk.set_project(path.parent.parent.name if path.parent.name == "chats" else "")
+    talk.set_project(_find_project(path.parent.parent) if path.parent.name == "chats" else "")
     yield talk.finish(unread)
+
+
+def _find_project(folder: Path) -> str:
+    """Return the project that a folder of sessions is for; the folder's name, which may be a hash, if nothing tells."""
+    try:
+        return (folder / _PROJECT_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return folder.name
 
 
 def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
@@ -75,13 +86,14 @@ def _parse_shell_end(text: str) -> Mapping[str, object]:
     """Return the output and exit code of a shell command that failed; empty if it did not."""
     lines, ended = text.splitlines(), dict[str, str]()
     while lines and (found := _SHELL_END.fullmatch(lines[-1])):
-        ended[found[1]] = found[2]
+        ended[found[1] or ""] = found[2] or ""
         lines.pop()
     numbers = [int(value) for key in ("Exit Code", "Signal") if (value := ended.get(key, "")).isdigit()]
     if not any(numbers):
         return {}
     output = "\n".join(lines)
-    return {"exit_code": max(numbers), "output": output.partition("Output: ")[2] or output}
+    said = output.partition("Output: ")[2] or output
+    return {"exit_code": max(numbers), "output": "" if said == "(empty)" else said}
 
 
 def _join_results(value: object) -> str:

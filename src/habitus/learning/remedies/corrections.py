@@ -1,0 +1,179 @@
+"""Rules in the person's words: what they said when they stopped something, or order again in another session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from habitus.learning.transcripts.model import UserStopKind, UserUtterance
+from habitus.memory.model import LessonKind
+
+SHORTEST, LONGEST = 3, 40  # words of a rule
+_LONGEST_REMARK = 60  # words of a message after which nothing was stopped; a longer one is a brief, or pasted
+_MIN_SHARED = 2  # words that two wordings of one rule must share
+_SENTENCE = re.compile(
+    r"(?<=[.!?])\s+|\n+|,\s+(?=(?:and|but|und|aber) (?:please )?(?:always|never|don'?t|do not)\b)", re.I
+)
+_PASTED = re.compile(
+    r"```.*?(?:```|\Z)|^(?:[>|$#]|\d{4}-\d\d-\d\d|Traceback|\s+(?:at|File) ).*$", re.DOTALL | re.MULTILINE
+)
+_UNDOING = re.compile(
+    r"(?:no\b[\s,.!]*)?(?:please )?(?:undo|revert|roll(?: it)? back|put (?:it|that) back|take (?:it|that) back)", re.I
+)
+_LEADING = re.compile(
+    r"^(?:no(?! \w+s\b)|nope|stop|wait|hey|please|undo that|undo this|undo|revert that|revert this|revert|and|but|also"
+    r"|ok|well|again|as i said|as (?:always|usual|before)|i (?:told|asked|said)(?: you| that)?(?: to| before)?|don't do that|not like that"
+    r"|nein|bitte|und|aber|non)\b[\s,.!:—-]*(?!-)",
+    re.I,
+)
+_TRAILING = re.compile(r",? (?:as )?i (?:said|told you)(?: (?:that|so|before|already))?(?=[.!]?$)", re.I)
+_ELSEWHERE = r"immer|niemals|nie|toujours|jamais|siempre|nunca|sempre|altijd|nooit"  # always and never
+_STANDING = re.compile(
+    r"\b(?:always|never|don'?t ever|do not ever|from now on|every time|in this (?:project|repo(?:sitory)?|codebase)"
+    rf"|we (?:always|never|only|don'?t)|in general|any(?:where|time)|under no circumstances|whenever|{_ELSEWHERE})\b",
+    re.I,
+)
+_ORDER = re.compile(
+    r"\b(?:don'?t|do not|never|always|must(?: not|n'?t)?|should(?: not|n'?t)?|use|prefer|only|instead|avoid|without|ask"
+    r"|keep|leave|run|make sure|no need|nothing)\b",
+    re.I,
+)
+_REST = re.compile(r"\binstead\b(?! of\b)", re.I)
+_NEVER = re.compile(r"\b(?:never|don'?t|do not|mustn'?t|must not|shouldn'?t|should not|avoid|under no|nothing)\b", re.I)
+_WHEN = re.compile(r"^(?:when(?:ever)?|if|before|after|each time|every time)\b", re.I)
+# What was said while nothing was stopped is an order by the place of its verb: "it never ends" reports, and "don't
+# commit yet" is for the moment.
+_TOLD = re.compile(
+    r"(?:^|[,;:(–—-]\s*|\b(?:and|but|so|please|you|we|must|should|to)\s+)(?:always|never|don'?t|do not|avoid)\s"
+    r"|^(?:ask|tell|show|check with) me (?:first|before)\b|^(?:answer|reply|respond)\b"
+    r"|^(?:use|keep|prefer|write|run|put|take|make|give|ask|name)\b.*\b(?:not|instead|over|only|always)\b"
+    r"|\b(?:must|should)(?: not|n'?t| never| always| only)\b|^no \w+s\b.*[,;:]|^nothing\b.*\bby you\b"
+    rf"|\bfrom now on\b|\bunder no circumstances\b|\b(?:{_ELSEWHERE})\b|, (?:nicht|pas) \w+",
+    re.I,
+)
+_REPORTED = re.compile(
+    r"^(?:i|it|he|she|they|there|this|why|how|what|which|who|where)\b"
+    r"|\b(?:is|are|was|were|isn'?t|aren'?t|ist|sind|est|sont|es|está)\b"
+    r"|\b(?:never mind|don'?t (?:worry|bother|mind|know|think|see|understand|care|need|have))\b",
+    re.I,
+)
+_MOMENTARY = re.compile(r"\b(?:yet|(?<!from )now|this time|today|for the moment|until i)\b", re.I)
+# Its object stands in the sentence before.
+_DANGLING = re.compile(r"\b(?:always|never|don'?t|do not)\s+(?:\w+\s+){1,2}?(?:it|them|this|that|those)\b", re.I)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserCorrection:
+    """A rule in the person's words, and where they stated it."""
+
+    text: str
+    kind: LessonKind
+    after: UserStopKind | None  # None: nothing was stopped, so it is a rule only if it was stated again
+    turn: str
+    at: str = ""
+    is_standing: bool = False  # it is meant beyond this moment
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words that say what the rule is about, without their endings."""
+        found = re.findall(r"[\w.-]{3,}", self.text.lower().replace("don't", ""))
+        return frozenset(_ENDING.sub("", word.strip(".-")) for word in found if word.strip(".-") not in _FILLERS)
+
+    @property
+    def is_negative(self) -> bool:
+        return _NEGATION.search(self.text) is not None
+
+
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ied|ed|ies|es|s|e|y)$")
+_NEGATION = re.compile(
+    r"\b(?:never|not|no|nothing|avoid|nie|niemals|nicht|kein\w*|jamais|pas|nunca|nooit)\b|n't\b", re.I
+)
+_FILLERS = frozenset(
+    word
+    for line in (
+        "the and you your that this for not with are please ever just dont don never always must should mustn shouldn",
+        "instead directly straight yourself again still really simply only also here from avoid anything nothing",
+        "bitte und der die das den immer nie niemals nicht mit aber",
+    )
+    for word in line.split()
+)
+
+
+def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
+    for each in said:
+        after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
+        text = each.text if after else _PASTED.sub("", each.text)
+        if after or len(text.split()) <= _LONGEST_REMARK:
+            for rule in _find_rules(text, is_stopped=after is not None):
+                yield _make_correction(rule, after, turn, each.at)
+
+
+def _make_correction(text: str, after: UserStopKind | None, turn: str, at: str) -> UserCorrection:
+    is_never = _NEVER.search(text) is not None
+    return UserCorrection(
+        text=_end_sentence(text),
+        kind=LessonKind.WHEN if _WHEN.match(text) else LessonKind.NEVER if is_never else LessonKind.ALWAYS,
+        after=after,
+        turn=turn,
+        at=at,
+        is_standing=_STANDING.search(text) is not None,
+    )
+
+
+def _find_rules(said: str, *, is_stopped: bool) -> list[str]:
+    """Return the rules in a message, each whole: with the sentence before it if it makes no sense alone."""
+    rules: list[str] = []
+    before, is_after_rule = "", False
+    for sentence in _SENTENCE.split(said.strip()):
+        text = _strip_asides(sentence.strip())
+        whole = f"{_end_sentence(before)} {text}"
+        is_rule = False
+        # "Give me the command instead." says what to do, but only with the sentence before it when.
+        if is_after_rule and _REST.search(text) and _has_length_of_rule(whole):
+            rules[-1], is_rule = f"{_end_sentence(rules[-1])} {text}", True
+        elif _has_length_of_rule(text) and not text.endswith("?") and _is_rule(text, is_stopped=is_stopped):
+            is_whole = is_stopped or not _DANGLING.search(text)
+            is_rule = is_whole or (bool(before) and _has_length_of_rule(whole))
+            rules += [text if is_whole else whole] * is_rule
+        before, is_after_rule = text, is_rule
+    return rules
+
+
+def _has_length_of_rule(text: str) -> bool:
+    return SHORTEST <= len(text.split()) <= LONGEST
+
+
+def _is_rule(text: str, *, is_stopped: bool) -> bool:
+    if not is_stopped:
+        return bool(_TOLD.search(text)) and not _REPORTED.search(text) and not _MOMENTARY.search(text)
+    return bool(_ORDER.search(text)) and bool(
+        _STANDING.search(text) or _NEVER.search(text) or re.search(r" instead of |^use ", text, re.I)
+    )
+
+
+def _end_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _strip_asides(sentence: str) -> str:
+    while (found := _LEADING.match(sentence)) and found.end() < len(sentence):
+        sentence = sentence[found.end() :]
+    sentence = _TRAILING.sub("", sentence)
+    return sentence[:1].upper() + sentence[1:]
+
+
+def is_same_rule(one: UserCorrection, other: UserCorrection) -> bool:
+    """Return whether two corrections say the same: most words of the shorter one are shared."""
+    words, others = one.words, other.words
+    shared, fewer = len(words & others), min(len(words), len(others))
+    return one.is_negative is other.is_negative and shared >= min(_MIN_SHARED, fewer) > 0 and shared / fewer >= 0.7
+
+
+def choose_wording(same: Iterable[UserCorrection]) -> UserCorrection:
+    """Return the wording that says most by itself; of equal ones the last."""
+    return max(enumerate(same), key=lambda one: (*_rate_wording(one[1]), one[0]))[1]
+
+
+def _rate_wording(said: UserCorrection) -> tuple[bool, bool, int]:
+    return not _DANGLING.search(said.text), said.is_standing, len(said.words)
