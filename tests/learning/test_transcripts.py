@@ -18,6 +18,7 @@ from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.remedies.wording import describe_lesson
 from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, detect_format, read_transcripts
 from habitus.learning.transcripts.formats import habitus
+from habitus.learning.transcripts.model import UserStopKind
 from tests.learning.hosts import WRITERS, Did
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
@@ -573,8 +574,8 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     assert [describe_lesson(held) for held in told.candidates] == [
         "In this project run `uv run pytest`; `pytest` alone is not found."
     ]
-    assert [(rule.correction.text, rule.correction.after.value) for rule in told.rules] == [
-        ("Don't ever force-push to main.", "refused")
+    assert [(rule.correction.text, rule.correction.after) for rule in told.rules] == [
+        ("Don't ever force-push to main.", UserStopKind.REFUSED)
     ]
     assert (told.coverage.calls, told.coverage.failures) == (4, 1)
 

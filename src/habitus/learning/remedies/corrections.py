@@ -23,8 +23,8 @@ _UNDOING = re.compile(
 )
 _LEADING = re.compile(
     r"^(?:no(?! \w+s\b)|nope|stop|wait|hey|please|undo that|undo this|undo|revert that|revert this|revert|and|but|also"
-    r"|ok|well|again|as i said|as (?:always|usual|before)|i (?:told|asked|said)(?: you| that)?(?: to| before)?|don't do that|not like that"
-    r"|nein|bitte|und|aber|non)\b[\s,.!:—-]*(?!-)",
+    r"|ok|well|again|as i said|as (?:always|usual|before)|i (?:told|asked|said)(?: you| that)?(?: to| before)?"
+    r"|don't do that|not like that|nein|bitte|und|aber|non)\b[\s,.!:—-]*(?!-)",
     re.I,
 )
 _TRAILING = re.compile(r",? (?:as )?i (?:said|told you)(?: (?:that|so|before|already))?(?=[.!]?$)", re.I)
