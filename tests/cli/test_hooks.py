@@ -23,7 +23,6 @@ from habitus.app.other_agents.hook_server import run_hook_daemon
 from habitus.hosts import hook, known_agents
 from habitus.resident_process import HOOK_SERVER, is_process_running, request_stop
 from habitus.settings import Settings, get_account_name
-from habitus.sql.errors import BUSY_TIMEOUT_S
 from habitus.text import estimate_tokens
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
@@ -207,10 +206,10 @@ async def test_hooks_do_not_wait_for_a_locked_database(direct: Direct) -> None:
         await agent.runs("SessionStart", source="startup")
         with closing(sqlite3.connect(direct.home / "habitus.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            began = time.monotonic()
             for event in (one.event for one in known_agents.AGENT_HOOKS):
+                began = time.monotonic()
                 await agent.runs(event, prompt="Run the tests.", tool_name="Bash", error=NOT_FOUND)
-            assert time.monotonic() - began < BUSY_TIMEOUT_S
+                assert time.monotonic() - began < 1, event
 
 
 @pytest.mark.full

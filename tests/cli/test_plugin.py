@@ -43,7 +43,11 @@ def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path:
     ours.mkdir()
     (ours / "habitus").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m habitus "$@"\n')
     (ours / "habitus").chmod(0o755)
-    began = run_hook("SessionStart", tmp_path, path=f"{ours}:{os.defpath}")
+    path = f"{ours}:{os.defpath}"
+    assert run_hook("SessionStart", tmp_path, path=path).returncode == 0
+    assert not (tmp_path / ".habitus").exists()  # not there, or moved: a hook makes none
+    (tmp_path / ".habitus").mkdir()
+    began = run_hook("SessionStart", tmp_path, path=path)
     assert (began.returncode, began.stderr) == (0, "")
     python, script, home = (tmp_path / ".habitus/plugin").read_text().splitlines()
     assert (Path(script).name, home) == ("hook.py", str(tmp_path / ".habitus"))
@@ -52,6 +56,12 @@ def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (line,) = (tmp_path / ".habitus/hooks.spool").read_text().splitlines()
     assert json.loads(line)["session"] == "1"
+    note, log = tmp_path / ".habitus/plugin", tmp_path / "asked"
+    (ours / "habitus").write_text(f'#!/bin/sh\necho asked > "{log}"\nexec "{sys.executable}" -m habitus "$@"\n')
+    for newer, at, is_asked in ((note, 3e9, False), (ours / "habitus", 4e9, True)):  # an upgrade is noted again
+        os.utime(newer, (at, at))
+        assert run_hook("SessionStart", tmp_path, path=path).returncode == 0
+        assert log.exists() is is_asked
     request_stop(tmp_path / ".habitus", HOOK_SERVER)
 
 
@@ -60,6 +70,13 @@ def test_without_habitus_one_line_says_so_and_the_agent_goes_on(tmp_path: Path) 
     assert (began.returncode, began.stdout.count("\n")) == (0, 1)
     assert began.stdout.startswith("Habitus is not installed. Install it from")
     assert run_hook("UserPromptSubmit", tmp_path, path=os.defpath).returncode == 0
+
+
+def test_what_an_agent_reads_names_no_tool_that_only_the_server_has() -> None:
+    """It is read whether or not the server is there; the server's own instructions name its tools."""
+    plugin = ROOT / "plugin"
+    read = [plugin / "skills/habitus/SKILL.md", *(plugin / "bin").iterdir(), plugin / "hooks/hooks.json"]
+    assert [path.name for path in read if "recall_skill" in path.read_text("utf-8")] == []
 
 
 def test_the_plugin_never_fetches_a_package_by_its_name(tmp_path: Path) -> None:

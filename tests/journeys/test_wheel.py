@@ -127,7 +127,7 @@ def test_bundled_skills_come_along_and_can_be_used(installed: Path, run_cli: Cli
     ]
 
 
-MOST_MB = 200
+MOST_MB = 150
 TURN = """
 from habitus import Habitus
 

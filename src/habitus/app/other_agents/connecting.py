@@ -236,10 +236,12 @@ def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> t
 
 
 def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
-    """Write the command that our plugin's script runs.
+    """Write the command that our plugin's script runs, if there is a home: a hook makes none in place of a moved one.
 
     Return a warning instead if `connect` installed the same hooks.
     """
+    if not settings.home.is_dir():
+        return ""
     file = settings.home / home_directory.PLUGIN_FILE
     found = get_agent(_PLUGIN_AGENT)
     wanted = [_make_hooks_request(settings, environ, found, ConnectionOptions(scope=scope)) for scope in ConfigScope]
@@ -247,7 +249,6 @@ def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
         file.unlink(missing_ok=True)
         return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_PLUGIN_AGENT}' or remove it."
     with translate_disk_errors(file):
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(
             file, "".join(f"{line}\n" for line in known_agents.get_hook_program(sys.executable, settings.home)).encode()
         )
