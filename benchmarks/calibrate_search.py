@@ -28,10 +28,10 @@ from scipy.optimize import minimize
 from _report import progress, read_jsonl
 from habitus import sql
 from habitus.search import ranking
-from habitus.search.calibration import CalibrationTier, get_tier
+from habitus.search.calibration import EmbedderCalibration, get_calibration
 from habitus.search.index import SearchIndex
 from habitus.search.model import SearchDocument
-from habitus.search.searcher import SearchEvidence
+from habitus.search.searcher import RankingCandidates
 from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlamaEmbedder
 from habitus.search.texts.minilm import MiniLMEmbedder
 from retrieval import auroc
@@ -101,7 +101,7 @@ def main() -> None:
     }
     embedder = Remembering(makers[args.model]())
     sets = [_dataset(folder) for folder in sorted(args.sets.iterdir()) if folder.is_dir()]
-    tier = get_tier(embedder.name)
+    tier = get_calibration(embedder.name)
     if not args.confidence_only:
         tier = fit_order(sets, embedder, args.most, tier)
         tier = fit_use(sets, embedder, args.most, tier)
@@ -154,7 +154,7 @@ def _spread(values: Sequence[Item], most: int) -> Sequence[Item]:
 # The order
 
 
-def fit_order(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: CalibrationTier) -> CalibrationTier:
+def fit_order(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: EmbedderCalibration) -> EmbedderCalibration:
     short: dict[str, list[Case]] = {}
     long: dict[str, list[Case]] = {}
     for data in sets:
@@ -199,11 +199,11 @@ def _asked_in_their_words(data: Dataset) -> Dataset:
 
 
 def _order_cases(index: SearchIndex, queries: Sequence[Item]) -> list[Case]:
-    found = [(query, index.gather_evidence(query["text"])) for query in queries]
+    found = [(query, index.gather_candidates(query["text"])) for query in queries]
     return [_case(query, evidence, evidence.signals.values) for query, evidence in found if evidence is not None]
 
 
-def _case(query: Item, evidence: SearchEvidence, x: NDArray[Any]) -> Case:
+def _case(query: Item, evidence: RankingCandidates, x: NDArray[Any]) -> Case:
     relevant = set(query["relevant_ids"])
     right = np.array([id in relevant for id in evidence.ids])
     return Case(x=x.astype(np.float64), right=right, relevant=len(relevant))
@@ -267,7 +267,7 @@ def _minimum(loss: Callable[[Array], tuple[float, Array]], start: Array, free: i
 # Learning from use
 
 
-def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: CalibrationTier) -> CalibrationTier:
+def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: EmbedderCalibration) -> EmbedderCalibration:
     """For libraries where every document has k past requests, every other one, or only one in ten."""
     cases: dict[str, list[Case]] = {}
     for data in (data for data in sets if data.repeats):
@@ -313,10 +313,10 @@ def _with_examples(data: Dataset, embedder: Embedder) -> SearchIndex:
     return index
 
 
-def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: CalibrationTier) -> list[Case]:
+def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: EmbedderCalibration) -> list[Case]:
     cases = []
     for query in tests:
-        evidence = index.gather_evidence(query["text"])
+        evidence = index.gather_candidates(query["text"])
         if evidence is not None:
             base = evidence.signals.values @ np.array(tier.short)
             chances = np.exp(base - base.max())
@@ -333,7 +333,9 @@ def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: CalibrationTier)
 # Does anything fit?
 
 
-def fit_confidence(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: CalibrationTier) -> CalibrationTier:
+def fit_confidence(
+    sets: Sequence[Dataset], embedder: Embedder, most: int, tier: EmbedderCalibration
+) -> EmbedderCalibration:
     judged: dict[str, list[Judged]] = {}
     for data in sets:
         progress(f"confidence: reading {data.name}")
@@ -366,7 +368,7 @@ def fit_confidence(sets: Sequence[Dataset], embedder: Embedder, most: int, tier:
 
 
 def _judged(
-    index: SearchIndex, data: Dataset, queries: Sequence[Item], foreign: Sequence[Item], tier: CalibrationTier
+    index: SearchIndex, data: Dataset, queries: Sequence[Item], foreign: Sequence[Item], tier: EmbedderCalibration
 ) -> list[Judged]:
     """Requests that fit; then ones that don't: given negatives, else others' and ours without the answer."""
     everything = [item["id"] for item in data.corpus]
@@ -382,8 +384,10 @@ def _judged(
     return [found[place] for place in np.random.default_rng(0).permutation(len(found)).tolist()]
 
 
-def _judge(index: SearchIndex, text: str, among: list[str] | None, fits: bool, tier: CalibrationTier) -> Judged | None:
-    evidence = index.gather_evidence(text, among=among)
+def _judge(
+    index: SearchIndex, text: str, among: list[str] | None, fits: bool, tier: EmbedderCalibration
+) -> Judged | None:
+    evidence = index.gather_candidates(text, among=among)
     if evidence is None:
         return None
     ranked = ranking.rank_candidates(evidence.signals, evidence.usage, tier, evidence.corpus.share_with_body)
@@ -448,8 +452,8 @@ def _rounded(weights: Array) -> tuple[float, ...]:
     return tuple(round(float(weight), 3) for weight in weights)
 
 
-def _literal(tier: CalibrationTier) -> str:
-    lines = [f"    {name}={getattr(tier, name)}," for name in CalibrationTier.__slots__]
+def _literal(tier: EmbedderCalibration) -> str:
+    lines = [f"    {name}={getattr(tier, name)}," for name in EmbedderCalibration.__slots__]
     return "\n".join(["Tier(", *lines, ")"])
 
 

@@ -432,7 +432,7 @@ def _truncate_middle(error: str, redactor: Redactor) -> str:
 
 def _extract_question(value: object, redactor: Redactor) -> dict[str, object] | None:
     """Return the sorted words of the question that a call asks, and a digest of its other arguments."""
-    asked, rest = _split_question(value)
+    asked, rest = _split_off_question(value)
     if not asked:
         return None
     words = sorted(set(re.findall(r"\w+", redactor.redact(asked[:2000]).text.lower())))
@@ -441,7 +441,7 @@ def _extract_question(value: object, redactor: Redactor) -> dict[str, object] | 
     return {"words": words[:_WORDS_KEPT], "rest": compute_digest(_to_canonical_json(rest))}
 
 
-def _split_question(value: object) -> tuple[str, object]:
+def _split_off_question(value: object) -> tuple[str, object]:
     if not isinstance(value, Mapping):
         return "", value
     asked = ""
@@ -450,7 +450,7 @@ def _split_question(value: object) -> tuple[str, object]:
         if not asked and str(key).lower() in QUESTION_ARGUMENTS and isinstance(item, str):
             asked = item
         elif not asked and isinstance(item, Mapping):
-            asked, rest[str(key)] = _split_question(item)
+            asked, rest[str(key)] = _split_off_question(item)
         else:
             rest[str(key)] = item
     return asked, rest

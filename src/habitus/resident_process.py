@@ -134,7 +134,7 @@ def get_lock_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.lock"
 
 
-def open_private(path: str, flags: int) -> int:
+def open_private_file(path: str, flags: int) -> int:
     """Opener for files that only their owner may read."""
     return os.open(path, flags, 0o600)
 

@@ -20,14 +20,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from habitus.errors import Invalid, StorageFailed, did_you_mean
 
 
-def _split_names(value: object) -> object:
+def _parse_name_list(value: object) -> object:
     """Accept a list of names as `a, b` (in a variable) or as a list (in the file)."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_parse_name_list)]
 
 
 class _SettingsSection(BaseModel):

@@ -76,7 +76,7 @@ def _is_visible(char: str) -> bool:
     return char in "\u200c\u200d" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
-def escape_block(text: str) -> str:
+def escape_block_lines(text: str) -> str:
     """Return a text in which no line begins like one of our own; a backslash precedes those that did."""
     text = escape_marks(replace_surrogates(text))
     if text.isascii() and not _MAY_BEGIN.search(text):
@@ -103,7 +103,7 @@ def escape_marks(text: str) -> str:
     if not any(mark in letters for mark in _MARKS):
         return text
     pieces, done = [], 0
-    for at in sorted(set(_find_openings(text))):
+    for at in sorted(set(_find_mark_openings(text))):
         pieces += [text[done:at], "(" if _fold_lookalikes(text[at]) == "[" else "&lt;"]
         done = at + 1
     return "".join([*pieces, text[done:]])
@@ -112,7 +112,7 @@ def escape_marks(text: str) -> str:
 _MARKS = (CONTEXT_BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
 
 
-def _find_openings(text: str) -> Iterator[int]:
+def _find_mark_openings(text: str) -> Iterator[int]:
     """Yield the positions of brackets that turn the words after them into a mark."""
     spelled = [
         (letter, at) for at, char in enumerate(text) for letter in _fold_lookalikes(char) if "a" <= letter <= "z"

@@ -42,7 +42,7 @@ class UsageCounts:
     @property
     def links(self) -> Mapping[str, str]:
         """The address of exactly the uses that each count counts."""
-        return link_counts(self.address) if self.address else {}
+        return build_count_links(self.address) if self.address else {}
 
     def _combine(self, other: UsageCounts, sign: int) -> dict[str, Any]:
         return {name: getattr(self, name) + sign * getattr(other, name) for name in COUNT_NAMES}
@@ -56,7 +56,7 @@ class UsageCounts:
         return UsageCounts(**self._combine(other, -1), last_used=self.last_used)
 
 
-def link_counts(address: str) -> dict[str, str]:
+def build_count_links(address: str) -> dict[str, str]:
     """Return the address of each count, given that of them all."""
     more = "&" if "?" in address else "?"
     outcomes = (*COUNT_NAMES[1:], "no_feedback")

@@ -160,10 +160,10 @@ async def test_code_from_outside_is_read_and_not_run_until_a_person_trusts_it(
     assert "This skill has not been reviewed" in shown
     assert "print('filled'" in shown
     found = trusting.resolve_trust_target(habitus, "fill-form")
-    trusting.trust_target(habitus, found)
+    trusting.store_trust(habitus, found)
     await session.turn("I trust it now")
     assert "filled Fields a" in results(session)[-1].content
-    trusting.untrust_target(habitus.trust, habitus.approvals, found)
+    trusting.remove_trust(habitus.trust, habitus.approvals, found)
     await session.turn("and not any more")
     assert "filled Fields a" not in results(session)[-1].content
 

@@ -65,7 +65,7 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
 
     [kept] = trusting.list_trusted(habitus)
     assert (kept.root, kept.names) == (f"packages for {tmp_path}", ("habitus-greeting",))
-    assert trusting.untrust_target(
+    assert trusting.remove_trust(
         habitus.trust, habitus.approvals, trusting.resolve_trust_target(habitus, "habitus-greeting")
     ) == ("habitus-greeting",)
     assert trusting.list_allowed_packages(habitus) == ()

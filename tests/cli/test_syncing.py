@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.app.library.syncing import SyncAction, SyncedSkillEntry, SyncMethod, decide_action
+from habitus.app.library.syncing import SyncAction, SyncedSkillEntry, SyncMethod, decide_sync_action
 from habitus.hosts.known_agents import KNOWN_AGENTS
 from habitus.settings import get_account_name
 from habitus.skills.model import ActorKind, Author, Skill
@@ -185,7 +185,7 @@ def test_nothing_that_only_exists_there_is_ever_overwritten(
     here: str, there: str, put: str | None, manner: SyncMethod
 ) -> None:
     known = None if put is None else SyncedSkillEntry(version=1, sha256=put, origin="", manner=SyncMethod.COPY)
-    step, _ = decide_action(here, there, known, method=manner)
+    step, _ = decide_sync_action(here, there, known, method=manner)
     if step in (SyncAction.PUT, SyncAction.UPDATE, SyncAction.REMOVE):
         assert there in ("", put)
     if step is SyncAction.PULL_EDIT:

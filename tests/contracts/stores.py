@@ -15,7 +15,7 @@ from habitus.skills.stores.versioned import SkillStore
 from tests.homes import migrated
 
 
-def load_all(store: SkillStore) -> list[Skill]:
+def load_all_entries(store: SkillStore) -> list[Skill]:
     """Every skill of a store with its body."""
     return [skill for one in store.list_summaries() if (skill := store.load(one.name)) is not None]
 

@@ -164,7 +164,7 @@ def _with_code(wanted: object) -> Prepare:
 
 def _code_and_recipe(habitus: Habitus) -> None:
     equip(habitus)
-    trusting.trust_target(habitus, trusting.resolve_skill_target(habitus, "shout"))
+    trusting.store_trust(habitus, trusting.resolve_skill_target(habitus, "shout"))
 
 
 # A use case whose example names something that must be there first.

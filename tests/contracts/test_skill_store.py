@@ -13,7 +13,7 @@ from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Manifest, Skill, SkillSource, Stage, UsageCounters
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, RestoreStep
 from habitus.skills.stores.versioned import SkillStore
-from tests.contracts.stores import Ticking, load_all
+from tests.contracts.stores import Ticking, load_all_entries
 
 ME = Author(actor=ActorKind.USER, name="ada", reason="because")
 AGENT = Author(actor=ActorKind.AGENT, name="main")
@@ -67,8 +67,8 @@ def test_listing_is_sorted_and_has_no_bodies(store: SkillStore) -> None:
     summaries = store.list_summaries()
     assert [summary.name for summary in summaries] == ["ant", "moth", "zebra"]
     assert not any(hasattr(summary, "body") for summary in summaries)
-    assert [skill.name for skill in load_all(store)] == ["ant", "moth", "zebra"]
-    assert all(skill.body for skill in load_all(store))
+    assert [skill.name for skill in load_all_entries(store)] == ["ant", "moth", "zebra"]
+    assert all(skill.body for skill in load_all_entries(store))
 
 
 @pytest.mark.req("SK-07")
@@ -310,7 +310,7 @@ def test_returning_to_a_timestamp_rewrites_restores_and_archives(store: SkillSto
     assert store.load("made-later") is not None
 
     store.restore_state_at(timestamp, ME)
-    assert {skill.name: (skill.body, skill.version) for skill in load_all(store)} == {
+    assert {skill.name: (skill.body, skill.version) for skill in load_all_entries(store)} == {
         "changed-later": ("before", 3),
         "deleted-later": ("before", 1),
         "untouched": ("before", 1),

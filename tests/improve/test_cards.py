@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.library.exam_cards import read_claim
+from habitus.app.library.exam_cards import describe_publisher_claim
 from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.app.library.publishing import publish_skills
 from habitus.app.use_cases.sources import ExportSkillsRequest, export_skills
@@ -63,13 +63,13 @@ async def test_who_adds_the_skill_sees_a_claim_and_a_card_of_other_files_is_drop
         assert note.startswith("Its publisher claims (exam of 20")
         assert "6 task families, habitus and scripted:model): new against old +100 points (+41 to +100)" in note
         assert note.endswith(f"Try it: habitus skills trial {NAME}")
-        assert read_claim(other.skills, NAME)
+        assert describe_publisher_claim(other.skills, NAME)
     (skill / "SKILL.md").write_text((skill / "SKILL.md").read_text() + "\n4. Smile.\n")
     with Habitus.open(read_settings(tmp_path / "third")) as third:
         (done,) = import_skills(third, skill, (), "user", ImportOptions(is_trusted=True)).results
         assert done.notes == ("Its exam card is about other files, and was dropped.",)
         assert CARD_FILE not in third.skills.read_tree(NAME)
-        assert not read_claim(third.skills, NAME)
+        assert not describe_publisher_claim(third.skills, NAME)
 
 
 @pytest.mark.req("IM-09")

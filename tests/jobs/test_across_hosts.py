@@ -138,7 +138,7 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         everybodys = jobs.open_queue(bens)
         his = jobs.submit_job(bens, everybodys, "verify")
         with jobs.run_home_worker(bens, everybodys):
-            until(lambda: jobs.is_idle(bens.settings, everybodys))
+            until(lambda: jobs.is_queue_idle(bens.settings, everybodys))
         assert {job.id: job.parts_total for job in everybodys.list_jobs()} == {his: 0, hers: 1, local: None}
         assert {job.id for job in queue.list_jobs()} == {hers, local}
         with pytest.raises(NotFound, match=f"There is no job '{his}'"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.skills.stores.versioned import SkillStore
-from tests.contracts.stores import load_all
+from tests.contracts.stores import load_all_entries
 from tests.journeys import crash
 
 
@@ -26,7 +26,7 @@ class World:
 
 def world(store: SkillStore) -> World:
     return World(
-        skills={skill.name: (skill.body, skill.enabled) for skill in load_all(store)},
+        skills={skill.name: (skill.body, skill.enabled) for skill in load_all_entries(store)},
         files={
             summary.name: {path: file.sha256 for path, file in (store.read_tree(summary.name) or {}).items()}
             for summary in store.list_summaries()

@@ -24,7 +24,7 @@ from habitus.app.operating.people import UserAccount, UserRole, open_user_accoun
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_mcp_http
-from habitus.mcp.offered_tools import is_offered
+from habitus.mcp.offered_tools import is_tool_offered
 from habitus.mcp.scope import McpServerOptions
 from tests.mcp.conftest import MODES, text_of
 
@@ -102,10 +102,10 @@ async def test_everybody_is_offered_the_tools_of_the_table(place: Path, habitus:
     for role in UserRole:
         scope = McpServerOptions(person=UserAccount(name=role.value, role=role), profile="all")
         offered |= ACCESS[role.access]
-        assert {tool.name for tool in tools if is_offered(tool, scope)} == offered
-        looking = {tool.name for tool in tools if is_offered(tool, replace(scope, read_only=True))}
+        assert {tool.name for tool in tools if is_tool_offered(tool, scope)} == offered
+        looking = {tool.name for tool in tools if is_tool_offered(tool, replace(scope, read_only=True))}
         assert looking == ACCESS[Access.VIEWER]
-    assert {tool.name for tool in tools if is_offered(tool, McpServerOptions(profile="all"))} == offered
+    assert {tool.name for tool in tools if is_tool_offered(tool, McpServerOptions(profile="all"))} == offered
 
 
 @pytest.mark.full

@@ -109,7 +109,7 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
     ],
 )
 def test_what_a_tool_changed_says_how_to_take_it_back(tool: str, content: dict[str, object], undo: str | None) -> None:
-    shown = lines.format_undo(_finished(tool=tool, content=json.dumps(content)), '{"name": "x"}')
+    shown = lines.format_undo_line(_finished(tool=tool, content=json.dumps(content)), '{"name": "x"}')
     assert (None if shown is None else shown.plain) == undo
 
 

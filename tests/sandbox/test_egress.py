@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.egress import EgressProxy, EgressTarget, is_granted, parse_target
+from habitus.sandbox.egress import EgressProxy, EgressTarget, is_target_granted, parse_target
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.machine import MachineCapabilities
 
@@ -102,7 +102,7 @@ async def test_a_call_reaches_the_host_it_was_granted_and_no_other(
     ],
 )
 def test_a_grant_is_a_name_an_ending_and_perhaps_a_port(granted: str, wanted: str, is_covered: bool) -> None:
-    assert is_granted(parse_target(f"CONNECT {wanted} HTTP/1.1\r\n\r\n".encode()), [granted]) is is_covered
+    assert is_target_granted(parse_target(f"CONNECT {wanted} HTTP/1.1\r\n\r\n".encode()), [granted]) is is_covered
 
 
 def test_a_request_goes_to_its_address_whatever_its_fields_say() -> None:
@@ -118,4 +118,4 @@ def test_what_is_no_request_is_no_target(head: bytes) -> None:
     except ValueError:
         return
     assert target.host
-    assert not is_granted(target, ["example.org"]) or target.host == "example.org"
+    assert not is_target_granted(target, ["example.org"]) or target.host == "example.org"

@@ -92,7 +92,7 @@ def test_neighbours_meet_a_handful_each_and_not_all_pairs(index: SearchIndex, mo
     met = 0
     compare = searcher._compare_profiles
 
-    def counted(*pair: searcher._Profile) -> IndexHit:
+    def counted(*pair: searcher._ComparisonProfile) -> IndexHit:
         nonlocal met
         met += 1
         return compare(*pair)

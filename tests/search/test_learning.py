@@ -15,7 +15,7 @@ from habitus.search.learned_requests import (
     MAX_WEIGHT,
     LearnedRequest,
     LearnedRequestSet,
-    compute_strength,
+    compute_aged_weight,
 )
 from habitus.search.texts.embedding import NoEmbedder, WordLlamaEmbedder
 from tests.search.library import SKILLS, assert_alike
@@ -105,8 +105,8 @@ def test_the_same_request_counts_more_but_not_without_end(index: SearchIndex) ->
 @pytest.mark.full
 def test_what_was_learned_fades() -> None:
     request = LearnedRequest(item="a", text="b", weight=MAX_WEIGHT, at=0.0, vector=WordLlamaEmbedder().embed(["b"])[0])
-    assert compute_strength(request, HALF_LIFE_DAYS * DAY) == pytest.approx(MAX_WEIGHT / 2)
-    assert compute_strength(request, 10 * HALF_LIFE_DAYS * DAY) < 0.01
+    assert compute_aged_weight(request, HALF_LIFE_DAYS * DAY) == pytest.approx(MAX_WEIGHT / 2)
+    assert compute_aged_weight(request, 10 * HALF_LIFE_DAYS * DAY) < 0.01
 
 
 @pytest.mark.full
@@ -176,7 +176,7 @@ def test_what_is_kept_up_request_by_request_equals_what_is_summed_at_once(
     kept.compute_similarity("send it", vectors[3], DAY)
     for _ in range(300):
         kept.add_requests([make(chance.randrange(len(texts)))])
-        kept.drop_requests([chance.choice(sorted(kept.list_keys()))])
+        kept.drop_requests([chance.choice(sorted(kept.list_request_keys()))])
         kept.compute_similarity("send it", vectors[3], DAY)
     anew = LearnedRequestSet(width)
     anew.add_requests(kept.list_requests())

@@ -103,7 +103,7 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     proposed(habitus, Skill(name="count-stock", description="Counts what is left in the shop", body="1. Count.\n"))
     first = proposed(habitus, COFFEE)
     second = proposed(habitus, replace(COFFEE, name="make-coffee"))
-    groups = inbox.group_related(habitus.finder, inbox.list_pending(habitus))
+    groups = inbox.group_related_items(habitus.finder, inbox.list_pending(habitus))
     assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
     page = browser.get(f"/inbox/alike/{first}").text
     assert "1 other in the inbox says something very similar:  make-coffee ." in seen(f"<main>{page}")
@@ -114,7 +114,7 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     assert habitus.review.get(int(first)).decision == "make-coffee says the same and was approved"
     # One Undo has all of them wait again, as if nobody had chosen.
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
-    assert inbox.group_related(habitus.finder, inbox.list_pending(habitus)) == groups
+    assert inbox.group_related_items(habitus.finder, inbox.list_pending(habitus)) == groups
     assert not habitus.skills.is_name_taken("make-coffee")
 
 

@@ -52,7 +52,7 @@ def test_no_page_is_large_where_there_is_much(
 @pytest.mark.req("CL-02")
 @pytest.mark.parametrize("skills", [1, 2, 7])
 def test_a_map_without_an_encoder_spreads_the_skills(skills: int) -> None:
-    places = browsing.compute_layout(NoEmbedder().embed(["same"] * skills).astype(np.float64))
+    places = browsing.compute_map_layout(NoEmbedder().embed(["same"] * skills).astype(np.float64))
     assert len({tuple(place) for place in places.round(3).tolist()}) == skills
     assert places.min() >= 0
     assert places.max() <= 1

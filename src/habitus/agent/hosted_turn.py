@@ -19,7 +19,7 @@ from habitus.agent.tools.registry import ToolRegistry, truncate_result
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infra_outcome
 from habitus.llm.model import AssistantMessage, ChatMessage, Image, TextContent, ToolResultMessage, ToolSpec
-from habitus.text import escape_block, replace_surrogates
+from habitus.text import escape_block_lines, replace_surrogates
 
 Watch = Callable[[str], None]
 
@@ -182,7 +182,7 @@ class HostedTurnRunner:
         self.turn.messages = tuple(self._messages)
 
     def _clean_text(self, text: str) -> str:
-        return escape_block(self.turn.redactor.redact(replace_surrogates(text)).text)
+        return escape_block_lines(self.turn.redactor.redact(replace_surrogates(text)).text)
 
 
 def _to_text(content: object) -> str:

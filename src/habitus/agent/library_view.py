@@ -31,7 +31,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillState, SkillSummary
 from habitus.skills.review import ReviewQueue
 from habitus.sql.outage import OutageGuard
-from habitus.text import escape_block, to_one_line
+from habitus.text import escape_block_lines, to_one_line
 
 # Longer skills may be truncated in a tool result, so only this much is searched for in the history.
 SHOWN_WHOLE = 14_000
@@ -262,7 +262,9 @@ class LibraryView:
         """Whether the text is still in the history: its turn may have been dropped or cancelled."""
         if self.history is None:
             return True
-        return self.history.contains_text(self.redactor.redact(escape_block(skill.body.strip())).text[:SHOWN_WHOLE])
+        return self.history.contains_text(
+            self.redactor.redact(escape_block_lines(skill.body.strip())).text[:SHOWN_WHOLE]
+        )
 
     def has_line_in_history(self, line: str) -> bool:
         """Whether a line is in the history."""

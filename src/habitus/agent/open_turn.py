@@ -29,7 +29,7 @@ from habitus.events import (
 from habitus.llm.model import PersonMessage, TextContent
 from habitus.memory.recall import RecallResult
 from habitus.redact import Redactor
-from habitus.text import escape_block
+from habitus.text import escape_block_lines
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class OpenTurn(TurnState):
         said: list[str] = []
         for observer in self.parts.observers:
             try:
-                said += map(escape_block, await asyncio.wait_for(_await_nudges(observer.advise()), _ADVICE_S))
+                said += map(escape_block_lines, await asyncio.wait_for(_await_nudges(observer.advise()), _ADVICE_S))
             except Exception:
                 log.warning("An observer could not advise; the turn goes on.", exc_info=True)
         for nudge in said:

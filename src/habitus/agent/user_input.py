@@ -22,7 +22,7 @@ from habitus.redact import CountingRedactor
 from habitus.sandbox.files import GivenFile, GivenFolder
 from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.model import Skill
-from habitus.text import escape_block, replace_surrogates, to_one_line
+from habitus.text import escape_block_lines, replace_surrogates, to_one_line
 
 _UNKNOWN_TURN = "The turn this replies to is not stored; its skills are not included."
 
@@ -65,7 +65,7 @@ async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *
 
     def sound(text: str) -> str:
         """A text that can be sent: encodable, without secrets, and unable to speak for us."""
-        return escape_block(redactor.redact(replace_surrogates(text)).text)
+        return escape_block_lines(redactor.redact(replace_surrogates(text)).text)
 
     def clean(content: bytes) -> bytes:
         """A file without secrets, where it is text."""

@@ -147,20 +147,20 @@ class Home:
         theirs = self.settings.as_user(name, is_admin=is_admin)
         shared = sql.as_user(self.shared, name, is_admin=theirs.is_admin)
         # Another user's memory must not be written to this home's files.
-        return self._derive(theirs, shared, has_pages=False)
+        return self._derive_home(theirs, shared, has_pages=False)
 
     def as_system(self) -> Self:
         """Return the same home for Habitus itself, with access to every row."""
         from habitus import sql
 
         shared = sql.as_user(self.shared, "", is_admin=True)
-        return self if shared is self.shared else self._derive(self.settings, shared, has_pages=True)
+        return self if shared is self.shared else self._derive_home(self.settings, shared, has_pages=True)
 
     def with_cwd(self, cwd: Path) -> Self:
         """Return the same home for another working directory, over the same connections."""
-        return self._derive(self.settings.model_copy(update={"cwd": cwd}), self.shared, has_pages=False)
+        return self._derive_home(self.settings.model_copy(update={"cwd": cwd}), self.shared, has_pages=False)
 
-    def _derive(self, settings: Settings, shared: sa.Engine, *, has_pages: bool) -> Self:
+    def _derive_home(self, settings: Settings, shared: sa.Engine, *, has_pages: bool) -> Self:
         return type(self)(
             settings,
             local=self.local,

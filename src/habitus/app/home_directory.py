@@ -82,7 +82,7 @@ def lock_home(home: Path) -> HomeLock:
     """Lock the home against replacement, or copy its database if it isn't writable."""
     leaving = ExitStack()
     if can_write_home(home):
-        leaving.enter_context(home_replacement.hold_home_shared(home))
+        leaving.enter_context(home_replacement.lock_home_against_replacement(home))
         return HomeLock(writable_dir=home, is_read_only=False, exit_stack=leaving)
     scratch = leaving.enter_context(copy_database_files(home))
     return HomeLock(writable_dir=Path(scratch), is_read_only=True, exit_stack=leaving)
@@ -129,17 +129,17 @@ def raise_not_writable(home: Path) -> NoReturn:
             f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
             hint=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
         )
-    if _is_full(home):
+    if _is_disk_full(home):
         raise StorageFailed(f"{describe_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
     raise Refused(f"{describe_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
 
 
 def describe_read_only(home: Path) -> str:
     """Describe in a few words why the home isn't writable."""
-    return f"No space is left in {home}" if _is_full(home) else f"{home} is read-only"
+    return f"No space is left in {home}" if _is_disk_full(home) else f"{home} is read-only"
 
 
-def _is_full(home: Path) -> bool:
+def _is_disk_full(home: Path) -> bool:
     return shutil.disk_usage(home).free < _MIN_FREE_BYTES
 
 

@@ -44,7 +44,7 @@ class HostFiles:
             return None
 
 
-class NoFiles(HostFiles):
+class NoHostFiles(HostFiles):
     """The files of a guest's home: none."""
 
     is_granted = False
@@ -61,7 +61,7 @@ class HostPrograms:
         """Raise `Refused` unless the caller may have this program started."""
 
 
-class NoPrograms(HostPrograms):
+class NoHostPrograms(HostPrograms):
     """The programs of a guest's home: none."""
 
     def require(self, name: str) -> None:
@@ -77,7 +77,7 @@ class HostNetwork:
         return policy
 
 
-class PublicNetwork(HostNetwork):
+class PublicNetworkOnly(HostNetwork):
     """The network of a guest's home: https to public addresses."""
 
     def limit(self, policy: DownloadPolicy) -> DownloadPolicy:
@@ -97,5 +97,5 @@ class HostAccess:
 def make_host_access(settings: Settings) -> HostAccess:
     """Return the access of a guest's home, or of the owner's."""
     if settings.is_guest:
-        return HostAccess(files=NoFiles(), programs=NoPrograms(), network=PublicNetwork())
+        return HostAccess(files=NoHostFiles(), programs=NoHostPrograms(), network=PublicNetworkOnly())
     return HostAccess(files=HostFiles(), programs=HostPrograms(), network=HostNetwork())

@@ -141,8 +141,8 @@ class LazyCommand(TyperCommand):
 class DeclaredCommand(LazyCommand):
     """A command built from a use case declaration.
 
-    `target` renders the result. The function of the same name in `app/use_cases`, in the module called `group` or else
-    like the renderer's module, does the work.
+    The function named in `target` does the work: it is in `app/use_cases`, in the module called `group` or else like
+    the one in `target`, where `render_` with its name prints the result.
     """
 
     def __init__(self, name: str, target: str, *, group: str = "", **options: Any) -> None:

@@ -42,23 +42,23 @@ _COMPLETES = {"skills": completion.complete_skill_names, "lessons": completion.c
 def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
     """Return the function that typer runs for a command, and an example of its use.
 
-    The function `name` of the module renders the result. Optional functions beside it: `perform_NAME` does the work
+    The module's `render_NAME` prints the result. Optional functions beside it: `perform_NAME` does the work
     instead of the use case and returns its result, for example to start an editor. `confirm_NAME` adds `--yes` and
     returns the question to ask; it can show a preview with `print_line`. `check_NAME` gets the raw input and can reject
     it before any file is read. Each of them gets the inputs that it has parameters for, by name. Further parameters of
     `perform_NAME` and of the renderer become options of the command, except `as_json`, which every command has.
     """
     case: UseCase[..., Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
-    render: ResultRenderer = getattr(module, name)
+    render: ResultRenderer = getattr(module, f"render_{name}")
     perform: Callable[..., Any] = getattr(module, f"perform_{name}", case)
     confirm: ConfirmationBuilder | None = getattr(module, f"confirm_{name}", None)
     check: Callable[..., object] = getattr(module, f"check_{name}", lambda home: None)
-    of_perform = {} if perform is case else _list_own_options(case, perform, 1)
-    of_render = _list_own_options(case, render, 2)
+    of_perform = {} if perform is case else _list_extra_options(case, perform, 1)
+    of_render = _list_extra_options(case, render, 2)
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
-        with _open_subject(context, case) as home:
+        with _open_home_or_settings(context, case) as home:
             call_by_name(check, home, **given)
             values = {one.name: _convert_argument(one, given[one.name]) for one in case.fields}
             inputs = case.bind(values)
@@ -71,7 +71,7 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
             print_use_case_result(context, done, partial(call_by_name, render, **known), as_json=as_json)
 
     own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
-    parameters = [*map(_build_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
+    parameters = [*map(_build_typer_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter(
         "as_json", inspect.Parameter.KEYWORD_ONLY, annotation=completion.JsonOption, default=False
@@ -83,7 +83,7 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     return run, f"habitus {shlex.join(format_command_words(case, case.example))}"
 
 
-def _list_own_options(
+def _list_extra_options(
     case: UseCase[..., Any], function: Callable[..., Any], after: int
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters after the first `after`, which every such function has, that are no inputs of the case."""
@@ -92,7 +92,7 @@ def _list_own_options(
 
 
 @contextmanager
-def _open_subject(context: typer.Context, case: UseCase[..., Any]) -> Iterator[Habitus | Settings]:
+def _open_home_or_settings(context: typer.Context, case: UseCase[..., Any]) -> Iterator[Habitus | Settings]:
     """Yield the settings if the use case needs only them, else the open home, shared with the renderer."""
     if case.takes_settings:
         yield read_settings(context.find_root().obj)
@@ -129,7 +129,7 @@ def with_use_case_options(case: UseCase[..., Any]) -> Callable[[Callable[..., No
         context, _, *looks = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)
         parameters = [
             context.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            *map(_build_parameter, case.fields),
+            *map(_build_typer_parameter, case.fields),
             *looks,
         ]
         # Typer builds the options from the signature.
@@ -197,7 +197,7 @@ def _read_json_field(one: InputField, given: str) -> Any:
     return value
 
 
-def _build_parameter(one: InputField) -> inspect.Parameter:
+def _build_typer_parameter(one: InputField) -> inspect.Parameter:
     """Return the typer parameter for an input field."""
     is_flag = one.type_without_none is bool
     each: Any = str if one.read_as else list[one.item_type] if one.is_list else one.type_without_none  # type: ignore[name-defined]  # made at run time

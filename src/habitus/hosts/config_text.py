@@ -71,7 +71,7 @@ def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
             return text
         holder = holder.parts[at]
     at = holder.find_part(path[-1])
-    return text if at is None else _remove_part(text, holder, at)
+    return text if at is None else _remove_json_part(text, holder, at)
 
 
 def _change_json(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
@@ -91,15 +91,15 @@ def _change_json(text: str, path: ValuePath, value: Any, *, comments: bool, is_i
     for name in reversed(names[1:]):
         new = {name: new}
     if names:
-        return _insert_part(text, holder, new, key=str(names[0]))
+        return _insert_json_part(text, holder, new, key=str(names[0]))
     if not is_item:
-        return text[: holder.start] + _render_at(text, holder.start, new) + text[holder.end :]
+        return text[: holder.start] + _render_json_at(text, holder.start, new) + text[holder.end :]
     if not isinstance(holder.value, list):
         raise Invalid(f"'{'.'.join(map(str, path))}' is not a list.")
-    return _insert_part(text, holder, new)
+    return _insert_json_part(text, holder, new)
 
 
-def _insert_part(text: str, holder: _JsonNode, value: Any, *, key: str = "") -> str:
+def _insert_json_part(text: str, holder: _JsonNode, value: Any, *, key: str = "") -> str:
     """Add a member or item at the end of its container, formatted like the others."""
     named = f"{json.dumps(key, ensure_ascii=False)}: " if key else ""
     close = holder.end - 1
@@ -118,7 +118,7 @@ def _insert_part(text: str, holder: _JsonNode, value: Any, *, key: str = "") -> 
     return f"{text[:last]}{comma}{text[last:after]}{newline}{inner}{named}{drawn}{newline}{outer}{text[close:]}"
 
 
-def _remove_part(text: str, holder: _JsonNode, at: int) -> str:
+def _remove_json_part(text: str, holder: _JsonNode, at: int) -> str:
     part, close = holder.parts[at], holder.end - 1
     before = holder.parts[at - 1].end if at else holder.start + 1
     # Behind the comment or comma before it.
@@ -139,7 +139,7 @@ def _remove_part(text: str, holder: _JsonNode, at: int) -> str:
     return left if inside.strip() else left[: holder.start + 1] + left[close:]
 
 
-def _render_at(text: str, start: int, value: Any) -> str:
+def _render_json_at(text: str, start: int, value: Any) -> str:
     return _render_indented(value, _detect_indent(text, start), _detect_indent_unit(text), _detect_newline(text))
 
 
@@ -174,20 +174,20 @@ def _blank_comments(gap: str) -> str:
 
 def _parse_json(text: str, comments: bool) -> _JsonNode:
     gap = _GAP if comments else _BLANK
-    start = _skip_gap(gap, text, 1 if text.startswith("\ufeff") else 0)
-    node = _parse_value(text, start, start, gap, 0)
-    end = _skip_gap(gap, text, node.end)
+    start = _skip_spaces_and_comments(gap, text, 1 if text.startswith("\ufeff") else 0)
+    node = _parse_json_value(text, start, start, gap, 0)
+    end = _skip_spaces_and_comments(gap, text, node.end)
     if end != len(text):
         raise _make_syntax_error(text, end)
     return node
 
 
-def _parse_value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: int) -> _JsonNode:
+def _parse_json_value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: int) -> _JsonNode:
     # A deeply nested file would otherwise exhaust the stack.
     if depth > _MAX_DEPTH:
         raise _make_syntax_error(text, at)
     if text[at : at + 1] in ("{", "["):
-        return _parse_container(text, at, begins, gap, depth)
+        return _parse_json_container(text, at, begins, gap, depth)
     found = _LITERAL.match(text, at)
     if found is None:
         raise _make_syntax_error(text, at)
@@ -198,12 +198,12 @@ def _parse_value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: i
     return _JsonNode(start=at, end=found.end(), value=value, begins=begins)
 
 
-def _parse_container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: int) -> _JsonNode:
+def _parse_json_container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: int) -> _JsonNode:
     is_object = text[start] == "{"
     close = "}" if is_object else "]"
     parts: list[_JsonNode] = []
     keys: list[str] = []
-    at = _skip_gap(gap, text, start + 1)
+    at = _skip_spaces_and_comments(gap, text, start + 1)
     while text[at : at + 1] != close:
         began = at
         if is_object:
@@ -211,14 +211,14 @@ def _parse_container(text: str, start: int, begins: int, gap: re.Pattern[str], d
             if key is None or text[at] != '"':
                 raise _make_syntax_error(text, at)
             keys.append(json.loads(key.group(), strict=False))
-            at = _skip_gap(gap, text, key.end())
+            at = _skip_spaces_and_comments(gap, text, key.end())
             if text[at : at + 1] != ":":
                 raise _make_syntax_error(text, at)
-            at = _skip_gap(gap, text, at + 1)
-        parts.append(_parse_value(text, at, began, gap, depth + 1))
-        at = _skip_gap(gap, text, parts[-1].end)
+            at = _skip_spaces_and_comments(gap, text, at + 1)
+        parts.append(_parse_json_value(text, at, began, gap, depth + 1))
+        at = _skip_spaces_and_comments(gap, text, parts[-1].end)
         if text[at : at + 1] == ",":
-            at = _skip_gap(gap, text, at + 1)
+            at = _skip_spaces_and_comments(gap, text, at + 1)
             if text[at : at + 1] == close and gap is _BLANK:
                 # A trailing comma is only allowed where comments are.
                 raise _make_syntax_error(text, at)
@@ -231,7 +231,7 @@ def _parse_container(text: str, start: int, begins: int, gap: re.Pattern[str], d
     )
 
 
-def _skip_gap(gap: re.Pattern[str], text: str, at: int) -> int:
+def _skip_spaces_and_comments(gap: re.Pattern[str], text: str, at: int) -> int:
     found = gap.match(text, at)
     return at if found is None else found.end()
 

@@ -84,7 +84,7 @@ class ConnectionStore:
     def plan_change(self, request: ConfigEditRequest) -> ConfigFileChange:
         """Plan a change: first our earlier entries are removed, then the requested ones are added."""
         now = _read_file(request.file)
-        if not request.entries and self._list_other_agents(request):
+        if not request.entries and self._list_agents_sharing_file(request):
             return ConfigFileChange(
                 request=request,
                 current=now,
@@ -95,7 +95,7 @@ class ConnectionStore:
         try:
             clean = self._restore_content(request.file, now)
             text = (clean or b"").decode()
-            _check_version(editing.parse_config(text, request.format), request.versions)
+            _check_record_version(editing.parse_config(text, request.format), request.versions)
             was = editing.read_previous_values(text, request.format, request.entries)
             then = editing.apply_entries(text, request.format, request.entries).encode() if request.entries else clean
         except UnicodeDecodeError:
@@ -115,7 +115,7 @@ class ConnectionStore:
             if not self.has_record(file):
                 return
             if change.request.entries:
-                self._update_agents(change.request)
+                self._update_recorded_agents(change.request)
             else:
                 self._remove_record(change.request)
             return
@@ -151,24 +151,24 @@ class ConnectionStore:
 
     def has_record(self, file: Path) -> bool:
         """Whether we have changed the file."""
-        return self._record_path(file).exists()
+        return self._get_record_path(file).exists()
 
     def is_connected(self, request: ConfigEditRequest) -> bool:
         """Whether the agent has entries of ours in the file."""
         return self.has_record(request.file) and request.agent in self._read_record(request.file)["agents"]
 
-    def _list_other_agents(self, wanted: ConfigEditRequest) -> list[str]:
+    def _list_agents_sharing_file(self, wanted: ConfigEditRequest) -> list[str]:
         """Return the other agents that use our entries in this file: several share one file with instructions."""
         agents = self._read_record(wanted.file)["agents"] if self.has_record(wanted.file) else []
         return [one for one in agents if one != wanted.agent]
 
-    def _update_agents(self, wanted: ConfigEditRequest, *, leaves: bool = False) -> None:
-        agents = sorted({*self._list_other_agents(wanted), *(() if leaves else (wanted.agent,))})
+    def _update_recorded_agents(self, wanted: ConfigEditRequest, *, leaves: bool = False) -> None:
+        agents = sorted({*self._list_agents_sharing_file(wanted), *(() if leaves else (wanted.agent,))})
         self._write_record(wanted.file, {**self._read_record(wanted.file), "agents": agents})
 
     def backup_path(self, file: Path) -> Path:
         """Return the path of the backup from before the file was connected."""
-        return self._record_path(file).with_suffix(".before")
+        return self._get_record_path(file).with_suffix(".before")
 
     def _restore_content(self, file: Path, now: bytes | None) -> bytes | None:
         """Return the file without our entries.
@@ -209,14 +209,14 @@ class ConnectionStore:
         self._write_record(wanted.file, kept)
 
     def _write_record(self, file: Path, kept: dict[str, Any]) -> None:
-        _write_file(self._record_path(file), (json.dumps(kept, indent=2) + "\n").encode())
+        _write_file(self._get_record_path(file), (json.dumps(kept, indent=2) + "\n").encode())
 
     def _remove_record(self, wanted: ConfigEditRequest) -> None:
         file, kept = wanted.file, self._read_record(wanted.file)
-        if self._list_other_agents(wanted):
-            self._update_agents(wanted, leaves=True)
+        if self._list_agents_sharing_file(wanted):
+            self._update_recorded_agents(wanted, leaves=True)
             return
-        self._record_path(file).unlink()
+        self._get_record_path(file).unlink()
         self.backup_path(file).unlink(missing_ok=True)
         for folder in kept["made_folders"]:
             # Not empty: something else uses the folder by now.
@@ -224,14 +224,14 @@ class ConnectionStore:
                 Path(folder).rmdir()
 
     def _read_record(self, file: Path) -> dict[str, Any]:
-        record = self._record_path(file)
+        record = self._get_record_path(file)
         try:
             kept: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StorageFailed(f"Can't read {record}: {error}.", hint="Its backup is next to it.") from None
         return kept
 
-    def _record_path(self, file: Path) -> Path:
+    def _get_record_path(self, file: Path) -> Path:
         digest = hashlib.sha256(str(file).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         return self._folder / f"{digest}-{file.name.lstrip('.')}.json"
 
@@ -240,7 +240,7 @@ def _parse_entry(kept: dict[str, Any]) -> ConfigEntry:
     return ConfigEntry(path=tuple(kept["path"]), value=kept["value"], is_item=kept["is_item"])
 
 
-def _check_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
+def _check_record_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
     key, known = versions
     found = said.get(key) if isinstance(said, dict) and key else None
     if found is not None and found not in known:

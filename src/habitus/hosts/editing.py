@@ -63,7 +63,7 @@ def apply_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry
     wanted = deepcopy(parse_config(text, format))
     for entry in entries:
         text = _set_entry(text, format, entry)
-        wanted = _add_to_data(wanted, entry)
+        wanted = _add_entry_to_data(wanted, entry)
     if parse_config(text, format) != wanted:
         raise Invalid("it is written in a way that only a person can change")
     return text
@@ -72,11 +72,13 @@ def apply_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry
 def read_previous_values(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> PreviousConfigValues:
     """Return the state of the text that `remove_entries` needs later."""
     said = parse_config(text, format)
-    found = {entry.path: _get_at_path(said, entry.path) for entry in entries if not entry.is_item}
+    found = {entry.path: _get_value_at_path(said, entry.path) for entry in entries if not entry.is_item}
     holders = {entry.path[:end] for entry in entries for end in range(1, len(entry.path) + entry.is_item)}
     return PreviousConfigValues(
         replaced={path: value for path, value in found.items() if value is not None},
-        missing=tuple(sorted((path for path in holders if _get_at_path(said, path) is None), key=len, reverse=True)),
+        missing=tuple(
+            sorted((path for path in holders if _get_value_at_path(said, path) is None), key=len, reverse=True)
+        ),
     )
 
 
@@ -90,7 +92,7 @@ def remove_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntr
         else:
             text = _remove_value(text, format, entry.path)
     for path in was.missing:
-        if _get_at_path(parse_config(text, format), path) in ({}, []):
+        if _get_value_at_path(parse_config(text, format), path) in ({}, []):
             text = _remove_value(text, format, path)
     return text
 
@@ -127,7 +129,7 @@ def _remove_value(text: str, format: ConfigFormat, path: Sequence[str | int]) ->
 
 def _remove_item(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
     """Return the text without the item; one that the user has edited is recognized by its commands."""
-    items = _get_at_path(parse_config(text, format), entry.path)
+    items = _get_value_at_path(parse_config(text, format), entry.path)
     # Backwards, because removing an item moves those behind it.
     for at, item in reversed(list(enumerate(items if isinstance(items, list) else ()))):
         if item == entry.value or (
@@ -144,13 +146,13 @@ def _list_hook_commands(item: Any) -> set[str]:
     return {command for command in found if isinstance(command, str)}
 
 
-def _get_at_path(said: Any, path: ConfigPath) -> Any:
+def _get_value_at_path(said: Any, path: ConfigPath) -> Any:
     for name in path:
         said = said.get(name) if isinstance(said, dict) else None
     return said
 
 
-def _add_to_data(said: Any, entry: ConfigEntry) -> Any:
+def _add_entry_to_data(said: Any, entry: ConfigEntry) -> Any:
     """Return the data with the entry."""
     if not entry.path:
         return entry.value.strip()

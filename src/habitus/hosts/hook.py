@@ -23,7 +23,7 @@ def main(event: str, home: str, python: str) -> None:
     posix.chdir(home)
     told = sys.stdin.buffer.read(_MAX_EVENT_BYTES)
     if event in _NOTED_EVENTS:
-        _note_session(event, told)
+        _record_session_to_learn_from(event, told)
     line = _connect_daemon(event, home, python)
     if line is None:
         return
@@ -40,7 +40,7 @@ def main(event: str, home: str, python: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _note_session(event: str, told: bytes) -> None:
+def _record_session_to_learn_from(event: str, told: bytes) -> None:
     """Append a line to the file of noted sessions, from whose transcripts Habitus learns later."""
     import json
 

@@ -117,15 +117,15 @@ def _load_known_agents() -> dict[str, KnownAgent]:
 
 def _read_agent(name: str, given: dict[str, Any]) -> KnownAgent:
     """Build an agent from its table: lists are tuples, except in the entry that is written as it is."""
-    fields = {key: value if key == "entry" else _freeze(value) for key, value in given.items()}
+    fields = {key: value if key == "entry" else _convert_lists_to_tuples(value) for key, value in given.items()}
     scoped = {key: {ConfigScope(scope): each for scope, each in fields.get(key, {}).items()} for key in _BY_SCOPE}
     return KnownAgent(name=name, **fields | scoped | {"format": ConfigFormat(given.get("format", "json"))})
 
 
-def _freeze(value: Any) -> Any:
+def _convert_lists_to_tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _freeze(each) for key, each in value.items()}
-    return tuple(map(_freeze, value)) if isinstance(value, list) else value
+        return {key: _convert_lists_to_tuples(each) for key, each in value.items()}
+    return tuple(map(_convert_lists_to_tuples, value)) if isinstance(value, list) else value
 
 
 _BY_SCOPE = ("config", "instructions", "skills", "reads", "hooks", "experimental_reasons", "notes")

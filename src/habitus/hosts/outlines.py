@@ -27,10 +27,14 @@ def _outline_marked_text(text: str) -> list[str]:
     before, begin, rest = text.partition(config_text.BEGIN)
     inside, end, after = rest.partition(config_text.END)
     ours = f"{begin}{inside}{end}".splitlines()
-    return [*map(_hide_line, before.splitlines()), *ours, *map(_hide_line, after.removeprefix("\n").splitlines())]
+    return [
+        *map(_hide_line_values, before.splitlines()),
+        *ours,
+        *map(_hide_line_values, after.removeprefix("\n").splitlines()),
+    ]
 
 
-def _hide_line(line: str) -> str:
+def _hide_line_values(line: str) -> str:
     return _HIDDEN if line.strip() else ""
 
 

@@ -148,12 +148,12 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         return await run_in_thread(lambda: _append_nudge(turn, request, result))
 
     def _find_run(self, state: Any) -> _LangChainRun | None:
-        run = self._runs.get(_get_conversation(state))
+        run = self._runs.get(_get_conversation_id(state))
         return run if run is not None and run.name == state.get("habitus_run") else None
 
     def _get_or_open_run(self, request: ModelRequest[Any]) -> _LangChainRun:
         """Return the run of a request; the first request opens its turn, because it knows the agent's own tools."""
-        run, thread = self._find_run(request.state), _get_conversation(request.state)
+        run, thread = self._find_run(request.state), _get_conversation_id(request.state)
         if run is None:
             asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
             turn = self._habitus.turn(
@@ -188,7 +188,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         run.turn.close()
 
 
-def _get_conversation(state: Any) -> str:
+def _get_conversation_id(state: Any) -> str:
     """Return the conversation: LangGraph's thread, or the run itself."""
     configured = get_config().get("configurable", {}).get("thread_id")
     return str(configured) if configured else str(state.get("habitus_run", ""))

@@ -106,7 +106,7 @@ class _HabitusTool(Tool):
         self.description = spec["description"]
         parameters = spec["parameters"]
         self.inputs = {
-            name: _build_input(schema, is_needed=name in parameters.get("required", ()))
+            name: _build_input_schema(schema, is_needed=name in parameters.get("required", ()))
             for name, schema in parameters.get("properties", {}).items()
         }
         super().__init__()
@@ -119,7 +119,7 @@ class _HabitusTool(Tool):
         return result.content
 
 
-def _build_input(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
+def _build_input_schema(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
     type = schema.get("type", "any")
     known = type if type in AUTHORIZED_TYPES else "any"
     return {

@@ -21,7 +21,7 @@ from habitus.events import OutcomeKind
 from habitus.journal.model import SYNTHETIC_SOURCE_TYPES, ItemUse, SourceKind, TurnOrigin, TurnOutcome, UseManner
 from habitus.journal.tables import lasting_outcomes, turns, uses
 from habitus.plain_data import INTERNAL
-from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, link_counts
+from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, build_count_links
 
 # An outcome of at least this weight is explicit feedback.
 EXPLICIT_WEIGHT = 1.0
@@ -244,7 +244,7 @@ class DailyRequestCounts:
     def links(self) -> Mapping[str, str]:
         """The address of exactly the turns that each count counts, below the root of REST."""
         scope = "&all_users=true" if self.all_users else ""
-        links = link_counts(f"/turns?since={self.day}&until={self.day}{scope}")
+        links = build_count_links(f"/turns?since={self.day}&until={self.day}{scope}")
         return {"total" if name == "used" else name: links[name] for name in ("used", *_REQUEST_COUNTS)}
 
 

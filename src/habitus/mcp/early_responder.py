@@ -36,15 +36,15 @@ _CACHEABLE_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}
 
 def make_early_responder(arguments: Sequence[str], environ: Mapping[str, str]) -> EarlyResponder:
     """Return the responder for `habitus ARGUMENTS…`."""
-    file = _get_answers_file(arguments, environ)
-    answers = _load_answers(file)
+    file = _get_answer_cache_file(arguments, environ)
+    answers = _load_answer_cache(file)
     # Other tools than the default ones have other answers.
     if file and not answers and not {"--tools", "--read-only"} & {*arguments}:
         answers = _load_json(_EMPTY_HOME_FILE)
     return EarlyResponder(file, answers)
 
 
-def _get_answers_file(arguments: Sequence[str], environ: Mapping[str, str]) -> str:
+def _get_answer_cache_file(arguments: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return the cache file for `habitus ARGUMENTS…`, by home, user and profile; empty if the answers
     are not cached.
     """
@@ -164,7 +164,7 @@ class EarlyResponder:
         # A narrower subscription must not replace the widest one known.
         if is_news and result and not (key.startswith(_LISTEN) and len(result) < len(self._answers.get(key, ()))):
             self._answers[key] = result
-            self._save_answers()
+            self._save_answer_cache()
         if id not in self._is_answered:
             return line
         return self._make_change_notification(key) if is_news else None
@@ -177,7 +177,7 @@ class EarlyResponder:
         about = {} if self._listens is None else {"params": {"_meta": {_SUBSCRIPTION: self._listens}}}
         return json.dumps({"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed", **about}) + "\n"
 
-    def _save_answers(self) -> None:
+    def _save_answer_cache(self) -> None:
         """Save the answers atomically; skipped if the home doesn't exist."""
         if not self._file or not os.path.isdir(os.path.dirname(os.path.dirname(self._file))):
             return
@@ -185,7 +185,7 @@ class EarlyResponder:
         try:
             os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
             with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"by": _get_installation_mark(), "answers": self._answers}, file)
+                json.dump({"by": _compute_installation_stamp(), "answers": self._answers}, file)
             os.replace(aside, self._file)
         except OSError:
             # A read-only home; the next client waits for the server.
@@ -223,16 +223,16 @@ def _parse_message(line: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _get_installation_mark() -> int:
+def _compute_installation_stamp() -> int:
     """Return a mark that changes with each installation, which may answer differently."""
     return os.stat(__file__).st_mtime_ns
 
 
-def _load_answers(file: str) -> dict[str, Any]:
+def _load_answer_cache(file: str) -> dict[str, Any]:
     """Return the cached answers of this installation, or an empty dict."""
     found = _load_json(file)
     answers = found.get("answers")
-    return answers if found.get("by") == _get_installation_mark() and isinstance(answers, dict) else {}
+    return answers if found.get("by") == _compute_installation_stamp() and isinstance(answers, dict) else {}
 
 
 def _load_json(file: str) -> dict[str, Any]:

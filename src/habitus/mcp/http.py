@@ -27,7 +27,7 @@ async def serve_mcp_http(scope: McpServerOptions, port: int, announce: Callable[
     # Imported only to serve HTTP.
     import uvicorn
 
-    token, behind = secrets.token_urlsafe(24), await LazyHome(scope).check_layers()
+    token, behind = secrets.token_urlsafe(24), await LazyHome(scope).refuse_unknown_layers()
     with open_listening_socket(HOST, port) as door:
         port = door.getsockname()[1]
         announce(f"Habitus listens on http://{HOST}:{port}{MCP_PATH}")

@@ -20,19 +20,19 @@ from habitus.mcp.scope import McpServerOptions
 MAX_TEXT_BYTES = 2000
 
 
-def is_offered(tool: Tool, scope: McpServerOptions) -> bool:
+def is_tool_offered(tool: Tool, scope: McpServerOptions) -> bool:
     """Return whether a client with these options gets the tool."""
-    if tool.access is None or not tool.is_in_profile(scope.profile) or _get_access(scope) < tool.access:
+    if tool.access is None or not tool.is_in_profile(scope.profile) or _get_client_access(scope) < tool.access:
         return False
     return tool.reach is ToolReach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
 def is_admin_scope(scope: McpServerOptions) -> bool:
     """Return whether the client may call any code of skills, also by a name that is not listed."""
-    return _get_access(scope) >= Access.ADMIN
+    return _get_client_access(scope) >= Access.ADMIN
 
 
-def _get_access(scope: McpServerOptions) -> Access:
+def _get_client_access(scope: McpServerOptions) -> Access:
     return Access.OWNER if scope.person is None else scope.person.role.access
 
 

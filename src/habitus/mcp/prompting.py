@@ -94,11 +94,12 @@ def _list_pending_items(pending: Sequence[InboxItem]) -> str:
     if not pending:
         return "Nothing is pending review. Say so."
     shown = [
-        f"- {item.id}: {item.action} {to_one_line(item.title)}{_format_reasons(item)}" for item in pending[:_MAX_SHOWN]
+        f"- {item.id}: {item.action} {to_one_line(item.title)}{_format_pending_reasons(item)}"
+        for item in pending[:_MAX_SHOWN]
     ]
     more = len(pending) - len(shown)
     return "\n".join([*shown, *([f"… and {more} more: habitus review list"] if more else [])])
 
 
-def _format_reasons(item: InboxItem) -> str:
+def _format_pending_reasons(item: InboxItem) -> str:
     return f" ({to_one_line('; '.join(item.reasons))})" if item.reasons else ""

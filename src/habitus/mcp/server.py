@@ -53,14 +53,14 @@ class LazyHome:
     async def __call__(self, person: UserAccount | None = None) -> McpService:
         """Return the service as this person may use it; None is the owner."""
         async with self._one_at_a_time:
-            await self._leave_snapshot()
+            await self._reopen_if_database_is_back()
             if None not in self._serving:
                 self._serving[None] = await asyncio.to_thread(self._open_service)
             if person is not None and person not in self._serving:
                 self._serving[person] = await asyncio.to_thread(self._serving[None].make_for_person, person)
         return self._serving[person]
 
-    async def _leave_snapshot(self) -> None:
+    async def _reopen_if_database_is_back(self) -> None:
         """Reopen the home if the database is back; probes at most once a second."""
         own = self._serving.get(None)
         if own is None or time.monotonic() - self._asked_at < _PROBE_INTERVAL_S:
@@ -90,7 +90,7 @@ class LazyHome:
 
         return await asyncio.to_thread(look)
 
-    async def check_layers(self) -> LazyHome:
+    async def refuse_unknown_layers(self) -> LazyHome:
         """Return itself; raise `NotFound` for an unknown layer before a client connects."""
         if self._scope.layers:
             await self()
@@ -208,7 +208,7 @@ def get_client_id(ctx: RequestContext) -> str:
 
 async def serve_stdio(scope: McpServerOptions, responder: EarlyResponder) -> None:
     """Serve one client on standard input and output until it disconnects."""
-    behind = await LazyHome(scope).check_layers()
+    behind = await LazyHome(scope).refuse_unknown_layers()
     responder.take_over_streams()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop_process(behind)))

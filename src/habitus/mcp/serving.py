@@ -106,7 +106,7 @@ class McpService:
         return {
             tool.name: offered_tools.make_mcp_tool(tool)
             for tool in await client.list_tools()
-            if offered_tools.is_offered(tool, self._scope)
+            if offered_tools.is_tool_offered(tool, self._scope)
         }
 
     async def call_tool(
@@ -124,7 +124,7 @@ class McpService:
 
         try:
             known = self._get_client(client, session)
-            if not await self._can_call(params.name, known):
+            if not await self._can_call_tool(params.name, known):
                 return await self._make_unknown_tool_result(params.name, known)
             # Changes made elsewhere must be visible to the call, but checking on each one is too slow.
             if self._one_look.locked() or loop.time() - self._looked_at >= self._scope.poll_interval_s:
@@ -143,7 +143,7 @@ class McpService:
             await self.notify_if_changed()
         return offered_tools.make_tool_result(result, declared)
 
-    async def _can_call(self, name: str, client: McpClientState) -> bool:
+    async def _can_call_tool(self, name: str, client: McpClientState) -> bool:
         """Return whether the client may call the tool: anybody a listed one, an admin also unlisted code."""
         is_built_in = name in BUILT_IN_TOOLS
         if not is_built_in and offered_tools.is_admin_scope(self._scope):
@@ -256,7 +256,9 @@ class McpService:
             if not is_news:
                 return
             await self._bus.publish(ResourcesListChanged())
-            changed = [uri for uri, digest in self._watched_files.items() if await self._has_changed(uri, digest)]
+            changed = [
+                uri for uri, digest in self._watched_files.items() if await self._has_resource_changed(uri, digest)
+            ]
             for uri in changed:
                 await self._bus.publish(ResourceUpdated(uri=uri))
             for client in list(self._clients.values()):
@@ -265,7 +267,7 @@ class McpService:
                     await client.session.send_resource_updated(uri)
                 await self._notify_if_tools_changed(client)
 
-    async def _has_changed(self, uri: str, digest: str) -> bool:
+    async def _has_resource_changed(self, uri: str, digest: str) -> bool:
         self._watched_files[uri] = await self.skills.compute_digest(uri)
         return self._watched_files[uri] != digest
 

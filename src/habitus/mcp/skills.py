@@ -164,14 +164,14 @@ def _parse_front_matter(name: str, content: bytes) -> dict[str, Any]:
         fields = yaml.load(written or "", Loader=_FrontMatterYamlLoader)
     except (UnicodeDecodeError, UnreadableFileError, yaml.YAMLError):
         fields = None
-    if not isinstance(fields, dict) or not _is_standard(name, fields):
+    if not isinstance(fields, dict) or not _has_standard_front_matter(name, fields):
         raise Invalid(
             f"The front matter of '{name}' does not follow the Agent Skills standard.", hint="See 'skills lint'."
         )
     return fields
 
 
-def _is_standard(name: str, fields: Mapping[Any, Any]) -> bool:
+def _has_standard_front_matter(name: str, fields: Mapping[Any, Any]) -> bool:
     """Return whether a client that validates the front matter would accept it."""
     description, compatibility = fields.get("description"), fields.get("compatibility", "any")
     metadata = fields.get("metadata", {})
@@ -185,15 +185,15 @@ def _is_standard(name: str, fields: Mapping[Any, Any]) -> bool:
         and all(isinstance(fields.get(key, ""), str) for key in ("license", "allowed-tools"))
         and isinstance(metadata, dict)
         and all(isinstance(text, str) for item in metadata.items() for text in item)
-        and _is_json(fields)
+        and _is_json_value(fields)
     )
 
 
-def _is_json(value: object) -> bool:
+def _is_json_value(value: object) -> bool:
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_json(below) for key, below in value.items())
+        return all(isinstance(key, str) and _is_json_value(below) for key, below in value.items())
     if isinstance(value, list):
-        return all(map(_is_json, value))
+        return all(map(_is_json_value, value))
     # NaN and infinity minus themselves are not 0, and JSON has neither.
     return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and value - value == 0)
 

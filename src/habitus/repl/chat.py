@@ -74,7 +74,7 @@ def find_dropped_files(line: str, cwd: Path) -> list[Path]:
     if not said or "\n" in said:
         return []
     # A path with spaces is tried as a whole before the line is split.
-    for words in ([said], _split_words(said)):
+    for words in ([said], _split_shell_words(said)):
         if words and all(_is_path_like(word) for word in words):
             files = [_find_file(word, cwd) for word in words]
             if all(files):
@@ -84,14 +84,14 @@ def find_dropped_files(line: str, cwd: Path) -> list[Path]:
 
 def find_named_files(given: str, cwd: Path) -> list[Path]:
     """Return the files given to a command; raise `NotFound` if one doesn't exist."""
-    for words in ([given], _split_words(given)):
+    for words in ([given], _split_shell_words(given)):
         files = [_find_file(word, cwd) for word in words]
         if words and all(files):
             return [file for file in files if file]
     raise NotFound(f"There is no file {cwd / parse_user_path(_strip_file_url(given))}.", hint="Check the path.")
 
 
-def _split_words(said: str) -> list[str]:
+def _split_shell_words(said: str) -> list[str]:
     try:
         return shlex.split(said)
     # An apostrophe in a message is not an opening quote.
@@ -282,7 +282,7 @@ class Chat:
     async def _run_slash_command(self, name: str, arguments: str) -> None:
         match name:
             case "save":
-                await self._save_skill(arguments)
+                await self._save_conversation_as_skill(arguments)
             case "why":
                 self._explain_prompt(arguments)
             case "good" | "bad":
@@ -368,7 +368,7 @@ class Chat:
 
     # /skill save
 
-    async def _save_skill(self, hint: str) -> None:
+    async def _save_conversation_as_skill(self, hint: str) -> None:
         draft = await self._draft_skill(hint)
         self._surface.show_report(_build_draft_report(draft))
         # The command itself is consent; at a terminal the person still sees the draft before it is saved.

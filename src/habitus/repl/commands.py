@@ -98,7 +98,7 @@ ParsedLine = UserMessage | SkillCall | SlashCommand | CliInvocation
 def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
     """Parse a typed line; `skills` may be called by name. A line that starts with `//` or a path is a message."""
     said = line.strip()
-    if not said.startswith("/") or _is_path(said, skills):
+    if not said.startswith("/") or _starts_with_path(said, skills):
         return UserMessage(text=said)
     if said.startswith("//"):
         return UserMessage(text=said[1:])
@@ -113,7 +113,7 @@ def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
     raise NotFound(f"There is no command '/{word}'.", hint=hint)
 
 
-def _is_path(said: str, skills: Collection[str]) -> bool:
+def _starts_with_path(said: str, skills: Collection[str]) -> bool:
     """Return whether a line starts with a path, such as `/usr/lib is full`, and not with a skill's name."""
     first = said.split(maxsplit=1)[0]
     return "/" in first[1:] and not first.startswith("//") and names.canonicalize_name(first[1:]) not in skills
@@ -246,20 +246,20 @@ def list_completions(text: str, invocable: Mapping[str, str], known: Iterable[st
                 if name.startswith(last)
             ]
         case ["skill", _]:
-            return _match_words(SKILL_ACTIONS, last)
+            return _list_matching_words(SKILL_ACTIONS, last)
         case ["review", _]:
-            return _match_words(REVIEW_ACTIONS, last)
+            return _list_matching_words(REVIEW_ACTIONS, last)
         case ["lessons", _]:
-            return _match_words(("today", "week", "all", *LESSON_ACTIONS), last)
+            return _list_matching_words(("today", "week", "all", *LESSON_ACTIONS), last)
         case ["why", _]:
-            return _match_words(known, last)
+            return _list_matching_words(known, last)
         case ["skill", action, _] if action not in ("save", "list", "restore"):
-            return _match_words(known, last)
+            return _list_matching_words(known, last)
         case _:
             return []
 
 
-def _match_words(words: Iterable[str], beginning: str) -> list[LineCompletion]:
+def _list_matching_words(words: Iterable[str], beginning: str) -> list[LineCompletion]:
     return [LineCompletion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
 
 

@@ -120,7 +120,7 @@ class TurnDisplay:
                 self._print_line(lines.format_finished_call(event, running.label))
                 for line in lines.format_created_files(event):
                     self._print_line(line)
-                if (undo := lines.format_undo(event, running.arguments, self.format_command)) is not None:
+                if (undo := lines.format_undo_line(event, running.arguments, self.format_command)) is not None:
                     self._print_line(undo)
             case stream.NudgeEvent():
                 self._print_line(lines.format_nudge(event))

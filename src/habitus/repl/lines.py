@@ -66,7 +66,7 @@ def format_finished_call(event: ToolFinished, label: Text) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def format_undo(
+def format_undo_line(
     event: ToolFinished, arguments: str, format_command: CommandFormatter = format_slash_command
 ) -> Text | None:
     """Return a line with the undo command, or None if there is nothing to undo."""

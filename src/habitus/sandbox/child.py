@@ -88,7 +88,7 @@ class SandboxProcess:
         if hasattr(socket, "SO_PASSCRED"):
             # Inside a process namespace the worker has another id than outside, which is where we signal it.
             self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            head, ancillary = await self._peek()
+            head, ancillary = await self._peek_message()
             for _, kind, data in ancillary:
                 if kind == socket.SCM_CREDENTIALS:
                     sender = struct.unpack("3i", data)[0]
@@ -97,7 +97,7 @@ class SandboxProcess:
                 raise ProcessGone(self.read_last_error())
         return await self.receive(), sender
 
-    async def _peek(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+    async def _peek_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
         readable = asyncio.Event()
         self._loop.add_reader(self._line, readable.set)
         try:
@@ -123,7 +123,7 @@ class SandboxProcess:
             return get_last_line(self._noise.read(64_000).decode(errors="replace"))
         return ""
 
-    def start_ending(self) -> None:
+    def begin_termination(self) -> None:
         """Start ending the process: a pending `receive` raises `ProcessGone`."""
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
@@ -147,9 +147,9 @@ class SandboxProcess:
                 self.process.kill()
         await self.process.wait()
         self._noise.close()
-        await self._end_group()
+        await self._close_control_group()
 
-    async def _end_group(self) -> None:
+    async def _close_control_group(self) -> None:
         deadline = self._loop.time() + _TIDY_S
         while self.group and not self.group.close() and self._loop.time() < deadline:
             await asyncio.sleep(0.005)
@@ -371,7 +371,7 @@ NO_SERVICES: HostServices = {}
 _LONGEST_QUESTION = 64 * KIB
 
 
-async def answer_question(services: HostServices, question: Message) -> Message:
+async def answer_host_request(services: HostServices, question: Message) -> Message:
     """Answer one question of sandboxed code, or return the reason why not."""
     service = services.get(str(question["ask"]))
     if service is None:
@@ -383,7 +383,7 @@ async def answer_question(services: HostServices, question: Message) -> Message:
 
 
 @asynccontextmanager
-async def serve_questions(services: HostServices) -> AsyncIterator[int]:
+async def serve_host_requests(services: HostServices) -> AsyncIterator[int]:
     """Yield a descriptor for the code that asks; its questions are answered until the block ends.
 
     The caller closes the descriptor after passing it on.
@@ -411,7 +411,7 @@ async def _answer_questions(line: socket.socket, services: HostServices) -> None
             question = unpack(await _receive_exactly(loop, line, length))
             if "ask" not in question:
                 return
-            await loop.sock_sendall(line, pack(await answer_question(services, question)))
+            await loop.sock_sendall(line, pack(await answer_host_request(services, question)))
     except (OSError, ValueError, RecursionError):
         return
     finally:

@@ -91,7 +91,7 @@ class EgressProxy:
             except (ValueError, asyncio.LimitOverrunError, TimeoutError):
                 writer.write(_build_http_response(400, "This proxy takes CONNECT, and requests for http:// addresses."))
                 return
-            if not is_granted(target, self._hosts):
+            if not is_target_granted(target, self._hosts):
                 self._record_refusal(target)
                 writer.write(_build_http_response(403, f"{target} was not granted to this command line."))
                 return
@@ -138,12 +138,12 @@ def parse_target(head: bytes) -> EgressTarget:
     return EgressTarget(host=host, port=port, first="\r\n".join([*lines, "", ""]).encode("latin-1"))
 
 
-def is_granted(target: EgressTarget, hosts: Sequence[str]) -> bool:
+def is_target_granted(target: EgressTarget, hosts: Sequence[str]) -> bool:
     """Whether a host is granted by name or by a `*.` suffix. Without a port, 80 and 443 are granted."""
-    return any(_is_covered_by(granted, target) for granted in hosts)
+    return any(_is_covered_by_grant(granted, target) for granted in hosts)
 
 
-def _is_covered_by(granted: str, target: EgressTarget) -> bool:
+def _is_covered_by_grant(granted: str, target: EgressTarget) -> bool:
     try:
         named = urlsplit(f"//{granted}")
         host, ports = _normalize_host(named.hostname), _USUAL_PORTS if named.port is None else (named.port,)

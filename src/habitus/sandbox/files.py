@@ -145,7 +145,7 @@ class GivenFolder:
         for rest in (new, old):
             _remove_folder(rest)
         new.mkdir(mode=0o700)
-        left_out = _fill_folder(new, tree, folders)
+        left_out = _place_tree_files(new, tree, folders)
         if (top / name).exists():
             (top / name).rename(old)
         new.rename(top / name)
@@ -165,7 +165,7 @@ class GivenFolder:
         return below
 
 
-def _fill_folder(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
+def _place_tree_files(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
     left_out, room, count = {}, MOST_BYTES, 0
     for path, file in sorted(tree.items()):
         if count >= MOST_FILES:
@@ -291,20 +291,20 @@ class MadeFilesTracker:
     def copy_new_files(self, place: Path) -> tuple[str, ...]:
         """Copy the new files into `place` and return their paths."""
         kept: list[str] = []
-        for name, source in self.open_new_files(compute_remaining_room(place)):
+        for name, source in self.open_new_files(compute_remaining_bytes(place)):
             # The disk may be full.
-            with suppress(OSError), create_file(name, place) as copy:
+            with suppress(OSError), create_numbered_file(name, place) as copy:
                 shutil.copyfileobj(source, copy, MIB)
                 kept.append(copy.name)
         return tuple(kept)
 
 
-def compute_remaining_room(place: Path) -> int:
+def compute_remaining_bytes(place: Path) -> int:
     """Return how many more bytes of made files a folder may hold."""
     return _MOST_BYTES - folders.measure_folder(str(place))
 
 
-def create_file(name: str, place: Path) -> BinaryIO:
+def create_numbered_file(name: str, place: Path) -> BinaryIO:
     """Create a file of about that name in `place` and return it open."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     return (place / find_free_name(place, sanitize_file_name(name))).open("xb")

@@ -28,7 +28,7 @@ from habitus.sandbox.child import (
     SandboxProcess,
     get_last_line,
     get_signal_name,
-    serve_questions,
+    serve_host_requests,
     start_process,
 )
 from habitus.sandbox.egress import PROXY_VARIABLES, EgressProxy
@@ -101,14 +101,14 @@ class ForkServer:
                 held.callback(guard.stop)
                 guard.start()
             async with contextlib.AsyncExitStack() as answered:
-                fds.append(await answered.enter_async_context(serve_questions(services)))
+                fds.append(await answered.enter_async_context(serve_host_requests(services)))
                 if egress is not None:
                     fds.append(await answered.enter_async_context(egress.serve_requests()))
                 reply = await self._send_call(message, fds, limits)
             # Output written just before the end may still be in the pipes.
             for tap in taps:
                 tap.drain()
-        outcome = self._judge_reply(reply, limits, err)
+        outcome = self._determine_call_outcome(reply, limits, err)
         if guard.verdict or reply.get("folder_size", 0) > limits.folder_size:
             outcome = build_failed_outcome(f"Its folder grew beyond {limits.folder_size // MIB} MiB.")
         code = reply.get("exit_code")
@@ -139,7 +139,7 @@ class ForkServer:
             self._is_sound = False
             return {"timed_out": True}
 
-    def _judge_reply(self, reply: Message, limits: SandboxLimits, err: OutputCapture) -> Outcome:
+    def _determine_call_outcome(self, reply: Message, limits: SandboxLimits, err: OutputCapture) -> Outcome:
         code = reply.get("exit_code")
         if code == 0 and not reply["timed_out"] and not reply["setup_error"]:
             return OK

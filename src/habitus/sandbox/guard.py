@@ -62,14 +62,14 @@ class ResourceGuard:
             self._look_now.clear()
             began = time.monotonic()
             try:
-                self.verdict = await asyncio.to_thread(self._find_violation)
+                self.verdict = await asyncio.to_thread(self._find_exceeded_limit)
             except ValueError:
                 self.verdict = "its resource use could not be measured"
             # A huge folder takes long to measure: polling must not use more than a twentieth of a core.
             pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
-        self._child.start_ending()
+        self._child.begin_termination()
 
-    def _find_violation(self) -> str:
+    def _find_exceeded_limit(self) -> str:
         since, used = self._rests_since, measure_cpu_seconds(self._child)
         if since is not None and used - since > self._limits.idle_cpu_s:
             return f"it used more than {self._limits.idle_cpu_s} s of processor time between cells"

@@ -85,27 +85,27 @@ def _probe_machine_cached(search_path: str, proc: Path) -> MachineCapabilities:
         return MachineCapabilities(system=system, is_root=os.geteuid() == 0)
     found = shutil.which("bwrap", path=search_path)
     landlock_abi, has_seccomp = _probe_kernel()
-    nests, error = _try_bubblewrap(found, has_seccomp) if found else (False, "")
+    nests, error = _probe_bubblewrap(found, has_seccomp) if found else (False, "")
     return MachineCapabilities(
         system=system,
         is_root=os.geteuid() == 0,
         bubblewrap=Path(found) if found and not error else None,
         bubblewrap_error=error,
         bubblewrap_nests=nests,
-        has_namespaces=not _run_trial(build_isolated_command(_TRIAL)),
+        has_namespaces=not _try_command(build_isolated_command(_TRIAL)),
         landlock_abi=landlock_abi,
         has_seccomp=has_seccomp,
         cgroups=find_cgroups(proc=proc),
         userns_sysctl=_find_blocking_sysctl(proc),
-        is_filtered="Seccomp:\t2" in _read_or_empty(proc / "self/status"),
+        is_filtered="Seccomp:\t2" in _read_file_or_empty(proc / "self/status"),
     )
 
 
-def _try_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
+def _probe_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
     """Return whether nested user namespaces must be blocked by our filter, and why bubblewrap fails, or ""."""
-    error = _run_trial([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
+    error = _try_command([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
     if NO_NESTING in error and has_seccomp:
-        return True, _run_trial([program, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
+        return True, _try_command([program, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
     return False, error
 
 
@@ -124,7 +124,7 @@ def build_script_command(python: str, script: str) -> list[str]:
     return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
 
 
-def _run_trial(command: list[str]) -> str:
+def _try_command(command: list[str]) -> str:
     """Run a command and return why it fails, or ""."""
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
@@ -148,12 +148,12 @@ def _find_blocking_sysctl(proc: Path) -> str:
         ("kernel.unprivileged_userns_clone", "0"),
         ("user.max_user_namespaces", "0"),
     ]:
-        if _read_or_empty(proc / "sys" / name.replace(".", "/", 1)).strip() == bad:
+        if _read_file_or_empty(proc / "sys" / name.replace(".", "/", 1)).strip() == bad:
             return f"{name}={bad}"
     return ""
 
 
-def _read_or_empty(file: Path) -> str:
+def _read_file_or_empty(file: Path) -> str:
     try:
         return file.read_text()
     except OSError:
@@ -184,28 +184,30 @@ def _describe_linux(machine: MachineCapabilities) -> Iterable[ProtectionStatus]:
     has_files = wrapped or machine.landlock_abi >= 3
     has_limits = machine.cgroups is not None or not machine.is_root
     groups_hint = "Let this user make groups with the memory and pids controllers under /sys/fs/cgroup."
-    yield _build_protection("files", has_files, True, "bubblewrap" if wrapped else "Landlock", hint)
+    yield _build_protection_status("files", has_files, True, "bubblewrap" if wrapped else "Landlock", hint)
     has_network = wrapped or machine.has_seccomp
     how = "own network namespace" if wrapped else "no sockets"
-    yield _build_protection("network", has_network, True, how, hint)
-    yield _build_protection(
+    yield _build_protection_status("network", has_network, True, how, hint)
+    yield _build_protection_status(
         "limits", has_limits, True, _describe_limits(machine), f"Run as an ordinary user. Or: {groups_hint}"
     )
-    yield _build_protection("room on disk", True, False, _describe_disk_limit(machine), "")
-    yield _build_protection("bubblewrap", wrapped, False, "own view of files, network, processes, users", hint)
+    yield _build_protection_status("room on disk", True, False, _describe_disk_limit(machine), "")
+    yield _build_protection_status("bubblewrap", wrapped, False, "own view of files, network, processes, users", hint)
     has_processes = wrapped or machine.has_namespaces or machine.landlock_abi >= 6
-    yield _build_protection("other processes", has_processes, False, "not seen or not signalled", hint)
-    yield _build_protection(
+    yield _build_protection_status("other processes", has_processes, False, "not seen or not signalled", hint)
+    yield _build_protection_status(
         "groups", machine.cgroups is not None, False, "one bound for all its processes", groups_hint
     )
     belt = "Use Linux 6.2 or newer with Landlock in the kernel's `lsm=` list."
-    yield _build_protection(
+    yield _build_protection_status(
         "Landlock", machine.landlock_abi >= 3, False, f"second belt, ABI {machine.landlock_abi}", belt
     )
     processor = f"No system-call filter is written for {platform.machine()}."
-    yield _build_protection("system calls", machine.has_seccomp, False, "only those on a list are allowed", processor)
-    yield _build_protection("privileges", True, False, "no capability, no set-user-id", "")
-    yield _build_protection("environment", True, False, "nothing of the host's", "")
+    yield _build_protection_status(
+        "system calls", machine.has_seccomp, False, "only those on a list are allowed", processor
+    )
+    yield _build_protection_status("privileges", True, False, "no capability, no set-user-id", "")
+    yield _build_protection_status("environment", True, False, "nothing of the host's", "")
 
 
 def _describe_limits(machine: MachineCapabilities) -> str:
@@ -229,10 +231,10 @@ def _describe_unsupported(system: str) -> Iterable[ProtectionStatus]:
         yield ProtectionStatus(
             name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", hint=hint
         )
-    yield _build_protection("environment", True, False, "nothing of the host's", "")
+    yield _build_protection_status("environment", True, False, "nothing of the host's", "")
 
 
-def _build_protection(name: str, is_on: bool, required: bool, how: str, hint: str) -> ProtectionStatus:
+def _build_protection_status(name: str, is_on: bool, required: bool, how: str, hint: str) -> ProtectionStatus:
     why = how if is_on else hint
     return ProtectionStatus(name=name, is_on=is_on, required=required, why=why, hint="" if is_on else hint)
 
@@ -269,12 +271,12 @@ class ControlGroup:
             folder.mkdir()
         if where.version == 2:
             # Otherwise code over its memory limit would swap instead of being stopped.
-            _set_limit(self._memory / "memory.swap.max", 0)
-            _set_limit(self._memory / "memory.max", memory)
+            _write_limit_file(self._memory / "memory.swap.max", 0)
+            _write_limit_file(self._memory / "memory.max", memory)
         else:
-            _set_limit(self._memory / "memory.limit_in_bytes", memory)
-            _set_limit(self._memory / "memory.memsw.limit_in_bytes", memory)
-        _set_limit(self._pids / "pids.max", processes)
+            _write_limit_file(self._memory / "memory.limit_in_bytes", memory)
+            _write_limit_file(self._memory / "memory.memsw.limit_in_bytes", memory)
+        _write_limit_file(self._pids / "pids.max", processes)
 
     def open_descriptors(self) -> list[int]:
         """Return descriptors through which a process moves itself into the group; the caller closes them."""
@@ -282,12 +284,12 @@ class ControlGroup:
 
     def list_members(self) -> list[int]:
         """Return the ids of the processes in the group."""
-        return [int(process) for process in _read_or_empty(self._pids / "cgroup.procs").split()]
+        return [int(process) for process in _read_file_or_empty(self._pids / "cgroup.procs").split()]
 
     def count_memory_kills(self) -> int:
         """Return how often the kernel killed a process of the group for lack of memory."""
         file = "memory.events" if self._version == 2 else "memory.oom_control"
-        found = re.search(r"^oom_kill (\d+)", _read_or_empty(self._memory / file), re.MULTILINE)
+        found = re.search(r"^oom_kill (\d+)", _read_file_or_empty(self._memory / file), re.MULTILINE)
         return int(found[1]) if found else 0
 
     def read_cpu_seconds(self) -> float | None:
@@ -295,8 +297,8 @@ class ControlGroup:
         if self._processor is None:
             return None
         if self._version == 1:
-            return int(_read_or_empty(self._processor / "cpuacct.usage") or 0) / 1e9
-        found = re.search(r"^usage_usec (\d+)", _read_or_empty(self._processor / "cpu.stat"), re.MULTILINE)
+            return int(_read_file_or_empty(self._processor / "cpuacct.usage") or 0) / 1e9
+        found = re.search(r"^usage_usec (\d+)", _read_file_or_empty(self._processor / "cpu.stat"), re.MULTILINE)
         return int(found[1]) / 1e6 if found else None
 
     def close(self) -> bool:
@@ -324,7 +326,7 @@ def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
     folder = root / own[""]
     for place in [folder, *folder.parents]:
         if {"memory", "pids"} <= set(
-            _read_or_empty(place / "cgroup.subtree_control").split()
+            _read_file_or_empty(place / "cgroup.subtree_control").split()
         ) and _find_writable_folder(place):
             return CgroupFolders(version=2, memory=place, pids=place, processor=place)
         if place == root:
@@ -335,7 +337,7 @@ def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
 def _read_own_cgroups(proc: Path) -> dict[str, str]:
     """Map each controller to our own group, from lines like `4:memory:/a/b` or `0::/a/b`."""
     paths = {}
-    for line in _read_or_empty(proc / "self/cgroup").splitlines():
+    for line in _read_file_or_empty(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             paths[controller] = path.lstrip("/")
@@ -361,7 +363,7 @@ def _remove_stale_groups(folder: Path) -> None:
                 left.rmdir()
 
 
-def _set_limit(file: Path, value: int) -> None:
+def _write_limit_file(file: Path, value: int) -> None:
     # Swap accounting is a kernel option: a bound that has no file is left out.
     if file.exists():
         file.write_text(str(value))

@@ -87,7 +87,7 @@ def find_program_files(executable: str) -> list[Path]:
     chain = [Path(executable)]
     while chain[-1].is_symlink() and len(chain) < 40:
         chain.append(Path(os.path.normpath(chain[-1].parent / chain[-1].readlink())))
-    found = [*chain, _find_package(chain[-1])]
+    found = [*chain, _find_npm_package_folder(chain[-1])]
     with chain[-1].open("rb") as file:
         first = file.readline(256)
     words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
@@ -96,7 +96,7 @@ def find_program_files(executable: str) -> list[Path]:
     return [path for path in found if not path.is_relative_to("/usr")]
 
 
-def _find_package(program: Path) -> Path:
+def _find_npm_package_folder(program: Path) -> Path:
     """Return the folder of an npm package with its dependencies; the program itself if it is in none."""
     modules = [folder for folder in program.parents if folder.name == "node_modules"]
     if not modules:

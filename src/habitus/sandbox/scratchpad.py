@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
-from habitus.sandbox.child import HostServices, Message, OutputCapture, ProcessGone, answer_question, get_last_line
+from habitus.sandbox.child import HostServices, Message, OutputCapture, ProcessGone, answer_host_request, get_last_line
 from habitus.sandbox.model import Cell, CellStopReason, CellTimeouts
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, WorkerProcess
 from habitus.text import replace_surrogates
@@ -44,7 +44,7 @@ class _RunningCell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _CellEnd:
+class _CellOutcome:
     """How a cell ended; `missing` is the module that it could not import."""
 
     error: str | None = None
@@ -92,10 +92,10 @@ class ScratchpadRunner:
         async with self._turn:
             began = time.monotonic()
             self._stop.clear()
-            done, missing = await self._run_once(cell, [])
+            done, missing = await self._run_cell_once(cell, [])
             if missing and (message := await self._on_missing(self.name, missing)):
                 # A missing package was installed, so the cell gets one second chance.
-                done, _ = await self._run_once(cell, [message])
+                done, _ = await self._run_cell_once(cell, [message])
             done = replace(done, seconds=time.monotonic() - began, made=await self._collect_made_files())
             self.cells.append(done)
             return done
@@ -110,7 +110,7 @@ class ScratchpadRunner:
         async with self._turn:
             await self._end_worker()
 
-    async def _run_once(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
+    async def _run_cell_once(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
         """Run the cell once; return it as it ended, and the module that was missing, if any."""
         try:
             worker = await self._ensure_worker()
@@ -129,7 +129,7 @@ class ScratchpadRunner:
         except asyncio.CancelledError:
             # The caller is gone, and the cell must not go on unobserved.
             await asyncio.shield(self._discard_worker("it was stopped"))
-            end = _build_stopped_end(CellStopReason.CANCELLED, ".")
+            end = _build_stopped_outcome(CellStopReason.CANCELLED, ".")
             self.cells.append(_build_finished_cell(run, end))
             raise
         return _build_finished_cell(run, end), end.missing
@@ -152,7 +152,7 @@ class ScratchpadRunner:
     def _create_capture(self) -> OutputCapture:
         return OutputCapture(self._output_chars, watch=self.watch)
 
-    async def _run_until_end(self, worker: WorkerProcess, run: _RunningCell) -> _CellEnd:
+    async def _run_until_end(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
         """Run the cell to its end: normal, by timeout, by cancellation, or by the death of its process."""
         talk = asyncio.ensure_future(self._exchange_messages(worker, run))
         reason: tuple[CellStopReason, str] | None = None
@@ -163,22 +163,22 @@ class ScratchpadRunner:
                 await asyncio.wait({talk}, timeout=self._grace_s)
                 if not talk.done():
                     await self._discard_worker("it was stopped")
-                    return _build_stopped_end(
+                    return _build_stopped_outcome(
                         *reason, f". It did not react to an interrupt: its process was ended, {_LOST}."
                     )
             end = talk.result()
         except ProcessGone:
             why = await self._discard_worker()
             if reason:
-                return _build_stopped_end(*reason, f". Its process ended ({why}): {_LOST}.")
+                return _build_stopped_outcome(*reason, f". Its process ended ({why}): {_LOST}.")
             error = f"{CellStopReason.KILLED}: its process ended ({why}); {_LOST}."
-            return _CellEnd(error=error, outcome=build_failed_outcome(why), stopped=CellStopReason.KILLED)
+            return _CellOutcome(error=error, outcome=build_failed_outcome(why), stopped=CellStopReason.KILLED)
         finally:
             talk.cancel()
             worker.redirect_output(None, None)
-        return _build_stopped_end(*reason, ". It was interrupted; variables are kept.") if reason else end
+        return _build_stopped_outcome(*reason, ". It was interrupted; variables are kept.") if reason else end
 
-    async def _exchange_messages(self, worker: WorkerProcess, run: _RunningCell) -> _CellEnd:
+    async def _exchange_messages(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
         """Exchange messages with the worker until it reports the end of this cell."""
         # A random id: a cell can't predict the next one's and report it as done.
         number = secrets.token_hex(8)
@@ -189,9 +189,9 @@ class ScratchpadRunner:
             if isinstance(message.get("done"), dict):
                 if message.get("id") == number:
                     worker.flush_output()
-                    return _parse_cell_end(message["done"])
+                    return _parse_cell_outcome(message["done"])
             elif "ask" in message:
-                await worker.send({**await answer_question(self._services, message), "id": message.get("id")})
+                await worker.send({**await answer_host_request(self._services, message), "id": message.get("id")})
             elif "progress" in message:
                 self._record_progress(run, replace_surrogates(str(message["progress"])[:_LONGEST_LOG]))
             elif "log" in message:
@@ -204,7 +204,7 @@ class ScratchpadRunner:
                 self.watch(f"{text}\n")
 
     async def _wait_for_stop_reason(
-        self, talk: asyncio.Future[_CellEnd], run: _RunningCell
+        self, talk: asyncio.Future[_CellOutcome], run: _RunningCell
     ) -> tuple[CellStopReason, str] | None:
         """Wait until the cell ends (None) or must be stopped: the reason and the rest of the sentence."""
         limits = self._timeouts(run.cell.estimated_s)
@@ -244,7 +244,7 @@ def _append_line(lines: list[str], line: str) -> None:
         lines.append(line[:_LONGEST_LOG])
 
 
-def _build_finished_cell(run: _RunningCell, end: _CellEnd) -> Cell:
+def _build_finished_cell(run: _RunningCell, end: _CellOutcome) -> Cell:
     return replace(
         run.cell,
         stdout=run.out.text(),
@@ -257,19 +257,19 @@ def _build_finished_cell(run: _RunningCell, end: _CellEnd) -> Cell:
     )
 
 
-def _parse_cell_end(done: Message) -> _CellEnd:
+def _parse_cell_outcome(done: Message) -> _CellOutcome:
     """Validate the worker's report, which code in the cell could have forged."""
     error, missing = done.get("error"), done.get("missing")
     if error is None:
-        return _CellEnd()
+        return _CellOutcome()
     text = replace_surrogates(str(error)[:_LONGEST_ERROR])
-    return _CellEnd(
+    return _CellOutcome(
         error=text,
         outcome=build_failed_outcome(get_last_line(text)),
         missing=missing if isinstance(missing, str) else None,
     )
 
 
-def _build_stopped_end(stop: CellStopReason, *words: str) -> _CellEnd:
+def _build_stopped_outcome(stop: CellStopReason, *words: str) -> _CellOutcome:
     error = "".join((stop, *words))
-    return _CellEnd(error=error, outcome=build_infra_outcome(error), stopped=stop)
+    return _CellOutcome(error=error, outcome=build_infra_outcome(error), stopped=stop)

@@ -28,7 +28,7 @@ from habitus.redact import Redactor
 from habitus.resident_process import (
     connect_to_process,
     get_lock_path,
-    open_private,
+    open_private_file,
     serve_until_idle,
     start_in_background,
 )
@@ -134,15 +134,15 @@ class SessionScratchpads:
 
     def cancel(self, name: str) -> None:
         """Stop the cell that runs in the scratchpad; its error then begins with `Cancelled`."""
-        self._find_open(name).cancel()
+        self._get_open_scratchpad(name).cancel()
 
     def list_cells(self, name: str) -> tuple[Cell, ...]:
         """Return the cells that ran since the scratchpad was opened or reset."""
-        return tuple(self._find_open(name).cells)
+        return tuple(self._get_open_scratchpad(name).cells)
 
     def render_markdown(self, name: str) -> str:
         """Render the scratchpad as one Markdown document: each cell with its output and error."""
-        cells = self._find_open(name).cells
+        cells = self._get_open_scratchpad(name).cells
         return "\n\n".join(
             [f"# Scratchpad {name}", *(_render_cell(number, cell) for number, cell in enumerate(cells, 1))]
         )
@@ -152,7 +152,7 @@ class SessionScratchpads:
         # One that was just reset is not open any more, and may be reset again.
         if name not in self._pads and name in await self._runtime.names():
             return
-        await self._find_open(name).close()
+        await self._get_open_scratchpad(name).close()
         del self._pads[name]
 
     async def remove(self, name: str) -> None:
@@ -184,7 +184,7 @@ class SessionScratchpads:
             self._pads[name] = self._make_pad(check_scratchpad_name(name))
         return self._pads[name]
 
-    def _find_open(self, name: str) -> ScratchpadRunner:
+    def _get_open_scratchpad(self, name: str) -> ScratchpadRunner:
         if name not in self._pads:
             raise NotFound(f"No scratchpad '{name}' is open.", hint=did_you_mean(name, self._pads))
         return self._pads[name]
@@ -384,6 +384,6 @@ class _ScratchpadDaemon:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
         kept = self._redactor.redact_value(dataclasses.asdict(done))
-        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=open_private) as file:
+        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=open_private_file) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

@@ -169,7 +169,7 @@ class EnvironmentCache:
                 await self._build_environment(folder, dependencies)
         return folder
 
-    async def create_own_environment(self, venv: Path) -> None:
+    async def create_mutable_environment(self, venv: Path) -> None:
         """Create an empty environment that will be changed later."""
         await self._venvs.create_venv(venv)
 

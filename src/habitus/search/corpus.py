@@ -37,7 +37,7 @@ class Vocabulary:
         self._mapped = packed.word_vectors.reshape(len(self.codes), width)
         self._added = np.zeros((0, width), np.float16)
         if not self.spelled:
-            self.number_words([""])
+            self.assign_word_ids([""])
 
     def copy(self) -> Vocabulary:
         """Return a copy that can grow independently; the data of words is shared."""
@@ -45,7 +45,7 @@ class Vocabulary:
         other.spelled, other._numbers = [*self.spelled], dict(self._numbers)
         return other
 
-    def number_words(self, words: Sequence[str]) -> WordIds:
+    def assign_word_ids(self, words: Sequence[str]) -> WordIds:
         """Return the numbers of words, adding new ones; that of the empty word if there are none."""
         known, found = self._numbers, []
         for word in words:
@@ -110,7 +110,7 @@ class SearchCorpus:
         self._beyond: tuple[SearchCorpus, RemoteDocuments] | None = None
         nothing = pack_entries([], np.zeros((0, embedder.width), dtype=np.float32), lambda words: np.zeros(0, np.int32))
         self._vocabulary = Vocabulary(embedder, packed or nothing)
-        self._use_packed(packed or nothing)
+        self._use_packed_index(packed or nothing)
 
     @classmethod
     def load_file(cls, path: Path, embedder: Embedder) -> SearchCorpus | None:
@@ -121,7 +121,7 @@ class SearchCorpus:
     def save_file(self, path: Path) -> None:
         """Save all living documents to a file, rebuilt first if there were changes."""
         if self._later or self._dead_count:
-            self._rebuild(sorted(self.slots.values()), [], self.vectors[:0])
+            self._rebuild_index(sorted(self.slots.values()), [], self.vectors[:0])
         words = self._vocabulary
         packed = replace(self._first, word_codes=words.codes, word_vectors=words.vectors)
         write_index_file(path, packed, self._embedder)
@@ -138,7 +138,7 @@ class SearchCorpus:
         other.postings = self.postings.copy()
         return other
 
-    def with_remote(self, beyond: RemoteDocuments) -> SearchCorpus:
+    def with_remote_documents(self, beyond: RemoteDocuments) -> SearchCorpus:
         """Return this corpus as part of a larger library: the same documents, with rarity over all of them."""
         other = copy.copy(self)
         other._beyond = (self, beyond)
@@ -154,25 +154,25 @@ class SearchCorpus:
         # A rebuild costs about as much as a thousand single changes.
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
         if not self.slots or is_much or self.postings.added_count + self._dead_count > _REBUILD_AFTER:
-            self._rebuild(sorted(self.slots.values()), entries, vectors)
+            self._rebuild_index(sorted(self.slots.values()), entries, vectors)
         else:
             for entry, vector in zip(entries, vectors, strict=True):
                 self._append_entry(entry, vector)
         self._vocabulary.add_word_data()
 
-    def drop_outdated(self, digests: Mapping[str, str]) -> list[str]:
+    def drop_outdated_documents(self, digests: Mapping[str, str]) -> list[str]:
         """Remove documents whose digest changed; return the ids that have to be loaded."""
         self.replace_entries([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.get_digest(id)])
         return [id for id in digests if id not in self.slots]
 
-    def _rebuild(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
+    def _rebuild_index(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
         """Rebuild from the kept slots and more entries."""
         together = np.concatenate([self.vectors[kept], vectors]) if len(kept) else vectors
         every = (*(self.get_entry(slot) for slot in kept), *entries)
-        packed = pack_entries(every, together, self._vocabulary.number_words)
-        self._use_packed(replace(packed, spelled=self._vocabulary.spelled))
+        packed = pack_entries(every, together, self._vocabulary.assign_word_ids)
+        self._use_packed_index(replace(packed, spelled=self._vocabulary.spelled))
 
-    def _use_packed(self, packed: PackedIndex) -> None:
+    def _use_packed_index(self, packed: PackedIndex) -> None:
         self._first = packed
         self._later: list[IndexEntry] = []
         self._later_words: list[WordIds] = []
@@ -192,7 +192,7 @@ class SearchCorpus:
         self._room[slot] = vector
         self.ids.append(entry.id)
         self._later.append(entry)
-        self._later_words.append(self._vocabulary.number_words(entry.words))
+        self._later_words.append(self._vocabulary.assign_word_ids(entry.words))
         self.alive = np.append(self.alive, True)
         self.lengths = np.append(self.lengths, np.array([entry.lengths], dtype=np.int32), axis=0)
         self.says_when = np.append(self.says_when, entry.says_when)

@@ -22,14 +22,19 @@ from habitus.errors import Invalid
 from habitus.search import learned_requests, ranking, store
 from habitus.search.corpus import SearchCorpus
 from habitus.search.model import IndexReport, SearchDocument
-from habitus.search.packed_index import get_index_path, release_memory
+from habitus.search.packed_index import get_index_path, release_freed_memory
 from habitus.search.searcher import DocumentSearcher
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors, get_default_embedder
-from habitus.search.texts.index_entry import build_embedding_text, compute_digest, compute_text_digest, encode_document
+from habitus.search.texts.index_entry import (
+    build_embedding_text,
+    compute_document_digest,
+    compute_text_digest,
+    encode_document,
+)
 from habitus.search.texts.minilm import MiniLMEmbedder
-from habitus.search.texts.weights import ModelUnavailableError, find_weights
-from habitus.search.texts.words import clear_code_cache
+from habitus.search.texts.weights import ModelUnavailableError, find_encoder_weights
+from habitus.search.texts.words import clear_term_code_cache
 
 _BATCH_SIZE = 2000
 # The file is rewritten when more than one in so many documents differ from it.
@@ -87,13 +92,13 @@ class SearchIndex(DocumentSearcher):
         With `refresh=False` the next search reads the changes, which is faster for a series of calls.
         """
         newest = {document.id: document for document in documents}
-        digests = {id: compute_digest(document) for id, document in newest.items()}
+        digests = {id: compute_document_digest(document) for id, document in newest.items()}
         with self._open_snapshot(refresh=refresh, repair=False) as corpus:
             changed = [newest[id] for id, now in digests.items() if corpus.get_digest(id) != now]
         for some in sql.split_batches(changed, _BATCH_SIZE):
             self._write_documents(some, digests)
         if refresh:
-            clear_code_cache()
+            clear_term_code_cache()
             self._refresh(repair=False)
         return len(changed)
 
@@ -168,7 +173,7 @@ class SearchIndex(DocumentSearcher):
             return frozenset(corpus.slots)
 
     @property
-    def known_ids(self) -> Collection[str]:
+    def loaded_ids(self) -> Collection[str]:
         """The ids of the documents in memory as of the last refresh."""
         return self._corpus.slots.keys()
 
@@ -181,7 +186,7 @@ class SearchIndex(DocumentSearcher):
                 documents=documents,
                 learned=len(self._learned),
                 embedding=self._embedder.name,
-                floor=ranking.compute_floor(self._tier, documents),
+                floor=ranking.compute_offer_threshold(self._tier, documents),
                 notes=tuple(self.notes),
             )
 
@@ -220,8 +225,8 @@ class SearchIndex(DocumentSearcher):
         if kept is None:
             corpus, new = self._corpus.copy(), store.load_changed_entries(conn, space, after=self._generation)
         else:
-            outdated = kept.drop_outdated(store.load_digests(conn, space.collection))
-            corpus, new = kept, store.load_by_id(conn, space, outdated)
+            outdated = kept.drop_outdated_documents(store.load_digests(conn, space.collection))
+            corpus, new = kept, store.load_entries_by_id(conn, space, outdated)
         corpus.replace_entries(new.entries, new.vectors)
         self._learned.add_requests(requests.sound)
         # Deletions leave no row behind; a differing count reveals them.
@@ -229,7 +234,9 @@ class SearchIndex(DocumentSearcher):
             gone = sorted(corpus.slots.keys() - store.list_document_ids(conn, space.collection))
             corpus.replace_entries([], new.vectors[:0], gone)
         if len(self._learned) + len(requests.damaged) != store.count_requests(conn, space.collection):
-            self._learned.drop_requests(self._learned.list_keys() - store.list_request_keys(conn, space.collection))
+            self._learned.drop_requests(
+                self._learned.list_request_keys() - store.list_request_keys(conn, space.collection)
+            )
         self._corpus, self._generation = corpus, now
         self._unkept += len(new.entries)
         self._damaged = dict.fromkeys([*(id for id in self._damaged if id not in corpus.slots), *new.damaged])
@@ -246,7 +253,7 @@ class SearchIndex(DocumentSearcher):
                 corpus.save_file(self._file)
                 self._corpus, self._unkept = SearchCorpus.load_file(self._file, self._embedder) or corpus, 0
                 del corpus
-                release_memory()
+                release_freed_memory()
 
     @property
     def _is_file_outdated(self) -> bool:
@@ -288,28 +295,28 @@ def open_index(engine: sa.Engine, collection: str, encoder: str, weights: Path, 
     """Open an index with the configured encoder; while most documents lack its vectors, use the static one and add a
     note.
     """
-    if is_nearly_ready(engine, collection, encoder, weights):
-        return SearchIndex.open(engine, collection, embedder=get_encoder(encoder, weights), folder=dir)
+    if is_nearly_embedded(engine, collection, encoder, weights):
+        return SearchIndex.open(engine, collection, embedder=build_encoder(encoder, weights), folder=dir)
     index = SearchIndex.open(engine, collection, folder=dir)
-    there, missing = _count_vectors(engine, collection, get_encoder(encoder, weights))
+    there, missing = _count_vectors(engine, collection, build_encoder(encoder, weights))
     index.notes.append(f"{encoder} has {there} of {there + missing} ready; until then the static one answers")
     return index
 
 
-def is_nearly_ready(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> bool:
+def is_nearly_embedded(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> bool:
     """Return whether so few documents lack a vector of the encoder that a search can wait for them."""
     return (
         encoder_name == "static"
-        or _count_vectors(engine, collection, get_encoder(encoder_name, weights))[1] <= _MAX_MISSING_VECTORS
+        or _count_vectors(engine, collection, build_encoder(encoder_name, weights))[1] <= _MAX_MISSING_VECTORS
     )
 
 
-def get_encoder(name: str, weights: Path) -> Embedder:
+def build_encoder(name: str, weights: Path) -> Embedder:
     """Return the `static` or `minilm` embedder; raise Invalid if its weights are missing, without a fallback."""
     if name == "static":
         return get_default_embedder()
     try:
-        return _load_minilm(find_weights(weights))
+        return _load_minilm(find_encoder_weights(weights))
     except ModelUnavailableError as missing:
         raise Invalid(
             f"The setting search.encoder is '{name}', and {missing}.",

@@ -51,16 +51,16 @@ class LearnedRequest:
         return compute_text_digest(self.text)
 
 
-def compute_strength(request: LearnedRequest, now: float) -> float:
+def compute_aged_weight(request: LearnedRequest, now: float) -> float:
     """Return the weight of a request after ageing."""
     # A clock that went back must not make a request heavier than when it was learned.
     age = max(0.0, now - request.at) / _DAY
     return float(request.weight * 0.5 ** (age / HALF_LIFE_DAYS))
 
 
-def select_excess(requests: Iterable[LearnedRequest], now: float) -> list[LearnedRequest]:
+def select_excess_requests(requests: Iterable[LearnedRequest], now: float) -> list[LearnedRequest]:
     """Return the requests of one item beyond the limit: the weakest, and of equals the oldest."""
-    ordered = sorted(requests, key=lambda r: (-compute_strength(r, now), -r.at, r.digest))
+    ordered = sorted(requests, key=lambda r: (-compute_aged_weight(r, now), -r.at, r.digest))
     return ordered[MAX_REQUESTS_PER_ITEM:]
 
 
@@ -113,7 +113,7 @@ class LearnedRequestSet:
         self._width = width
         self._requests: dict[str, dict[str, LearnedRequest]] = {}
         self._count = 0
-        self._summary: _Statistics | None = None
+        self._summary: _LearnedRequestStatistics | None = None
         self._day = -1
         # The statistics are kept up in place, so comparing with them waits for a change of them, and for nothing else.
         self._lock = threading.RLock()
@@ -129,7 +129,7 @@ class LearnedRequestSet:
         with self._lock:
             return frozenset(self._requests)
 
-    def list_keys(self) -> set[tuple[str, str]]:
+    def list_request_keys(self) -> set[tuple[str, str]]:
         with self._lock:
             return {(item, digest) for item, of_item in self._requests.items() for digest in of_item}
 
@@ -148,10 +148,10 @@ class LearnedRequestSet:
         for item, text in asked:
             key = compute_text_digest(text)
             before = after[item].get(key)
-            total = weight + (compute_strength(before, now) if before else 0.0)
+            total = weight + (compute_aged_weight(before, now) if before else 0.0)
             request = LearnedRequest(item=item, text=text, weight=min(total, MAX_WEIGHT), at=now, vector=nothing)
             new[item, key] = after[item][key] = request
-        gone = [(r.item, r.digest) for of_item in after.values() for r in select_excess(of_item.values(), now)]
+        gone = [(r.item, r.digest) for of_item in after.values() for r in select_excess_requests(of_item.values(), now)]
         return [request for key, request in new.items() if key not in set(gone)], gone
 
     def add_requests(self, requests: Iterable[LearnedRequest]) -> None:
@@ -186,14 +186,14 @@ class LearnedRequestSet:
         day = int(now // _DAY)
         with self._lock:
             if self._summary is None or day != self._day:
-                self._summary = _Statistics(
+                self._summary = _LearnedRequestStatistics(
                     sorted(self.list_requests(), key=lambda r: (r.item, r.digest)), now, self._width
                 )
                 self._day = day
             return self._summary.compute_similarity(text, vector)
 
 
-class _Statistics:
+class _LearnedRequestStatistics:
     """Sums over the learned requests, kept up request by request with the strengths of one day. Only the scatter is
     computed anew, after every twentieth part has changed: a few requests more hardly move it.
     """
@@ -222,28 +222,28 @@ class _Statistics:
         owner, row = self._items.setdefault(request.item, len(self._items)), len(self._rows)
         self._keys.append((request.item, request.digest))
         self._rows[self._keys[row]] = row
-        self._said.append(_extract_features(request.text))
+        self._said.append(_hash_term_features(request.text))
         self._vectors, self._owners, self._strengths = (
-            _make_room(array, row) for array in (self._vectors, self._owners, self._strengths)
+            _grow_for_row(array, row) for array in (self._vectors, self._owners, self._strengths)
         )
         self._sums, self._counts, self._word_sums, self._squares = (
-            _make_room(array, owner) for array in (self._sums, self._counts, self._word_sums, self._squares)
+            _grow_for_row(array, owner) for array in (self._sums, self._counts, self._word_sums, self._squares)
         )
         self._vectors[row], self._owners[row] = request.vector, owner
-        self._strengths[row] = compute_strength(request, self._now)
-        self._count_row(row, 1)
+        self._strengths[row] = compute_aged_weight(request, self._now)
+        self._add_signed_row(row, 1)
 
     def remove_request(self, key: tuple[str, str]) -> None:
         """Stop counting a request."""
         row = self._rows.pop(key)
-        self._count_row(row, -1)
+        self._add_signed_row(row, -1)
         last_key, last_said = self._keys.pop(), self._said.pop()
         if last_key != key:
             self._keys[row], self._said[row], self._rows[last_key] = last_key, last_said, row
             for array in (self._vectors, self._owners, self._strengths):
                 array[row] = array[len(self._keys)]
 
-    def _count_row(self, row: int, sign: int) -> None:
+    def _add_signed_row(self, row: int, sign: int) -> None:
         owner, weight = int(self._owners[row]), sign * float(self._strengths[row])
         self._counts[owner] += weight
         self._sums[owner] += weight * self._vectors[row]
@@ -281,7 +281,7 @@ class _Statistics:
         return self._inverse
 
     def compute_similarity(self, text: str, vector: Vector) -> RequestSimilarity:
-        asked, count = _extract_features(text), len(self._items)
+        asked, count = _hash_term_features(text), len(self._items)
         meaning, nearest, usual = (np.zeros(count, dtype=np.float32) for _ in range(3))
         owners, counts = self._owners[: len(self._rows)], self._counts[:count]
         if len(vector):
@@ -327,7 +327,7 @@ class _Statistics:
         return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
 
 
-def _make_room(array: NDArray[Any], row: int) -> NDArray[Any]:
+def _grow_for_row(array: NDArray[Any], row: int) -> NDArray[Any]:
     """Return the array with this row, twice as long if it was full."""
     return array if row < len(array) else np.concatenate([array, np.zeros_like(array)])
 
@@ -339,7 +339,7 @@ def _scale_above_chance(nearest: NDArray[np.float32]) -> NDArray[np.float32]:
     return above
 
 
-def _extract_features(text: str) -> set[int]:
+def _hash_term_features(text: str) -> set[int]:
     """Return the hashed terms and pairs of neighbouring terms."""
     found = extract_terms(text)
     return {hash_term(term) for term in found} | {hash_term(f"{a} {b}") for a, b in pairwise(found)}

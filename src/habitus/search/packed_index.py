@@ -190,7 +190,7 @@ def _write_index_data(aside: Path, packed: PackedIndex, embedder: Embedder) -> N
         file.write(f"{_FORMAT} {at} {len(tail)} {zlib.crc32(tail, checksum):08x}".ljust(_HEADER_BYTES).encode())
 
 
-def release_memory() -> None:
+def release_freed_memory() -> None:
     """Return freed memory to the system, which the C library would otherwise keep."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -74,10 +74,10 @@ class PostgresIndex:
 
     def count_documents(self, codes: Codes) -> DocumentCounts:
         """Return the number of documents that contain each term."""
-        counts: DocumentCounts = self._count_by_step(codes).sum(axis=1)
+        counts: DocumentCounts = self._load_counts_by_strength_step(codes).sum(axis=1)
         return counts
 
-    def _count_by_step(self, codes: Codes) -> DocumentCounts:
+    def _load_counts_by_strength_step(self, codes: Codes) -> DocumentCounts:
         wanted = codes.tolist()
         # Another thread may begin a new cache meanwhile.
         counted = self._counted
@@ -114,14 +114,14 @@ class PostgresIndex:
             given["vector"] = _format_vector(vector)
         return self._load_entries(" UNION ".join([*ways, "SELECT unnest(CAST(:more AS text[]))"]), given)
 
-    def load_all(self) -> LoadedEntries:
+    def load_all_entries(self) -> LoadedEntries:
         """Return all entries, for comparing each document with each other."""
         return self._load_entries("SELECT name FROM search_skills", {})
 
     def _choose_heaviest_words(self, codes: Codes, worths: Strengths) -> tuple[list[str], list[float]]:
         """Return the words that contribute most, until the server would have too many postings to add up."""
         steps = (np.arange(_STEPS) + 0.5) / _STEPS
-        values, sizes = np.outer(worths, steps), self._count_by_step(codes)
+        values, sizes = np.outer(worths, steps), self._load_counts_by_strength_step(codes)
         words: list[str] = []
         kept: list[float] = []
         room = _MAX_POSTINGS
@@ -192,8 +192,8 @@ class PostgresIndex:
         rows = [_build_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
         if rows:
             conn.execute(_INSERT, rows)
-        changes = Counter(_count_changes(entries, words))
-        changes.subtract(_count_changes(before, _weigh_entry_terms(before)))
+        changes = Counter(_compute_count_changes(entries, words))
+        changes.subtract(_compute_count_changes(before, _weigh_entry_terms(before)))
         self._update_counts(conn, changes)
         conn.execute(_DROP_VECTORS, {"digests": [entry.meaning for entry in before]})
 
@@ -251,7 +251,9 @@ def _weigh_entry_terms(entries: Sequence[IndexEntry]) -> list[list[tuple[int, in
     return found
 
 
-def _count_changes(entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
+def _compute_count_changes(
+    entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]
+) -> list[tuple[int, int]]:
     """Return the count changes that these entries cause."""
     with_body = sum(entry.lengths[-1] > 0 for entry in entries)
     return [*[(_ALL, 0)] * len(entries), *[(_WITH_BODY, 0)] * with_body, *(word for some in words for word in some)]
@@ -271,7 +273,7 @@ def _build_row(entry: IndexEntry, tree_hash: str, words: Sequence[tuple[int, int
         "meaning": entry.meaning,
         "says_when": entry.says_when,
         "codes": codes,
-        "words": store.strip_unstorable(content),
+        "words": store.strip_unstorable_characters(content),
         "lexemes": " ".join(_encode_lexeme(*word) for word in words),
     }
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search import signals
-from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, CalibrationTier
+from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, EmbedderCalibration
 from habitus.search.corpus import SearchCorpus
 from habitus.search.learned_requests import USE_SIGNAL_NAMES, RequestSimilarity
 from habitus.search.postings import Slots
-from habitus.search.signals import CandidateSignals, sieve_codes
+from habitus.search.signals import CandidateSignals, prefilter_codes
 from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import ParsedSearchRequest, hash_term
 
@@ -36,7 +36,7 @@ CONFIDENCE_NAMES = (
 )
 
 
-def penalize_unused_twins(usage: RequestSimilarity, vectors: Floats) -> RequestSimilarity:
+def penalize_unused_near_duplicates(usage: RequestSimilarity, vectors: Floats) -> RequestSimilarity:
     """Lower the score of an unused document that says the same as a used one: use tells the two apart."""
     used = np.flatnonzero(usage.familiarity > 0)
     if not len(used) or not vectors.shape[1]:
@@ -60,7 +60,7 @@ PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *USE_SIGNAL_NAMES)
 
 
 def rank_candidates(
-    candidates: CandidateSignals, usage: RequestSimilarity, tier: CalibrationTier, share_with_body: float
+    candidates: CandidateSignals, usage: RequestSimilarity, tier: EmbedderCalibration, share_with_body: float
 ) -> CandidateRanking:
     """Score the candidates by all signals."""
     weights = blend_weights(tier.short, tier.long, share_with_body)
@@ -74,7 +74,7 @@ def rank_candidates(
     return CandidateRanking(scores=parts.sum(1), parts=parts)
 
 
-def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, tier: CalibrationTier) -> Floats:
+def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, tier: EmbedderCalibration) -> Floats:
     """Return the probability that each candidate matches the request, regardless of the other candidates."""
     weights = _blend_weights_by_row(tier.confidence_new, tier.confidence_used, usage.familiarity)
     odds = (build_confidence_features(candidates, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
@@ -82,13 +82,15 @@ def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, t
     return chances
 
 
-def compute_floor(tier: CalibrationTier, count: int) -> float:
+def compute_offer_threshold(tier: EmbedderCalibration, count: int) -> float:
     """Return the confidence from which the best of so many documents is offered."""
     # Among more documents, one is near by chance more often.
     return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
 
 
-def build_confidence_features(candidates: CandidateSignals, usage: RequestSimilarity, tier: CalibrationTier) -> Floats:
+def build_confidence_features(
+    candidates: CandidateSignals, usage: RequestSimilarity, tier: EmbedderCalibration
+) -> Floats:
     """Return one row of features per candidate, in the order of CONFIDENCE_NAMES."""
     # How far use is trusted depends on the candidate itself here, not on the others.
     liking = (usage.values * _blend_weights_by_row(tier.used, tier.trusted_used, usage.familiarity)).sum(1) / 10
@@ -122,8 +124,8 @@ class ScoreExplanation(Mapping[str, float]):
     @cached_property
     def _term_parts(self) -> dict[str, float]:
         codes, lengths = self._said
-        places = np.flatnonzero(sieve_codes(codes, np.array([*self._worths], dtype=np.uint32)))
-        return _name_parts(self._values, _compute_shares(self._worths, codes, lengths, places))
+        places = np.flatnonzero(prefilter_codes(codes, np.array([*self._worths], dtype=np.uint32)))
+        return _label_contributions(self._values, _compute_matched_field_shares(self._worths, codes, lengths, places))
 
     def __getitem__(self, part: str) -> float:
         return self._term_parts[part]
@@ -154,7 +156,7 @@ def explain_scores(
     return [ScoreExplanation(ranked.parts[row].tolist(), one, worths) for row, one in zip(rows, said, strict=True)]
 
 
-def _name_parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
+def _label_contributions(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     parts = dict(zip(PART_NAMES, values, strict=True))
     lexical = parts.pop("lexical")
     parts |= {f"lexical.{field}": lexical * share for field, share in shares.items()}
@@ -162,7 +164,9 @@ def _name_parts(values: list[float], shares: dict[str, float]) -> dict[str, floa
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _compute_shares(by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots) -> dict[str, float]:
+def _compute_matched_field_shares(
+    by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots
+) -> dict[str, float]:
     """Return the share of each field in the matched terms, which occur only at these places."""
     worths = [by_code.get(number, 0.0) for number in codes[places].tolist()]
     borders = np.searchsorted(places, np.cumsum((0, *lengths))).tolist()

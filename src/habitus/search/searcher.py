@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search import learned_requests, ranking, signals
-from habitus.search.calibration import get_tier
+from habitus.search.calibration import get_calibration
 from habitus.search.corpus import SearchCorpus
 from habitus.search.model import IndexHit, SearchDocument, SearchResults
 from habitus.search.postings import Slots
 from habitus.search.ranking import explain_scores
-from habitus.search.signals import find_highest
+from habitus.search.signals import find_highest_positions
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, build_embedding_text, encode_document
@@ -44,10 +44,12 @@ def find_nearest(
     corpus: SearchCorpus, entry: IndexEntry, vector: Vector, k: int, min_cosine: float = 0.0
 ) -> tuple[IndexHit, ...]:
     """Return the most similar documents; words are compared only above `min_cosine`."""
-    slots = [at for at in _choose_near_slots(corpus, entry, vector) if corpus.ids[at] != entry.id]
+    slots = [at for at in _choose_slots_to_compare(corpus, entry, vector) if corpus.ids[at] != entry.id]
     if min_cosine and corpus.vectors.shape[1]:
         slots = [at for at in slots if float(corpus.vectors[at] @ vector) >= min_cosine]
-    mine, *others = _profile(corpus, [entry, *(corpus.get_entry(at) for at in slots)], [vector, *corpus.vectors[slots]])
+    mine, *others = _build_comparison_profiles(
+        corpus, [entry, *(corpus.get_entry(at) for at in slots)], [vector, *corpus.vectors[slots]]
+    )
     return _sort_hits([_compare_profiles(mine, other) for other in others])[:k]
 
 
@@ -57,23 +59,25 @@ def find_neighbours(corpus: SearchCorpus, min_score: float = 0.0) -> dict[str, t
     """
     # Each document meets a handful of others, so the work grows with documents, not with pairs.
     slots = sorted(corpus.slots.values())
-    found = _profile(corpus, [corpus.get_entry(slot) for slot in slots], corpus.vectors[slots])
+    found = _build_comparison_profiles(corpus, [corpus.get_entry(slot) for slot in slots], corpus.vectors[slots])
     profiles = dict(zip(slots, found, strict=True))
-    return {id: _find_near(corpus, profiles, slot, min_score) for id, slot in sorted(corpus.slots.items())}
+    return {id: _find_similar_documents(corpus, profiles, slot, min_score) for id, slot in sorted(corpus.slots.items())}
 
 
-def _find_near(corpus: SearchCorpus, profiles: Mapping[int, _Profile], slot: int, least: float) -> tuple[IndexHit, ...]:
+def _find_similar_documents(
+    corpus: SearchCorpus, profiles: Mapping[int, _ComparisonProfile], slot: int, least: float
+) -> tuple[IndexHit, ...]:
     mine = profiles[slot]
     others, shared = _find_sharing_terms(corpus, slot, mine)
     if corpus.vectors.shape[1]:
         shared = corpus.vectors[others] @ mine.vector
         others, shared = others[shared >= _SAME_MATTER], shared[shared >= _SAME_MATTER]
-    near = others[find_highest(shared, _NEAREST)].tolist()
+    near = others[find_highest_positions(shared, _NEAREST)].tolist()
     met = [_compare_profiles(mine, profiles[other]) for other in near if _can_reach_score(mine, profiles[other], least)]
     return _sort_hits([hit for hit in met if hit.score >= least])
 
 
-def _find_sharing_terms(corpus: SearchCorpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[np.float32]]:
+def _find_sharing_terms(corpus: SearchCorpus, slot: int, mine: _ComparisonProfile) -> tuple[Slots, NDArray[np.float32]]:
     """Return the other documents with the rarest terms of this one's summary, and the worth of the shared terms."""
     counts = mine.summary.counts
     rarest = np.argsort(np.where(counts > 1, counts, np.iinfo(np.int64).max), kind="stable")[:_RAREST]
@@ -89,7 +93,7 @@ def _find_sharing_terms(corpus: SearchCorpus, slot: int, mine: _Profile) -> tupl
     return others, shared[others]
 
 
-def _choose_near_slots(corpus: SearchCorpus, entry: IndexEntry, vector: Vector) -> list[int]:
+def _choose_slots_to_compare(corpus: SearchCorpus, entry: IndexEntry, vector: Vector) -> list[int]:
     """Return the slots worth comparing: nearest by meaning, and sharing the rarest terms."""
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
     codes = np.unique(entry.summary)
@@ -100,7 +104,7 @@ def _choose_near_slots(corpus: SearchCorpus, entry: IndexEntry, vector: Vector) 
     shared[~corpus.alive] = -1.0
     chosen: set[int] = set()
     for scores in (meaning, shared):
-        chosen.update(slot for slot in find_highest(scores, _MAX_COMPARED).tolist() if corpus.alive[slot])
+        chosen.update(slot for slot in find_highest_positions(scores, _MAX_COMPARED).tolist() if corpus.alive[slot])
     return sorted(chosen)
 
 
@@ -135,7 +139,7 @@ def _weigh_texts(corpus: SearchCorpus, texts: Sequence[Codes]) -> list[_WeighedT
     ]
 
 
-class _Profile:
+class _ComparisonProfile:
     """The data of a document that comparisons need, looked up once however many others it meets."""
 
     def __init__(self, corpus: SearchCorpus, entry: IndexEntry, vector: Vector, summary: _WeighedTerms) -> None:
@@ -149,18 +153,20 @@ class _Profile:
         return _weigh_texts(self._corpus, [self._entry.body])[0] if has_body else None
 
 
-def _profile(corpus: SearchCorpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]) -> list[_Profile]:
+def _build_comparison_profiles(
+    corpus: SearchCorpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]
+) -> list[_ComparisonProfile]:
     summaries = _weigh_texts(corpus, [entry.summary for entry in entries])
-    return [_Profile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
+    return [_ComparisonProfile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
 
 
-def _can_reach_score(mine: _Profile, other: _Profile, least: float) -> bool:
+def _can_reach_score(mine: _ComparisonProfile, other: _ComparisonProfile, least: float) -> bool:
     """Return whether two documents could reach this similarity, whatever their bodies are."""
     words, meaning = _compare_summaries(mine, other)
     return words + meaning + 1 >= 3 * least
 
 
-def _compare_profiles(mine: _Profile, other: _Profile) -> IndexHit:
+def _compare_profiles(mine: _ComparisonProfile, other: _ComparisonProfile) -> IndexHit:
     words, meaning = _compare_summaries(mine, other)
     parts = {"words": words, "meaning": meaning}
     score = (words + meaning) / 2
@@ -170,7 +176,7 @@ def _compare_profiles(mine: _Profile, other: _Profile) -> IndexHit:
     return IndexHit(id=other.id, score=min(1.0, score), parts={name: round(value, 3) for name, value in parts.items()})
 
 
-def _compare_summaries(mine: _Profile, other: _Profile) -> tuple[float, float]:
+def _compare_summaries(mine: _ComparisonProfile, other: _ComparisonProfile) -> tuple[float, float]:
     """Return how similar the summaries are, in words and in meaning."""
     words = _compute_overlap(mine.summary, other.summary)
     return words, float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
@@ -198,7 +204,7 @@ _MAX_SIMILAR_ITEMS, _FIRST_FEW, _FIRST_BY_TEXT = 40, 5, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SearchEvidence:
+class RankingCandidates:
     """The candidates of one request with their signals."""
 
     ids: tuple[str, ...]
@@ -208,7 +214,7 @@ class SearchEvidence:
     usage: learned_requests.RequestSimilarity
 
 
-def _promote_most_similar_texts(order: list[int], found: SearchEvidence) -> list[int]:
+def _promote_most_similar_texts(order: list[int], found: RankingCandidates) -> list[int]:
     """Return the order with the documents whose texts are most like a text among the first few."""
     likeness = found.signals.as_text.tolist()
     if not any(likeness):
@@ -236,7 +242,7 @@ class DocumentSearcher:
         clock: Callable[[], float],
     ) -> None:
         self._embedder = embedder
-        self._tier = get_tier(embedder.name)
+        self._tier = get_calibration(embedder.name)
         self._clock = clock
         self._corpus = corpus
         self._learned = requests
@@ -263,41 +269,43 @@ class DocumentSearcher:
         With `refresh=False` changes by others are not loaded first, which is faster for thousands of calls in a row.
         """
         with self._open_snapshot(refresh=refresh) as corpus:
-            found = self._gather_evidence(corpus, query, among)
+            found = self._gather_candidates(corpus, query, among)
             if found is None:
                 return SearchResults()
             ranked = ranking.rank_candidates(found.signals, found.usage, self._tier, found.corpus.share_with_body)
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            if signals.is_text_itself(found.asked):
+            if signals.is_text_like(found.asked):
                 order = _promote_most_similar_texts(order, found)
             fit = ranking.compute_confidence(found.signals, found.usage, self._tier).tolist()
             top = order[: max(k, 0)]
             parts = explain_scores(found.corpus, found.asked, found.signals, ranked, top)
             hits = (IndexHit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(top, parts, strict=True))
             sure = fit[order[0]]
-            least = ranking.compute_floor(self._tier, found.corpus.document_count if among is None else len(among))
+            least = ranking.compute_offer_threshold(
+                self._tier, found.corpus.document_count if among is None else len(among)
+            )
             return SearchResults(hits=tuple(hits), fits=sure >= least, confidence=sure, min_confidence=max(0.0, least))
 
-    def gather_evidence(
+    def gather_candidates(
         self, query: str, *, among: Collection[str] | None = None, refresh: bool = False
-    ) -> SearchEvidence | None:
+    ) -> RankingCandidates | None:
         """Return the signals of every candidate before weighing, for calibration; None if nothing can match."""
         with self._open_snapshot(refresh=refresh) as corpus:
-            return self._gather_evidence(corpus, query, among)
+            return self._gather_candidates(corpus, query, among)
 
-    def _gather_evidence(
+    def _gather_candidates(
         self, corpus: SearchCorpus, query: str, among: Collection[str] | None
-    ) -> SearchEvidence | None:
+    ) -> RankingCandidates | None:
         asked = words.parse_request(query)
         if not asked.has_words:
             return None
-        vectors = self._embed_texts(asked.list_texts(self._embedder.request_words))
+        vectors = self._embed_texts(asked.list_request_texts(self._embedder.request_words))
         liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
         liked = liking.list_most_similar(_MAX_SIMILAR_ITEMS)
         if self.server is not None:
-            terms = signals.WeighedRequest.from_request(corpus.with_remote(self.server), asked, None)
+            terms = signals.WeighedRequest.from_request(corpus.with_remote_documents(self.server), asked, None)
             named = self.server.find_candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
             corpus = self._add_remote_candidates(corpus, self.server, named)
         if not corpus.slots:
@@ -309,12 +317,12 @@ class DocumentSearcher:
         if not len(found.slots):
             return None
         ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
-        usage = ranking.penalize_unused_twins(liking.select_items(ids), corpus.vectors[found.slots])
-        return SearchEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
+        usage = ranking.penalize_unused_near_duplicates(liking.select_items(ids), corpus.vectors[found.slots])
+        return RankingCandidates(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
     def _add_remote_candidates(self, corpus: SearchCorpus, server: PostgresIndex, named: LoadedEntries) -> SearchCorpus:
         """Return the documents in memory plus those that a server named, with rarity over the whole library."""
-        corpus = corpus.with_remote(server).copy()
+        corpus = corpus.with_remote_documents(server).copy()
         ours = corpus.slots.keys() | self._gone
         new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
         corpus.replace_entries([named.entries[at] for at in new], named.vectors[new])
@@ -348,7 +356,7 @@ class DocumentSearcher:
             vector = self._embed_texts([build_embedding_text(document)])[0]
             if self.server is not None:
                 codes = np.unique(entry.summary)
-                worth = corpus.with_remote(self.server).compute_rarity(codes)
+                worth = corpus.with_remote_documents(self.server).compute_rarity(codes)
                 named = self.server.find_candidates(codes, worth, vector)
                 corpus = self._add_remote_candidates(corpus, self.server, named)
             return find_nearest(corpus, entry, vector, k, min_cosine) if corpus.slots else ()
@@ -358,18 +366,19 @@ class DocumentSearcher:
         with self._open_snapshot() as corpus:
             server = self.server
             return find_neighbours(
-                corpus if server is None else self._add_remote_candidates(corpus, server, server.load_all()), min_score
+                corpus if server is None else self._add_remote_candidates(corpus, server, server.load_all_entries()),
+                min_score,
             )
 
     def with_documents(self, documents: Sequence[SearchDocument], removed_ids: Sequence[str] = ()) -> DocumentSearcher:
         """Return a searcher with these documents added and those in `removed_ids` removed; nothing is stored."""
-        return self._copy_with(documents, removed_ids, self.server)
+        return self._copy_with_changes(documents, removed_ids, self.server)
 
     def with_local_documents(self, documents: Sequence[SearchDocument]) -> DocumentSearcher:
         """Return a searcher with these documents in place of an unreachable server; nothing is stored."""
-        return self._copy_with(documents, (), None)
+        return self._copy_with_changes(documents, (), None)
 
-    def _copy_with(
+    def _copy_with_changes(
         self, documents: Sequence[SearchDocument], gone: Sequence[str], server: PostgresIndex | None
     ) -> DocumentSearcher:
         vectors = self._embed_texts([build_embedding_text(document) for document in documents])

@@ -100,9 +100,9 @@ def gather_signals(
     asked = WeighedRequest.from_request(corpus, request, among)
     scores, as_text = _score_lexically(corpus, asked)
     meaning = _compute_cosines(corpus, vectors[0], among)
-    allowed = corpus.alive if among is None else _build_mask(len(corpus.alive), among)
+    allowed = corpus.alive if among is None else _build_slot_mask(len(corpus.alive), among)
     here = np.flatnonzero(allowed)
-    likest = _select_best(here, as_text.take(here), _BY_TEXT)
+    likest = _select_best_slots(here, as_text.take(here), _BY_TEXT)
     slots, part = _choose_candidates(
         corpus, vectors[1:], here, scores, meaning, np.concatenate([likest, more[allowed[more]]])
     )
@@ -111,7 +111,7 @@ def gather_signals(
         return CandidateSignals(
             slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)]
         )
-    is_text = is_text_itself(request)
+    is_text = is_text_like(request)
     passage, phrase, excluded = _score_by_position(corpus, asked, slots, is_text=is_text)
     by_rarity, plain = _compare_words(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
@@ -136,10 +136,12 @@ def gather_signals(
     stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
     strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)
-    return CandidateSignals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
+    return CandidateSignals(
+        slots=slots, values=_stack_columns(columns), stated=_stack_columns(stated), fit=_stack_columns(fit)
+    )
 
 
-def _stack(columns: Iterable[NDArray[Any]]) -> Floats:
+def _stack_columns(columns: Iterable[NDArray[Any]]) -> Floats:
     return np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
 
 
@@ -171,7 +173,7 @@ class WeighedRequest:
         weights = np.array(list(request.terms.values()), dtype=np.float32)
         worth = corpus.compute_rarity(codes) * weights
         # Terms that many documents have say little and take the longest.
-        kept = np.sort(find_highest(worth, _MOST_TERMS))
+        kept = np.sort(find_highest_positions(worth, _MOST_TERMS))
         codes, weights, worth = codes[kept], weights[kept], worth[kept]
         worth = np.minimum(worth, _LARGEST_SHARE * worth.sum())
         named = list(request.terms)
@@ -202,7 +204,7 @@ def _divide_by_best(scores: Floats, slots: Slots, allowed: NDArray[np.bool_]) ->
     return shares
 
 
-def _build_mask(length: int, slots: Slots) -> NDArray[np.bool_]:
+def _build_slot_mask(length: int, slots: Slots) -> NDArray[np.bool_]:
     mask = np.zeros(length, dtype=bool)
     mask[slots] = True
     return mask
@@ -214,28 +216,28 @@ def _choose_candidates(
     """Return the best slots by terms, meaning and parts, and the cosine of each with the nearest part of the
     request.
     """
-    by_terms = _select_best(allowed, scores.take(allowed), _BY_TERMS)
-    by_meaning = _select_best(allowed, meaning.take(allowed), _NEAR)
+    by_terms = _select_best_slots(allowed, scores.take(allowed), _BY_TERMS)
+    by_meaning = _select_best_slots(allowed, meaning.take(allowed), _NEAR)
     # Parts are compared only with slots near the whole request, which saves most of the time.
     pool = _merge_slots(corpus, by_terms, by_meaning, more)
     part = (corpus.vectors[pool] @ parts.T).max(1)
-    by_meaning = _select_best(by_meaning, meaning[by_meaning], _BY_MEANING)
-    chosen = _merge_slots(corpus, by_terms, by_meaning, _select_best(pool, part, _BY_PART), more)
+    by_meaning = _select_best_slots(by_meaning, meaning[by_meaning], _BY_MEANING)
+    chosen = _merge_slots(corpus, by_terms, by_meaning, _select_best_slots(pool, part, _BY_PART), more)
     return chosen, part[np.searchsorted(pool, chosen)]
 
 
 def _merge_slots(corpus: SearchCorpus, *some: Slots) -> Slots:
-    return np.flatnonzero(_build_mask(len(corpus.ids), np.concatenate(some)))
+    return np.flatnonzero(_build_slot_mask(len(corpus.ids), np.concatenate(some)))
 
 
-def _select_best(slots: Slots, scores: Floats, count: int) -> Slots:
+def _select_best_slots(slots: Slots, scores: Floats, count: int) -> Slots:
     """Return the slots with the highest positive scores, unordered."""
-    top = find_highest(scores, count)
+    top = find_highest_positions(scores, count)
     slots, scores = slots[top], scores[top]
     return slots[scores > 0]
 
 
-def find_highest(scores: Floats, count: int) -> Slots:
+def find_highest_positions(scores: Floats, count: int) -> Slots:
     """Return the positions of the `count` highest scores."""
     if count >= len(scores):
         return np.arange(len(scores))
@@ -286,7 +288,7 @@ def _score_by_position(
     read = [corpus.get_codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
     codes = np.concatenate(read)
-    at = np.flatnonzero(sieve_codes(codes, asked.codes))
+    at = np.flatnonzero(prefilter_codes(codes, asked.codes))
     order = np.argsort(asked.codes)
     near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
     sure = asked.codes[near] == codes[at] if len(order) else np.zeros(0, dtype=bool)
@@ -308,7 +310,7 @@ def _score_by_position(
     )
 
 
-def sieve_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
+def prefilter_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
     """Return which codes may be among the wanted ones, by their low 16 bits."""
     # A cheap sieve: the few codes that pass are compared in full.
     sieve = np.zeros(1 << 16, dtype=bool)
@@ -351,7 +353,7 @@ def _compute_excluded_share(asked: WeighedRequest, row: Slots, term: Slots, coun
     return shares
 
 
-def is_text_itself(request: ParsedSearchRequest) -> bool:
+def is_text_like(request: ParsedSearchRequest) -> bool:
     """Return whether the request is a text by itself: a statement that asks for nothing, or a long task."""
     return len(request.terms) >= (_SHORTEST_TASK if request.is_asked else _SHORTEST_STATEMENT)
 

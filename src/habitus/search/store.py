@@ -154,7 +154,7 @@ def load_digests(conn: sa.Connection, collection: str) -> dict[str, str]:
     return {row.id: row.digest for row in conn.execute(query)}
 
 
-def load_by_id(conn: sa.Connection, space: VectorSpace, ids: Sequence[str]) -> learned_requests.LoadedEntries:
+def load_entries_by_id(conn: sa.Connection, space: VectorSpace, ids: Sequence[str]) -> learned_requests.LoadedEntries:
     """Return the entries of these documents."""
     found = [
         row
@@ -191,7 +191,7 @@ def write_documents(
     conn: sa.Connection, collection: str, generation: int, items: Sequence[tuple[SearchDocument, IndexEntry]]
 ) -> None:
     """Write documents with their entries, replacing those with the same ids, and delete unused vectors."""
-    before = _delete_rows(conn, collection, [document.id for document, _ in items])
+    before = _delete_document_rows(conn, collection, [document.id for document, _ in items])
     made = []
     for document, entry in items:
         codes, words = pack_entry(entry)
@@ -205,11 +205,11 @@ def write_documents(
                 "says_when": entry.says_when,
                 "codes": codes,
                 "words": words,
-                "name": strip_unstorable(document.name),
-                "cue": strip_unstorable(document.when_to_use),
+                "name": strip_unstorable_characters(document.name),
+                "cue": strip_unstorable_characters(document.when_to_use),
                 "tags": json.dumps(document.tags),
-                "description": strip_unstorable(document.description),
-                "body": strip_unstorable(document.body),
+                "description": strip_unstorable_characters(document.description),
+                "body": strip_unstorable_characters(document.body),
             }
         )
     if made:
@@ -218,17 +218,17 @@ def write_documents(
     delete_unused_vectors(conn, [digest for digest in before if digest not in still])
 
 
-def strip_unstorable(text: str) -> str:
+def strip_unstorable_characters(text: str) -> str:
     """Remove lone surrogates and NUL, which no database accepts."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
 def delete_documents(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> None:
     """Delete documents, and the vectors that nothing else uses."""
-    delete_unused_vectors(conn, _delete_rows(conn, collection, document_ids))
+    delete_unused_vectors(conn, _delete_document_rows(conn, collection, document_ids))
 
 
-def _delete_rows(conn: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
+def _delete_document_rows(conn: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
     """Delete rows; return the digests of their embedded texts."""
     meanings: list[str] = []
     for chunk in sql.split_batches(gone):
@@ -317,7 +317,7 @@ def write_requests(
             "generation": generation,
             "weight": request.weight,
             "at": request.at,
-            "text": strip_unstorable(request.text),
+            "text": strip_unstorable_characters(request.text),
         }
         for request in requests
     ]

@@ -66,7 +66,7 @@ def create_engine(
             what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
             raise StorageFailed(what, hint="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S})
-        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "connect", _configure_sqlite_connection)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
@@ -201,13 +201,13 @@ def _quote_literal(text: str) -> str:
 def create_in_memory_engine() -> sa.Engine:
     """Return an engine on a new in-memory database, for tests and temporary libraries."""
     engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
-    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "connect", _configure_sqlite_connection)
     sa.event.listen(engine, "begin", _begin_sqlite)
     metadata.create_all(engine)
     return engine
 
 
-def _prepare_sqlite(conn: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+def _configure_sqlite_connection(conn: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = conn
     # SQLAlchemy's "begin" event opens transactions, not the driver.
     raw.isolation_level = None

@@ -57,7 +57,7 @@ def make_web_app(
     app.check_rules()
     app.state.desks, app.state.keys, app.state.changes = homes, keys, ChangeWatcher(homes)
     # Users live in the database, so sign-in has to move with it when it is back.
-    homes.on_reconnect(lambda home: keys.use_people(open_user_accounts(home)))
+    homes.on_reconnect(lambda home: keys.use_account_store(open_user_accounts(home)))
     web = homes.owner_home.settings.web
     proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
     compressed = GZipMiddleware(OfflineRetryMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
@@ -75,7 +75,7 @@ def build_application() -> AccessCheckedApp:
         redoc_url=None,
     )
     # For the OpenAPI description, which FastAPI adds itself.
-    app.declare_rule(RouteAccessRule(access=Access.OPEN_READING))
+    app.set_last_route_rule(RouteAccessRule(access=Access.OPEN_READING))
     for part in (skills, events):
         part.router.add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
     use_case_routes.build_router().add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
@@ -97,6 +97,6 @@ def build_application() -> AccessCheckedApp:
     ):
         pages.router.add_routes_to(app, include_in_schema=False)
     app.mount("/static", StaticFileApp(), name="static")
-    app.declare_rule(RouteAccessRule(access=Access.PUBLIC))
+    app.set_last_route_rule(RouteAccessRule(access=Access.PUBLIC))
     register_error_handlers(app)
     return app

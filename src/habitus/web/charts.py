@@ -22,7 +22,7 @@ from habitus.web.labels import describe_effect, describe_skill_uses
 _OUTCOMES = (("good", "succeeded"), ("bad", "failed"), ("unknown", "no_feedback"))
 
 
-def _tag(name: str, *inside: str, **attributes: str | float | None) -> Markup:
+def _render_element(name: str, *inside: str, **attributes: str | float | None) -> Markup:
     """Return an SVG element; `css` is its class, `_` stands for `-`, and an attribute that is None is left out."""
     given = Markup("").join(
         Markup(' {}="{}"').format(
@@ -34,22 +34,24 @@ def _tag(name: str, *inside: str, **attributes: str | float | None) -> Markup:
     return Markup("<{0}{1}>{2}</{0}>").format(name, given, Markup("").join(inside))
 
 
-def _chart(
+def _render_chart(
     label: str, size: tuple[int, int], *inside: str, css: str = "chart", role: str = "img", is_wide: bool = False
 ) -> Markup:
     """Return a chart of this size, or with `is_wide` as wide as its place."""
     width, height = (None, None) if is_wide else size
     css = "chart wide" if is_wide else css
     box = f"0 0 {size[0]} {size[1]}"
-    return _tag("svg", *inside, css=css, role=role, viewBox=box, width=width, height=height, aria_label=label)
+    return _render_element(
+        "svg", *inside, css=css, role=role, viewBox=box, width=width, height=height, aria_label=label
+    )
 
 
-def _bar(label: str | None, *inside: str, back: tuple[int, int] = (0, 12)) -> Markup:
+def _render_bar(label: str | None, *inside: str, back: tuple[int, int] = (0, 12)) -> Markup:
     """Return a bar as wide as its place, with x from 0 to 100; without a label it is decoration."""
-    ground = _tag("rect", css="back", x=0, y=back[0], width=100, height=back[1])
+    ground = _render_element("rect", css="back", x=0, y=back[0], width=100, height=back[1])
     described = {"aria_hidden": "true"} if label is None else {"role": "img", "aria_label": label}
     box = {"viewBox": "0 0 100 12", "preserveAspectRatio": "none"}
-    return _tag("svg", ground, *inside, css="bar", **box, **described)
+    return _render_element("svg", ground, *inside, css="bar", **box, **described)
 
 
 def _classify_effect(effect: EffectEstimate) -> str:
@@ -82,9 +84,9 @@ def _render_weekly_lines(weeks: Sequence[tuple[date, UsageCounts]], made: Mappin
         x = number * _WEEK_STEP + _WEEK_STEP / 2
         if versions := made.get(week):
             label = f"v{versions[-1]}" if len(versions) == 1 else f"v{versions[0]}–{versions[-1]}"
-            drawn.append(_tag("line", css="version", x1=x, y1=_HEAD - 4, x2=x, y2=_HEIGHT))
-            drawn.append(_tag("text", label, x=x, y=12, text_anchor="middle"))
-        drawn.append(_tag("text", _format_day(week), x=x, y=_HEIGHT + 16, text_anchor="middle"))
+            drawn.append(_render_element("line", css="version", x1=x, y1=_HEAD - 4, x2=x, y2=_HEIGHT))
+            drawn.append(_render_element("text", label, x=x, y=12, text_anchor="middle"))
+        drawn.append(_render_element("text", _format_day(week), x=x, y=_HEIGHT + 16, text_anchor="middle"))
         said.append(f"{_format_day(week)}: {_describe_outcomes(uses)}, {uses.no_feedback} without feedback")
     # The last line is painted on top.
     for css, name in reversed(_OUTCOMES):
@@ -92,13 +94,13 @@ def _render_weekly_lines(weeks: Sequence[tuple[date, UsageCounts]], made: Mappin
             (number * _WEEK_STEP + _WEEK_STEP / 2, _HEIGHT - (_HEIGHT - _HEAD) * getattr(uses, name) / most)
             for number, (_, uses) in enumerate(weeks)
         ]
-        drawn.append(_tag("polyline", css=css, points=" ".join(f"{x},{y:.1f}" for x, y in points)))
+        drawn.append(_render_element("polyline", css=css, points=" ".join(f"{x},{y:.1f}" for x, y in points)))
         for (x, y), (week, uses) in zip(points, weeks, strict=True):
             if count := getattr(uses, name):
-                mark = _tag("circle", _tag("title", str(count)), css=css, cx=x, cy=y, r=4)
-                drawn.append(_link_mark(mark, uses, name, f"{_format_day(week)}: {count}"))
+                mark = _render_element("circle", _render_element("title", str(count)), css=css, cx=x, cy=y, r=4)
+                drawn.append(_render_linked_mark(mark, uses, name, f"{_format_day(week)}: {count}"))
     size = (_WEEK_STEP * len(weeks), _HEIGHT + _FOOT)
-    return _chart(f"By week. {'; '.join(said)}", size, *drawn, role="group")
+    return _render_chart(f"By week. {'; '.join(said)}", size, *drawn, role="group")
 
 
 def _format_day(day: date) -> str:
@@ -109,10 +111,10 @@ def _describe_outcomes(counts: UsageCounts | DailyRequestCounts) -> str:
     return f"{counts.succeeded} succeeded, {counts.failed} failed"
 
 
-def _link_mark(mark: Markup, uses: UsageCounts, name: str, label: str) -> Markup:
+def _render_linked_mark(mark: Markup, uses: UsageCounts, name: str, label: str) -> Markup:
     """Return a mark of a chart as a link to the uses that it counts, if there is an address."""
     said = f"{label} {_name_outcome(name)}"
-    return _tag("a", mark, href=uses.links[name], aria_label=said) if uses.links.get(name) else mark
+    return _render_element("a", mark, href=uses.links[name], aria_label=said) if uses.links.get(name) else mark
 
 
 def _name_outcome(name: str) -> str:
@@ -128,25 +130,25 @@ def _render_usage_bars(versions: Mapping[str, UsageCounts]) -> Markup:
     drawn = []
     for number, (label, uses) in enumerate(versions.items()):
         left, width, top = number * _COLUMN + 11, _COLUMN - 22, float(_HEIGHT)
-        for name, mark in _stack_outcomes(uses, left, width, _HEIGHT, (_HEIGHT - _HEAD) / most):
-            drawn.append(_link_mark(mark, uses, name, f"{label}: {getattr(uses, name)}"))
+        for name, mark in _render_stacked_outcomes(uses, left, width, _HEIGHT, (_HEIGHT - _HEAD) / most):
+            drawn.append(_render_linked_mark(mark, uses, name, f"{label}: {getattr(uses, name)}"))
             top -= (_HEIGHT - _HEAD) * getattr(uses, name) / most
         if uses.used:
-            total = _tag("text", str(uses.used), x=left + width / 2, y=top - 6, text_anchor="middle")
-            drawn.append(_link_mark(total, uses, "used", f"{label}: {uses.used} times"))
-        drawn.append(_tag("text", label, x=left + width / 2, y=_HEIGHT + 16, text_anchor="middle"))
+            total = _render_element("text", str(uses.used), x=left + width / 2, y=top - 6, text_anchor="middle")
+            drawn.append(_render_linked_mark(total, uses, "used", f"{label}: {uses.used} times"))
+        drawn.append(_render_element("text", label, x=left + width / 2, y=_HEIGHT + 16, text_anchor="middle"))
     said = "; ".join(f"{label}: {_describe_outcomes(uses)}" for label, uses in versions.items())
-    return _chart(f"By version. {said}", (_COLUMN * len(versions), _HEIGHT + _FOOT), *drawn, role="group")
+    return _render_chart(f"By version. {said}", (_COLUMN * len(versions), _HEIGHT + _FOOT), *drawn, role="group")
 
 
-def _stack_outcomes(
+def _render_stacked_outcomes(
     counts: UsageCounts | DailyRequestCounts, left: float, width: float, bottom: float, scale: float
 ) -> Iterator[tuple[str, Markup]]:
     """Yield the outcomes that occurred with their part of a stacked bar, from below."""
     for css, name in _OUTCOMES:
         if count := getattr(counts, name):
             bottom -= scale * count
-            yield name, _tag("rect", css=css, x=left, y=bottom, width=width, height=scale * count)
+            yield name, _render_element("rect", css=css, x=left, y=bottom, width=width, height=scale * count)
 
 
 _DAY, _DAYS_HIGH = 15, 110
@@ -160,11 +162,11 @@ def render_daily_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date
     most = max((day.total for day in days), default=0) or 1
     drawn = []
     for number, day in enumerate(days):
-        stack = _stack_outcomes(day, number * _DAY + 2, _DAY - 4, _DAYS_HIGH, (_DAYS_HIGH - 4) / most)
-        title = _tag("title", f"{_format_day(day.day)}: {_describe_outcomes(day)}")
+        stack = _render_stacked_outcomes(day, number * _DAY + 2, _DAY - 4, _DAYS_HIGH, (_DAYS_HIGH - 4) / most)
+        title = _render_element("title", f"{_format_day(day.day)}: {_describe_outcomes(day)}")
         # The sums below the chart are links too, so Tab does not stop at each bar.
         linked = [
-            _tag(
+            _render_element(
                 "a",
                 mark,
                 href=locate(day.day, name),
@@ -173,13 +175,13 @@ def render_daily_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date
             )
             for name, mark in stack
         ]
-        drawn.append(_tag("g", title, *linked))
+        drawn.append(_render_element("g", title, *linked))
     wide, low = _DAY * len(days), _DAYS_HIGH + 15
-    drawn.append(_tag("text", _format_day(days[0].day), x=0, y=low))
-    drawn.append(_tag("text", _format_day(days[-1].day), x=wide, y=low, text_anchor="end"))
+    drawn.append(_render_element("text", _format_day(days[0].day), x=0, y=low))
+    drawn.append(_render_element("text", _format_day(days[-1].day), x=wide, y=low, text_anchor="end"))
     good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     said = f"{len(days)} days: {good} succeeded, {bad} failed, at most {most} on a day"
-    return _chart(said, (wide, _DAYS_HIGH + 20), *drawn, role="group", is_wide=True)
+    return _render_chart(said, (wide, _DAYS_HIGH + 20), *drawn, role="group", is_wide=True)
 
 
 _SPARK = (96, 30)
@@ -201,7 +203,7 @@ def render_version_effects(found: Sequence[ItemFinding]) -> Markup | None:
     """Return a chart of the effect of offering each version, or None if no feedback exists."""
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
-    return render_intervals("Per 100 conversations", drawn) if drawn else None
+    return render_confidence_intervals("Per 100 conversations", drawn) if drawn else None
 
 
 def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
@@ -220,14 +222,16 @@ def _render_comparisons(found: Mapping[str, VersionComparison | None]) -> Markup
         for label, one in found.items()
         if one is not None
     }
-    return render_intervals("Per 100 rollouts", drawn) if drawn else None
+    return render_confidence_intervals("Per 100 rollouts", drawn) if drawn else None
 
 
 # Least and greatest width of the labels, and the average width of a letter.
 _SIDE, _WIDEST, _LETTER = 60, 190, 7
 
 
-def render_intervals(title: str, effects: Mapping[str, EffectEstimate], line: int = 34, long: int = 420) -> Markup:
+def render_confidence_intervals(
+    title: str, effects: Mapping[str, EffectEstimate], line: int = 34, long: int = 420
+) -> Markup:
     """Return one line per label with the confidence interval and its middle, from 100 fewer to 100 more of 100."""
     longest = max(map(len, effects))
     side = min(max(_SIDE, _LETTER * longest + 12), _WIDEST) if longest else 6
@@ -236,17 +240,17 @@ def render_intervals(title: str, effects: Mapping[str, EffectEstimate], line: in
         return side + (min(max(share, -1.0), 1.0) + 1) / 2 * long
 
     tall = line * len(effects)
-    drawn = [_tag("line", css="zero", x1=locate(0), y1=0, x2=locate(0), y2=tall)]
+    drawn = [_render_element("line", css="zero", x1=locate(0), y1=0, x2=locate(0), y2=tall)]
     for number, (label, effect) in enumerate(effects.items()):
         y, css = number * line + line / 2, _classify_effect(effect)
         short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
-        drawn.append(_tag("text", short, x=0, y=y + 4))
-        drawn.append(_tag("line", css=css, x1=locate(effect.low), y1=y, x2=locate(effect.high), y2=y))
-        drawn.append(_tag("circle", css=css, cx=locate(effect.value), cy=y, r=5))
-    drawn.append(_tag("text", "fewer succeed", x=locate(-1), y=tall + 16))
-    drawn.append(_tag("text", "more succeed", x=locate(1), y=tall + 16, text_anchor="end"))
+        drawn.append(_render_element("text", short, x=0, y=y + 4))
+        drawn.append(_render_element("line", css=css, x1=locate(effect.low), y1=y, x2=locate(effect.high), y2=y))
+        drawn.append(_render_element("circle", css=css, cx=locate(effect.value), cy=y, r=5))
+    drawn.append(_render_element("text", "fewer succeed", x=locate(-1), y=tall + 16))
+    drawn.append(_render_element("text", "more succeed", x=locate(1), y=tall + 16, text_anchor="end"))
     said = "; ".join(f"{label}: {_describe_interval(effect)} of 100" for label, effect in effects.items())
-    return _chart(f"{title}. {said}", (side + long + 10, tall + _FOOT), *drawn)
+    return _render_chart(f"{title}. {said}", (side + long + 10, tall + _FOOT), *drawn)
 
 
 def _describe_interval(effect: EffectEstimate) -> str:
@@ -265,13 +269,13 @@ def render_effect_over_time(skill: SkillEffect) -> Markup:
         return _TALL / 2 - (_TALL / 2 - 4) * share / reach
 
     wide = _WEEK_WIDTH * len(skill.over_time)
-    drawn = [_tag("line", css="zero", x1=0, y1=locate(0), x2=wide, y2=locate(0))]
+    drawn = [_render_element("line", css="zero", x1=0, y1=locate(0), x2=wide, y2=locate(0))]
     for number, _, effect in known:
         x, css = number * _WEEK_WIDTH + _WEEK_WIDTH / 2, _classify_effect(effect)
-        drawn.append(_tag("line", css=css, x1=x, y1=locate(effect.low), x2=x, y2=locate(effect.high)))
-        drawn.append(_tag("circle", css=css, cx=x, cy=locate(effect.value), r=4))
+        drawn.append(_render_element("line", css=css, x1=x, y1=locate(effect.low), x2=x, y2=locate(effect.high)))
+        drawn.append(_render_element("circle", css=css, cx=x, cy=locate(effect.value), r=4))
     said = "; ".join(f"{_format_day(at)}: {_describe_interval(effect)}" for _, at, effect in known)
-    return _chart(f"{skill.name}, more successes per 100 conversations. {said}", (wide, _TALL), *drawn)
+    return _render_chart(f"{skill.name}, more successes per 100 conversations. {said}", (wide, _TALL), *drawn)
 
 
 _MAP, _NAMED = (960, 560), 10
@@ -284,10 +288,10 @@ def render_skill_map(found: SkillMap) -> Markup:
     most = max((dot.row.counters.used for dot in found.dots), default=0) or 1
     named = _choose_named_dots(found)
     dots = [_render_skill_dot(dot, most, is_named=dot.row.item.name in named) for dot in found.dots]
-    rings = [_render_ring(area) for area in found.clusters]
+    rings = [_render_cluster_ring(area) for area in found.clusters]
     areas = [_render_area(area) for area in found.areas]
     # SVG paints in order: reversed, the most used skills end up on top.
-    return _chart("Map of skills", _MAP, *rings, *reversed(dots), *areas, role="group", is_wide=True)
+    return _render_chart("Map of skills", _MAP, *rings, *reversed(dots), *areas, role="group", is_wide=True)
 
 
 def _choose_named_dots(found: SkillMap) -> set[str]:
@@ -296,8 +300,8 @@ def _choose_named_dots(found: SkillMap) -> set[str]:
     named = set()
     for dot in found.dots[:_NAMED]:
         x, y = _locate_on_map(dot.x, dot.y)
-        half = 3.3 * len(_get_title(dot))
-        x, y = x + (half if _get_anchor(x) != "end" else -half), y - 8
+        half = 3.3 * len(_get_dot_title(dot))
+        x, y = x + (half if _get_label_anchor(x) != "end" else -half), y - 8
         is_free = all(abs(x - at) > half + other or abs(y - high) > 14 for at, high, other in taken)
         if dot.row.counters.used and is_free:
             named.add(dot.row.item.name)
@@ -307,18 +311,18 @@ def _choose_named_dots(found: SkillMap) -> set[str]:
 
 def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     """Return a dot with its label and the text of its card: when to use the skill, its uses and its effect."""
-    row, title, (x, y) = dot.row, _get_title(dot), _locate_on_map(dot.x, dot.y)
+    row, title, (x, y) = dot.row, _get_dot_title(dot), _locate_on_map(dot.x, dot.y)
     about = row.item.summary.when_to_use_line if row.item.summary else ""
     effect = "" if row.effect is None else f", {describe_effect(row.effect)}"
     shown = about if len(about) <= _CARD_CHARS else f"{about[: _CARD_CHARS - 1]}…"
     # The square root makes the area, not the radius, proportional to use.
     radius = 4 + 9 * math.sqrt(row.counters.used / most)
     css = _classify_effect(row.effect) if row.effect else "unknown"
-    anchor = _get_anchor(x)
-    return _tag(
+    anchor = _get_label_anchor(x)
+    return _render_element(
         "a",
-        _tag("circle", css=css, cx=x, cy=y, r=radius),
-        _tag("text", title, x=x - 9 if anchor == "end" else x + 9, y=y - 8, text_anchor=anchor),
+        _render_element("circle", css=css, cx=x, cy=y, r=radius),
+        _render_element("text", title, x=x - 9 if anchor == "end" else x + 9, y=y - 8, text_anchor=anchor),
         href=f"/skills/{row.item.name}",
         css="named" if is_named else None,
         data_card=f"{shown}\n{describe_skill_uses(row.counters)}{effect}",
@@ -326,19 +330,21 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     )
 
 
-def _render_ring(area: MapCluster) -> Markup:
+def _render_cluster_ring(area: MapCluster) -> Markup:
     """Return a ring that stands for several rarely used skills."""
     x, y = _locate_on_map(area.x, area.y)
-    ring = _tag("circle", cx=x, cy=y, r=16 + 6 * math.log10(area.number))
-    return _tag("g", ring, _tag("text", f"{area.number} {area.label}", x=x, y=y, text_anchor="middle"), css="ring")
+    ring = _render_element("circle", cx=x, cy=y, r=16 + 6 * math.log10(area.number))
+    return _render_element(
+        "g", ring, _render_element("text", f"{area.number} {area.label}", x=x, y=y, text_anchor="middle"), css="ring"
+    )
 
 
 def _render_area(area: MapCluster) -> Markup:
     x, y = _locate_on_map(area.x, area.y)
-    return _tag("text", area.label, css="area", x=x, y=y, text_anchor=_get_anchor(x) or "middle")
+    return _render_element("text", area.label, css="area", x=x, y=y, text_anchor=_get_label_anchor(x) or "middle")
 
 
-def _get_title(dot: MapDot) -> str:
+def _get_dot_title(dot: MapDot) -> str:
     return (dot.row.item.summary.title if dot.row.item.summary else "") or dot.row.item.name
 
 
@@ -346,7 +352,7 @@ def _locate_on_map(x: float, y: float) -> tuple[float, float]:
     return 30 + x * (_MAP[0] - 60), 24 + y * (_MAP[1] - 48)
 
 
-def _get_anchor(x: float) -> str | None:
+def _get_label_anchor(x: float) -> str | None:
     """Return where a label begins that would otherwise be cut off at an edge of the map."""
     return "end" if x > _MAP[0] * 0.8 else "start" if x < _MAP[0] * 0.2 else None
 
@@ -372,13 +378,15 @@ def render_relevance_bar(hit: IndexHit, threshold: float) -> Markup:
     for kind, share in shares.items():
         wide = 100 * hit.score * share / total
         drawn.append(
-            _tag("rect", css="name-part" if kind == "name" else kind, x=round(at, 2), y=0, width=wide, height=12)
+            _render_element(
+                "rect", css="name-part" if kind == "name" else kind, x=round(at, 2), y=0, width=wide, height=12
+            )
         )
         at += wide
-    drawn.append(_tag("line", x1=100 * threshold, y1=0, x2=100 * threshold, y2=12))
+    drawn.append(_render_element("line", x1=100 * threshold, y1=0, x2=100 * threshold, y2=12))
     said = ", ".join(f"{kind} {100 * share / total:.0f} %" for kind, share in shares.items() if share)
     label = f"Relevance {100 * hit.score:.0f} %: {said}. Nothing below {100 * threshold:.0f} % is offered."
-    return _bar(label, *drawn)
+    return _render_bar(label, *drawn)
 
 
 _CELL, _NAMES = 40, 210
@@ -391,17 +399,19 @@ def render_confusion_matrix(found: ConfusionMatrix) -> Markup:
     parts = []
     for row, (name, cells) in enumerate(zip(found.names, found.rows, strict=True)):
         top, short = (row + 1) * _CELL, name if len(name) <= 26 else f"{name[:25]}…"
-        parts.append(_tag("text", f"{row + 1} {short}", x=0, y=top + 25))
-        parts.append(_tag("text", str(row + 1), x=_NAMES + row * _CELL + 18, y=28, text_anchor="middle"))
+        parts.append(_render_element("text", f"{row + 1} {short}", x=0, y=top + 25))
+        parts.append(_render_element("text", str(row + 1), x=_NAMES + row * _CELL + 18, y=28, text_anchor="middle"))
         for column, value in enumerate(cells):
             css = "self" if row == column else "near" if _is_confused(found, row, column) else "far"
-            title = _tag("title", f"{found.names[column]} for the description of {name}: {100 * value:.0f} %")
+            title = _render_element(
+                "title", f"{found.names[column]} for the description of {name}: {100 * value:.0f} %"
+            )
             place = {"x": _NAMES + column * _CELL, "y": top, "width": 36, "height": 36, "rx": 4}
-            parts.append(_tag("rect", title, css=css, fill_opacity=0.08 + 0.92 * value, **place))
+            parts.append(_render_element("rect", title, css=css, fill_opacity=0.08 + 0.92 * value, **place))
     said = "; ".join(f"{one} with {other}" for one, other in list_confused_pairs(found)) or "none"
     count = len(found.names)
     size = (_NAMES + _CELL * count, _CELL * (count + 1))
-    return _chart(f"Confused: {said}", size, *parts, css="chart matrix")
+    return _render_chart(f"Confused: {said}", size, *parts, css="chart matrix")
 
 
 def list_confused_pairs(found: ConfusionMatrix) -> list[tuple[str, str]]:
@@ -419,16 +429,18 @@ def _is_confused(found: ConfusionMatrix, row: int, column: int) -> bool:
     return found.rows[row][column] >= max(found.rows[row][row] * _CONFUSION_RATIO, 0.01)
 
 
-def render_span(offset: float, length: float, whole: float, *, is_bad: bool = False) -> Markup:
+def render_timeline_span(offset: float, length: float, whole: float, *, is_bad: bool = False) -> Markup:
     """Return a bar that shows when a part of something began and how long it took."""
     begin = min(99.0, 100 * offset / max(whole, 0.001))
     wide = max(1.0, min(100 - begin, 100 * length / max(whole, 0.001)))
-    span = _tag("rect", css="bad" if is_bad else "words", x=begin, y=1, width=wide, height=10)
-    return _bar(None, span, back=(5, 2))
+    span = _render_element("rect", css="bad" if is_bad else "words", x=begin, y=1, width=wide, height=10)
+    return _render_bar(None, span, back=(5, 2))
 
 
 def render_share_bar(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
     """Return a bar that shows a part of a whole, with a marked section for the wasted part."""
     whole = max(of, part, 1)
     shares = (("words", 100 * part / whole), ("vain", 100 * marked / whole))
-    return _bar(label, *(_tag("rect", css=css, x=0, y=0, width=wide, height=12) for css, wide in shares))
+    return _render_bar(
+        label, *(_render_element("rect", css=css, x=0, y=0, width=wide, height=12) for css, wide in shares)
+    )

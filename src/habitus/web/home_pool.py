@@ -98,14 +98,14 @@ class HomePool:
                 if is_away and self._copy is None:
                     # Without a snapshot the request fails with the database's own error.
                     with suppress(HabitusError):
-                        self._copy = self._open_home(is_stand_in=True)
+                        self._copy = self._open_database_or_snapshot(is_stand_in=True)
                 elif self._copy is not None and not is_away:
                     log.info("The database is back.")
                     self._close_snapshot(self._copy)
                     self._copy = None
             return self._copy
 
-    def _open_home(self, *, is_stand_in: bool, **changed: object) -> Habitus | None:
+    def _open_database_or_snapshot(self, *, is_stand_in: bool, **changed: object) -> Habitus | None:
         """Open the home and return it if it is on the wanted side, database or snapshot; else None."""
         opened = Habitus.open(self.owner_home.settings.model_copy(update=changed), clock=self.owner_home.clock)
         if opened.is_offline is is_stand_in:
@@ -127,9 +127,9 @@ class HomePool:
                 # On the connection that has just answered. While it is away, opening it would only say so again.
                 if (
                     is_database_back(self.owner_home.settings)
-                    and (opened := self._open_home(is_stand_in=False)) is not None
+                    and (opened := self._open_database_or_snapshot(is_stand_in=False)) is not None
                 ):
-                    self._switch_to_database(opened)
+                    self._replace_snapshot_by_database(opened)
                     return
             except HabitusError as error:
                 # A repeated error is logged once, not every second.
@@ -137,7 +137,7 @@ class HomePool:
                     said = str(error)
                     log.warning("The database is back, and can't be opened: %s", said)
 
-    def _switch_to_database(self, opened: Habitus) -> None:
+    def _replace_snapshot_by_database(self, opened: Habitus) -> None:
         """Replace the snapshot by the home on the database and tell the listeners first."""
         try:
             # Listeners load the users before the first request can reach the new home.
@@ -150,7 +150,7 @@ class HomePool:
             self._serving.close()
             self._serving = ApprovalWatcher(opened, refreshes_snapshot=True)
             self._asked_at = time.monotonic()
-            self._use_home(opened)
+            self._replace_current_home(opened)
             self._copy = None
         log.info("The database is back.")
 
@@ -169,14 +169,14 @@ class HomePool:
         if not changed:
             return
         with self._lock:
-            opened = self._open_home(is_stand_in=False, **changed)
+            opened = self._open_database_or_snapshot(is_stand_in=False, **changed)
             if opened is None:
                 raise DatabaseUnavailable(
                     f"{DATABASE_AWAY} The setting was saved.", hint="Restart Habitus to apply it."
                 )
-            self._use_home(opened)
+            self._replace_current_home(opened)
 
-    def _use_home(self, opened: Habitus) -> None:
+    def _replace_current_home(self, opened: Habitus) -> None:
         """Use this home from now on and keep the old ones open until `close`."""
         self.owner_home = opened
         # Each home comes before those that use its connections, so closing in reverse is safe.

@@ -16,7 +16,7 @@ from habitus.web.labels import (
     capitalise_first,
     describe_author,
     describe_pending_reason,
-    remove_fingerprint,
+    remove_file_fingerprint,
 )
 
 _IMPORT_PREFIX = "import of "
@@ -68,7 +68,7 @@ KINDS = {
 }
 
 
-def get_kind(item: InboxItem) -> str:
+def get_item_kind(item: InboxItem) -> str:
     """Return the key of what an item asks for."""
     subject = item.subject
     if not isinstance(subject, Proposal):
@@ -78,13 +78,13 @@ def get_kind(item: InboxItem) -> str:
     return "new" if subject.is_new and subject.change.action is ProposalAction.WRITE else subject.change.action.value
 
 
-def get_origin(item: InboxItem) -> str:
+def get_item_origin(item: InboxItem) -> str:
     """Return who an item comes from."""
     subject = item.subject
     return describe_author(subject.author) if isinstance(subject, Proposal) else PRODUCERS[subject.produced_by]
 
 
-def list_choices(
+def list_filter_choices(
     counts: Mapping[str, int], current: str, labels: Mapping[str, str] | None = None
 ) -> list[tuple[str, str]]:
     """Return the values of a filter with their labels and counts, the most frequent first."""
@@ -92,7 +92,7 @@ def list_choices(
     return [(value, f"{labels[value] if labels else value} ({count})") for value, count in found]
 
 
-def get_headline(item: InboxItem, reader: str = "") -> tuple[str, str]:
+def get_item_headline(item: InboxItem, reader: str = "") -> tuple[str, str]:
     """Return an item's name and the wanted change, for a row of a list."""
     match item.subject:
         case Engram(text=text):
@@ -109,7 +109,7 @@ def get_import_origin(proposal: Proposal) -> str:
     return proposal.author.reason.removeprefix(_IMPORT_PREFIX) if is_import else ""
 
 
-def list_concerns(reasons: Sequence[str]) -> list[str]:
+def list_pending_reasons(reasons: Sequence[str]) -> list[str]:
     """Return why an item is pending, one sentence per reason; a finding in several places is said once."""
     kinds: dict[str, list[re.Match[str]]] = {}
     said: list[str] = []
@@ -117,7 +117,7 @@ def list_concerns(reasons: Sequence[str]) -> list[str]:
         if (found := _FINDING_PATTERN.fullmatch(reason)) is not None:
             kinds.setdefault(found["why"], []).append(found)
         elif reason:
-            said.append(capitalise_first(remove_fingerprint(describe_pending_reason(reason))).rstrip(".") + ".")
+            said.append(capitalise_first(remove_file_fingerprint(describe_pending_reason(reason))).rstrip(".") + ".")
     for why, places in kinds.items():
         more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
         others = f", and in {format_count(more, 'more place')}" if more else ""

@@ -28,7 +28,7 @@ from habitus.skills.sources.importing import ImportVerdict as ImportVerdict
 from habitus.text import format_count
 from habitus.tools.model import ToolStatus
 from habitus.use_counts import UsageCounts
-from habitus.web.site_map import remove_commands
+from habitus.web.site_map import remove_cli_commands
 
 STATES = {
     SkillState.OK: "on",
@@ -187,7 +187,7 @@ ACTIONS = {
 }
 
 
-def get_source_label(source_type: str) -> tuple[str, str]:
+def get_request_source_label(source_type: str) -> tuple[str, str]:
     """Return the id and the label of the place where a request came from."""
     return source_type, AGENTS.get(source_type, source_type)
 
@@ -203,7 +203,7 @@ def describe_turn_cost(usage: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
-def measure_turn(view: TurnDetails) -> float | None:
+def measure_turn_seconds(view: TurnDetails) -> float | None:
     """Return how many seconds a turn took, or None while it runs."""
     turn = view.turn
     return None if turn.ended_on is None else max((turn.ended_on - turn.started_on).total_seconds(), 0.0)
@@ -238,7 +238,7 @@ def estimate_time_left(job: Job) -> str:
     return f"about {format_count(max(1, round(seconds / length)), name)} left"
 
 
-def split_schedule(when: str) -> tuple[str, str]:
+def split_schedule_form_values(when: str) -> tuple[str, str]:
     """Return a schedule as form values: off, hourly, daily or a weekday, and the time."""
     found = re.fullmatch(SCHEDULE_PATTERN, when)
     at = f"{int(found['hour'] or 0):02}:{int(found['minute'] or 0):02}" if found and found["hour"] else "03:00"
@@ -312,7 +312,7 @@ def remove_token_cost(sentence: str) -> str:
     return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
 
 
-def remove_fingerprint(told: str) -> str:
+def remove_file_fingerprint(told: str) -> str:
     """Return a capability without the fingerprint of its file."""
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
@@ -343,7 +343,7 @@ def describe_recipe_runs(counts: UsageCounts) -> Markup:
     return Markup("run {}, {}").format(run, succeeded)
 
 
-def make_recipe_arguments(parameters: Sequence[RecipeParameter]) -> dict[str, object]:
+def make_recipe_argument_template(parameters: Sequence[RecipeParameter]) -> dict[str, object]:
     """Return a recipe's parameters as arguments to fill in."""
     return {one.name: "" if one.default is None else one.default for one in parameters}
 
@@ -352,7 +352,7 @@ def summarise_skill(item: ListedSkill) -> str:
     """Return when to use a skill, or why it can't be used."""
     if item.state in (SkillState.OK, SkillState.DISABLED) and item.summary is not None:
         return item.summary.when_to_use_line
-    return describe_pending_reason(remove_commands(item.reason))
+    return describe_pending_reason(remove_cli_commands(item.reason))
 
 
 def capitalise_first(text: str) -> str:

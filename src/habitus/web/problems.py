@@ -73,7 +73,7 @@ def make_problem_response(
     return Response(told, status_code=status, media_type=_PROBLEM_MEDIA_TYPE, headers=dict(headers or {}))
 
 
-def make_refusal(
+def make_refusal_app(
     path: str,
     status: HTTPStatus,
     message: str,

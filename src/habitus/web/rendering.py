@@ -151,7 +151,7 @@ def _load_templates() -> Environment:
         "timestamp": format_timestamp,
         "counted": format_count,
         "duration": format_seconds,
-        "source_word": labels.get_source_label,
+        "source_word": labels.get_request_source_label,
         "twice": lambda text: (text, text),
     }
     made.globals |= {

@@ -73,7 +73,7 @@ class AccessRouter:
         """Add the collected routes, each with its rule, to an application."""
         for one in self._registered:
             app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options)
-            app.declare_rule(one.rule)
+            app.set_last_route_rule(one.rule)
 
 
 class AccessCheckedApp(FastAPI):
@@ -83,7 +83,7 @@ class AccessCheckedApp(FastAPI):
         super().__init__(**given)
         self.rules: list[tuple[BaseRoute, RouteAccessRule]] = []
 
-    def declare_rule(self, rule: RouteAccessRule) -> None:
+    def set_last_route_rule(self, rule: RouteAccessRule) -> None:
         """Set the rule of the route that was added last; a route that changes something requires a signed-in user."""
         route = self.routes[-1]
         methods = getattr(route, "methods", None) or SAFE_METHODS

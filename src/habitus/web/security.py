@@ -26,7 +26,7 @@ from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
 from habitus.app.operating.people import UserAccount, UserAccountStore, UserRole, open_user_accounts
 from habitus.errors import Refused, StorageFailed
-from habitus.web.problems import make_refusal
+from habitus.web.problems import make_refusal_app
 from habitus.web.routing import SAFE_METHODS, RouteAccessRule
 
 KEY_FILE = "web.key"
@@ -91,7 +91,7 @@ class SignInKeys:
         self.owner_token = _sign_text(key, "bearer")
         self.metrics_token = _sign_text(key, "metrics")
 
-    def use_people(self, people: UserAccountStore) -> None:
+    def use_account_store(self, people: UserAccountStore) -> None:
         """Use the users of another database and its signing key from now on."""
         self.people, self._shared = people, b""
 
@@ -102,7 +102,7 @@ class SignInKeys:
 
     def redeem_sign_in_key(self, link: str) -> str | None:
         """Return the session cookie for an unused sign-in key, else None."""
-        if self._use_own_link(link):
+        if self._redeem_owner_link(link):
             return self._make_cookie(self._own)
         now = datetime.fromtimestamp(self._clock(), UTC)
         person = self.people.redeem_link(link) or self.people.redeem_first_link(link, now)
@@ -110,13 +110,13 @@ class SignInKeys:
 
     def make_person_cookie(self, person: UserAccount) -> str:
         """Return the session cookie of a person who has just proved who they are."""
-        return self._make_cookie(self._get_people_key(), person.key, person.name)
+        return self._make_cookie(self._get_user_signing_key(), person.key, person.name)
 
     def _make_cookie(self, signing_key: bytes, key: str = "", name: str = "") -> str:
         told = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(8)}.{key}.{name}"
         return f"{told}.{_sign_text(signing_key, told)}"
 
-    def _use_own_link(self, link: str) -> bool:
+    def _redeem_owner_link(self, link: str) -> bool:
         """Return whether this is an unused link of the owner, which is then used."""
         told, _, signature = link.rpartition(".")
         until = told.partition(".")[0]
@@ -150,7 +150,7 @@ class SignInKeys:
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
             return OWNER_IDENTITY if is_own else None
-        if not is_own and not _has_valid_signature(self._get_people_key(), told, signature):
+        if not is_own and not _has_valid_signature(self._get_user_signing_key(), told, signature):
             return None
         person = self.people.get(name)
         if person is None or not hmac.compare_digest(person.key, key):
@@ -179,11 +179,11 @@ class SignInKeys:
 
         Pages are compressed: an attacker who can measure responses could guess a token that stays the same (BREACH).
         """
-        token = bytes.fromhex(_sign_text(self._get_people_key(), f"csrf {cookie}"))
+        token = bytes.fromhex(_sign_text(self._get_user_signing_key(), f"csrf {cookie}"))
         mask = secrets.token_bytes(len(token))
         return (mask + _xor_bytes(mask, token)).hex()
 
-    def _get_people_key(self) -> bytes:
+    def _get_user_signing_key(self) -> bytes:
         self._shared = self._shared or self.people.get_signing_key()
         return self._shared or self._own
 
@@ -238,14 +238,14 @@ class TrustedProxy:
         said = headers.getlist(self.header) if self.header else []
         if not said:
             return ""
-        if len(said) > 1 or not self._is_trusted((scope.get("client") or ("", 0))[0]):
+        if len(said) > 1 or not self._is_trusted_proxy_address((scope.get("client") or ("", 0))[0]):
             raise Refused(
                 f"{self.header} may only be sent by the proxy.",
                 hint="Remove the header, or add the proxy to web.proxies.",
             )
         return said[0]
 
-    def _is_trusted(self, address: str) -> bool:
+    def _is_trusted_proxy_address(self, address: str) -> bool:
         with suppress(ValueError):
             from_where = ipaddress.ip_address(address)
             return any(from_where in ipaddress.ip_network(known) for known in self.addresses)
@@ -284,7 +284,7 @@ class SecurityMiddleware:
             asker, csrf = await run_in_thread(lambda: self._identify_and_record(scope, headers))
         except (StorageFailed, Refused) as error:
             status = HTTPStatus.FORBIDDEN if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
-            await make_refusal(scope["path"], status, error.message, error.hint)(
+            await make_refusal_app(scope["path"], status, error.message, error.hint)(
                 scope, receive, _add_security_headers(send)
             )
             return
@@ -296,7 +296,7 @@ class SecurityMiddleware:
         # An address that no route has is for those who are signed in to find out.
         rule = self._rules(scope) or RouteAccessRule(access=Access.VIEWER)
         body = _LimitedBody(receive, rule.max_bytes)
-        answer = self._find_objection(scope, headers, asker, csrf, rule.access) or body.check_declared_length(
+        answer = self._find_refusal(scope, headers, asker, csrf, rule.access) or body.check_declared_length(
             scope, headers
         )
         # Not the path, which names skills and people.
@@ -321,7 +321,7 @@ class SecurityMiddleware:
                 return asker, self._keys.make_csrf_token(cookie)
         return None, ""
 
-    def _find_objection(
+    def _find_refusal(
         self, scope: Scope, headers: Headers, asker: RequestIdentity, csrf: str, required_access: Access
     ) -> ASGIApp | None:
         """Return a refusal if host, origin, CSRF token or access don't allow the request, else None."""
@@ -329,14 +329,16 @@ class SecurityMiddleware:
         # Checking the host stops DNS rebinding, where a foreign name resolves to this server.
         if headers.get("host", "") not in self._hosts:
             hint = f"Open http://{min(self._hosts)} itself."
-            return make_refusal(
+            return make_refusal_app(
                 path, HTTPStatus.MISDIRECTED_REQUEST, "This server doesn't answer to that host name.", hint
             )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         # Browsers send Origin or Sec-Fetch-Site on cross-site requests; programs send neither.
         is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
         if is_foreign or (method not in SAFE_METHODS and site not in ("none", "same-origin")):
-            return make_refusal(path, HTTPStatus.FORBIDDEN, "Request from another site refused.", "Do it on this page.")
+            return make_refusal_app(
+                path, HTTPStatus.FORBIDDEN, "Request from another site refused.", "Do it on this page."
+            )
         if asker.access < Access.VIEWER:
             if asker.access >= required_access:
                 return None
@@ -344,10 +346,10 @@ class SecurityMiddleware:
             return _make_sign_in_refusal(path, what, has_provider=self._keys.people.provider is not None)
         given = _unmask_token(headers.get("x-csrf", "")) if csrf else b""
         if method not in SAFE_METHODS and not hmac.compare_digest(given, _unmask_token(csrf)):
-            return make_refusal(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
+            return make_refusal_app(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
         if asker.access < required_access:
             hint = f"Your role is {asker.access.name.lower()}; ask an admin."
-            return make_refusal(path, HTTPStatus.FORBIDDEN, "You may not change this.", hint)
+            return make_refusal_app(path, HTTPStatus.FORBIDDEN, "You may not change this.", hint)
         return None
 
 
@@ -357,9 +359,9 @@ def _make_sign_in_refusal(path: str, what: str, *, has_provider: bool) -> ASGIAp
     program_hint = "a program sends the token as 'Authorization: Bearer TOKEN'."
     if has_provider:
         url = f"{SIGN_IN_PATH}?{urlencode({'path': path})}"
-        return make_refusal(path, HTTPStatus.UNAUTHORIZED, what, f"In a browser; {program_hint}", headers, url)
+        return make_refusal_app(path, HTTPStatus.UNAUTHORIZED, what, f"In a browser; {program_hint}", headers, url)
     hint = f"Open the link that 'habitus up' printed; {program_hint}"
-    return make_refusal(path, HTTPStatus.UNAUTHORIZED, what, hint, headers)
+    return make_refusal_app(path, HTTPStatus.UNAUTHORIZED, what, hint, headers)
 
 
 def _list_habitus_cookies(headers: Headers) -> list[str]:
@@ -388,7 +390,7 @@ class _LimitedBody:
 
     def _make_size_refusal(self, path: str) -> ASGIApp:
         hint = f"At most {self._most // 1024 // 1024} MB may be sent."
-        return make_refusal(
+        return make_refusal_app(
             path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large.", hint, {"Connection": "close"}
         )
 

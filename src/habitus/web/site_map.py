@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 
-def remove_commands(reason: str) -> str:
+def remove_cli_commands(reason: str) -> str:
     """Return a reason without its commands and options, which only help in a terminal."""
     return re.split(r"; (?:see 'habitus|--)", reason)[0]
 

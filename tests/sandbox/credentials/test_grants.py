@@ -16,10 +16,10 @@ from habitus.sandbox.credentials.grants import (
     EnvSpec,
     Grant,
     GrantedCredentials,
-    GrantKind,
     GrantStore,
-    VariableLookup,
+    GrantTargetKind,
     VariableOrigin,
+    VariableSources,
     parse_env_declarations,
     resolve_credentials,
 )
@@ -32,14 +32,14 @@ CONFIG = {"mail": {"host": "mail.example.org", "port": 587, "enabled": True}, "f
 
 
 def granted_names(*names: str, hosts: tuple[str, ...] = ()) -> list[Grant]:
-    kinds = [*((GrantKind.SECRET, name) for name in names), *((GrantKind.HOST, host) for host in hosts)]
+    kinds = [*((GrantTargetKind.SECRET, name) for name in names), *((GrantTargetKind.HOST, host) for host in hosts)]
     return [
         Grant(user="", skill="mailer", kind=kind, what=what, content_hash="h", granted_on=NOW, granted_by="ann")
         for kind, what in kinds
     ]
 
 
-def values(asked: list[str] | None = None) -> VariableLookup:
+def values(asked: list[str] | None = None) -> VariableSources:
     def secret(name: str) -> str | None:
         if asked is not None:
             asked.append(name)
@@ -48,7 +48,7 @@ def values(asked: list[str] | None = None) -> VariableLookup:
     def own_file(path: str) -> Path | None:
         return Path("/own") / path if path == "assets/rules.toml" else None
 
-    return VariableLookup(user="ann", config=CONFIG, secret=secret, environ=HOST, file=own_file)
+    return VariableSources(user="ann", config=CONFIG, secret=secret, environ=HOST, file=own_file)
 
 
 def resolved(declared: list[dict[str, Any]], *names: str, hosts: tuple[str, ...] = ()) -> GrantedCredentials:
@@ -142,8 +142,8 @@ def test_grants_are_bound_to_a_user_a_skill_and_its_content(tmp_path: Path) -> N
 
     made = grants.add("mailer", "hash-4", **ann, secrets=["db.url", "mail.password", "db.url"], hosts=[])
     assert [(grant.kind, grant.what, grant.content_hash) for grant in made] == [
-        (GrantKind.SECRET, "db.url", "hash-4"),
-        (GrantKind.SECRET, "mail.password", "hash-4"),
+        (GrantTargetKind.SECRET, "db.url", "hash-4"),
+        (GrantTargetKind.SECRET, "mail.password", "hash-4"),
     ]
     assert {(grant.user, grant.skill, grant.what) for grant in grants.list()} == {
         ("ann", "mailer", "db.url"),

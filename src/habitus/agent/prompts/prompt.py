@@ -17,7 +17,7 @@ from habitus.skills.review import Proposal
 from habitus.text import (
     CONTEXT_BLOCK,
     count_bytes,
-    escape_block,
+    escape_block_lines,
     escape_marks,
     estimate_tokens,
     load_prompt,
@@ -81,7 +81,7 @@ def build_system_sections(
 ) -> tuple[PromptSection, ...]:
     """Build the system sections: identity, guidance, user profile, rules and menu."""
     sections = [
-        PromptSection(name="identity", text=escape_block(identity)),
+        PromptSection(name="identity", text=escape_block_lines(identity)),
         PromptSection(name="guidance", text=load_prompt_text("guidance")),
     ]
     if profile:
@@ -121,7 +121,7 @@ def build_eager_section(
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
         origin = get_unreviewed_origin(skill.name)
-        said = [render_warning(origin) if origin else "", escape_block(skill.body.strip()), describe_files(skill)]
+        said = [render_warning(origin) if origin else "", escape_block_lines(skill.body.strip()), describe_files(skill)]
         part = "\n\n".join([heading, *(one for one in said if one)])
         if estimate_tokens(part) > room:
             cut.append(skill.name)
@@ -136,7 +136,7 @@ def build_eager_section(
 
 def build_invoked_skill_part(skill: Skill, files: str = "") -> TextContent:
     """Return a skill that the person called by name, as a message part."""
-    body = "\n\n".join(part for part in (escape_block(skill.body.strip()), files) if part)
+    body = "\n\n".join(part for part in (escape_block_lines(skill.body.strip()), files) if part)
     return TextContent(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 

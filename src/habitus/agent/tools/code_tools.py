@@ -28,7 +28,7 @@ from habitus.sandbox.model import Cell
 from habitus.sandbox.scratchpads import CellObserver, SessionScratchpads
 from habitus.skills import names
 from habitus.skills.model import Author
-from habitus.text import escape_block, to_one_line
+from habitus.text import escape_block_lines, to_one_line
 from habitus.tools.model import CodeTool
 from habitus.tools.tools import ToolService
 
@@ -69,7 +69,7 @@ def build_scratchpad_tool(
             case "view":
                 return ToolResult(content=_render_cells(pads.list_cells(given.name)))
             case "dump":
-                return ToolResult(content=escape_block(pads.render_markdown(given.name)))
+                return ToolResult(content=escape_block_lines(pads.render_markdown(given.name)))
             case "reset":
                 await pads.reset(given.name)
                 running.observe(_build_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
@@ -165,11 +165,11 @@ def _report_last_line(running: ToolCallContext) -> Callable[[str], None]:
 def _render_cell(cell: Cell) -> str:
     parts = []
     if cell.stdout.strip():
-        parts.append(escape_block(cell.stdout.rstrip()))
+        parts.append(escape_block_lines(cell.stdout.rstrip()))
     if cell.stderr.strip():
-        parts.append(f"[stderr]\n{escape_block(cell.stderr.rstrip())}")
+        parts.append(f"[stderr]\n{escape_block_lines(cell.stderr.rstrip())}")
     if cell.error:
-        parts.append(f"[error]\n{escape_block(cell.error.rstrip())}")
+        parts.append(f"[error]\n{escape_block_lines(cell.error.rstrip())}")
     parts += [f"[progress] {to_one_line(line)}" for line in cell.progress]
     parts += [f"[log] {to_one_line(line)}" for line in cell.logs]
     parts += [f"[made] The person is shown {to_one_line(path)}" for path in cell.made]

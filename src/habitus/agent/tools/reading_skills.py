@@ -20,7 +20,7 @@ from habitus.skills.choosing.selection import list_companions
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import sum_counters
 from habitus.skills.model import Skill, SkillState, SkillSummary
-from habitus.text import escape_block, to_one_line
+from habitus.text import escape_block_lines, to_one_line
 from habitus.use_counts import COUNT_NAMES, UsageCounts
 
 
@@ -98,7 +98,7 @@ def _render_skill(view: LibraryView, files: SupportingFileAccess, ladder: StageA
     if skill.when_to_use_line:
         lines.append(f"When: {to_one_line(skill.when_to_use_line)}")
     lines += ladder.recommend_stages(skill)
-    lines += ["", escape_block(skill.body.strip()) or "(It has no steps.)"]
+    lines += ["", escape_block_lines(skill.body.strip()) or "(It has no steps.)"]
     if others := files.place_files(skill):
         lines += ["", others]
     return "\n".join(lines)
@@ -256,7 +256,7 @@ def _read_supporting_file(
     if found.text is None:
         return ToolResult(content=f"{introduction}{_explain_hidden_file(found, what, running)}")
     # Redact before paging: a secret cut in two would no longer be recognized.
-    text = escape_block(running.redactor.redact(found.text).text)
+    text = escape_block_lines(running.redactor.redact(found.text).text)
     return ToolResult(content=introduction + _render_page(text, what, offset))
 
 

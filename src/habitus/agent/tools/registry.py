@@ -22,7 +22,7 @@ from habitus.events import OK, AgentEvent, Outcome, ToolCall, ToolResult, build_
 from habitus.evidence.model import EvidenceItem
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.text import escape_block, escape_marks, replace_surrogates, replace_surrogates_in_value
+from habitus.text import escape_block_lines, escape_marks, replace_surrogates, replace_surrogates_in_value
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ def _describe_validation_error(tool: Tool, error: ValidationError) -> str:
 
 
 def _build_failure(message: str) -> ToolResult:
-    return ToolResult(content=escape_block(f"Error: {message}"), outcome=build_failed_outcome(message))
+    return ToolResult(content=escape_block_lines(f"Error: {message}"), outcome=build_failed_outcome(message))
 
 
 def _clean_result(made: ToolResult, redactor: Redactor) -> ToolResult:

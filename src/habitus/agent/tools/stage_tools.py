@@ -29,7 +29,7 @@ from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.lifecycle import GateContext, compute_reliability, is_unavailable
 from habitus.skills.model import Skill, Stage, UsageCounters
-from habitus.text import escape_block, to_one_line
+from habitus.text import escape_block_lines, to_one_line
 from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.tools import ToolService
 
@@ -86,10 +86,10 @@ def describe_tool(tool: CodeTool) -> str:
 
 def render_tool_run(done: ToolRunResult) -> str:
     """Return the tool's output, or the reason why it failed."""
-    printed = escape_block(done.stdout.strip())
+    printed = escape_block_lines(done.stdout.strip())
     if done.outcome.is_ok:
         return printed
-    parts = [f"Error: {to_one_line(done.outcome.reason)}", printed, escape_block(done.stderr.strip())]
+    parts = [f"Error: {to_one_line(done.outcome.reason)}", printed, escape_block_lines(done.stderr.strip())]
     return "\n\n".join(part for part in dict.fromkeys(parts) if part)
 
 
@@ -398,7 +398,9 @@ class StageAdvisor:
         if self.view.is_in_view(name):
             return " ".join([*lines, "Its steps are in this conversation."])
         self.view.note_loaded(skill, is_asked=False)
-        return "\n\n".join([" ".join([*lines, "Its steps are:"]), escape_block(skill.body.strip()) or "(It has none.)"])
+        return "\n\n".join(
+            [" ".join([*lines, "Its steps are:"]), escape_block_lines(skill.body.strip()) or "(It has none.)"]
+        )
 
     def _rate_code(self, skill: Skill) -> list[_RatedStage]:
         if Stage.CODE not in skill.stages:

@@ -24,10 +24,10 @@ from habitus.sandbox.credentials.grants import (
     ALL_USERS,
     Grant,
     GrantedCredentials,
-    GrantKind,
     GrantStore,
+    GrantTargetKind,
     SkillCommandLine,
-    VariableLookup,
+    VariableSources,
     parse_env_declarations,
     resolve_credentials,
 )
@@ -149,8 +149,8 @@ class SkillCommandLines:
             APPROVED_ROOT, item.name, item.tree_hash, lambda: self._home.skills.read_tree(address)
         )
 
-    def _build_values(self, item: ListedSkill, files: SkillFiles) -> VariableLookup:
-        return VariableLookup(
+    def _build_values(self, item: ListedSkill, files: SkillFiles) -> VariableSources:
+        return VariableSources(
             user=self._user.name,
             config=self._home.settings.skill_config,
             secret=self._get_secret,
@@ -158,13 +158,13 @@ class SkillCommandLines:
             file=lambda path: self._copy_own_file(item.name, path, files),
         )
 
-    def _resolve_grant(self, item: ListedSkill, digest: str, values: VariableLookup) -> GrantedCredentials:
+    def _resolve_grant(self, item: ListedSkill, digest: str, values: VariableSources) -> GrantedCredentials:
         assert item.summary is not None
         grants = GrantStore(self._home.local, self._home.clock).list_for_skill(item.name, self._user.name)
         _refuse_if_changed(item.name, grants, digest)
         declared = parse_env_declarations(item.summary.manifest.env)
         granted = resolve_credentials(item.name, declared.specs, grants, values)
-        if granted.pending and not any(grant.kind is GrantKind.SECRET for grant in grants):
+        if granted.pending and not any(grant.kind is GrantTargetKind.SECRET for grant in grants):
             hint = f"Run: habitus secrets grant {' '.join(granted.pending)} {item.name}"
             raise Refused(f"'{item.name}' asks for secrets, and was granted none.", hint=hint)
         return replace(granted, missing=(*granted.missing, *declared.problems))

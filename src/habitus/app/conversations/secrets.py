@@ -18,8 +18,8 @@ from habitus.sandbox.credentials.grants import (
     CommandLineCall,
     EnvSpec,
     Grant,
-    GrantKind,
     GrantStore,
+    GrantTargetKind,
     find_setting,
     parse_env_declarations,
 )
@@ -198,7 +198,7 @@ def _can_ask(item: ListedSkill) -> bool:
 
 
 def _is_grant_of(grant: Grant, name: str) -> bool:
-    return grant.kind is GrantKind.SECRET and grant.what == name
+    return grant.kind is GrantTargetKind.SECRET and grant.what == name
 
 
 def find_secret_declaration(skills: Library, skill: str) -> SecretDeclaration:

@@ -36,7 +36,7 @@ from habitus.app.library.layers import build_gates, get_placeholder_values, has_
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.app.sharing import offline_snapshot
 from habitus.app.sharing.approvals import exchange_approvals
-from habitus.app.sharing.availability import explain_no_answer
+from habitus.app.sharing.availability import explain_missing_answer
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.model import FixedAssignments, UnitRandomizer
@@ -221,7 +221,7 @@ def open_conversation(
 def open_outage_monitor(home: Home) -> OutageGuard:
     """Return the monitor that tells whether the shared database answers."""
     frozen = DATABASE_AWAY if home.is_offline else ""
-    return OutageGuard(partial(explain_no_answer, home.shared), frozen=frozen)
+    return OutageGuard(partial(explain_missing_answer, home.shared), frozen=frozen)
 
 
 def open_random_assignment(

@@ -34,7 +34,7 @@ from habitus.recipes.execution import get_tool_name
 from habitus.recipes.mining import MinedRecipe, group_similar_requests, mine_recipes, render_as_steps
 from habitus.recipes.sequences import MIN_SESSIONS, MIN_TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
-from habitus.search.index import get_encoder
+from habitus.search.index import build_encoder
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
@@ -240,7 +240,7 @@ class JournalMiner:
         without = [turn for turn in turns if turn.request.strip() and not list_chosen_skills(turn)]
         for group in group_similar_requests(
             [turn.request for turn in without],
-            get_encoder(self._home.settings.search.encoder, get_weights_dir(self._home.settings)),
+            build_encoder(self._home.settings.search.encoder, get_weights_dir(self._home.settings)),
         ):
             members = [without[number] for number in group]
             is_habit = len(members) >= MIN_TURNS and len({turn.session for turn in members}) >= MIN_SESSIONS

@@ -46,7 +46,7 @@ USAGE_DAYS = 30
 _EffectsByVersion = Mapping[tuple[str, int | None], tuple[ItemVerdict | None, "EffectEstimate | None"]]
 
 
-class SkillOrder(StrEnum):
+class SkillSortOrder(StrEnum):
     """The sort order of a list of skills; a leading minus reverses it."""
 
     NAME = "name"
@@ -81,7 +81,7 @@ class BrowseSkillsResult:
 def browse_skills(
     home: Home,
     request: skills.ListSkillsRequest,
-    order: SkillOrder | None = None,
+    order: SkillSortOrder | None = None,
     *,
     is_reversed: bool = False,
     skip: int = 0,
@@ -91,7 +91,7 @@ def browse_skills(
     chosen, fits = skills.filter_skills(home, request, items)
     last = skip + (request.limit or len(chosen))
     # These two orders need the counters of every match; the others only those of the page.
-    if order in (SkillOrder.USES, SkillOrder.EFFECT):
+    if order in (SkillSortOrder.USES, SkillSortOrder.EFFECT):
         rows = _sort_rows(build_skill_rows(home, chosen), order, is_reversed=is_reversed)[skip:last]
     else:
         rows = build_skill_rows(home, _sort_listed_skills(chosen, order, is_reversed=is_reversed)[skip:last])
@@ -101,12 +101,14 @@ def browse_skills(
 
 
 def _sort_listed_skills(
-    items: Sequence[ListedSkill], order: SkillOrder | None, *, is_reversed: bool
+    items: Sequence[ListedSkill], order: SkillSortOrder | None, *, is_reversed: bool
 ) -> Sequence[ListedSkill]:
     if order is None:
         return items
     return sorted(
-        items, key=_get_source_key if order is SkillOrder.SOURCE else lambda item: (item.name, ""), reverse=is_reversed
+        items,
+        key=_get_source_key if order is SkillSortOrder.SOURCE else lambda item: (item.name, ""),
+        reverse=is_reversed,
     )
 
 
@@ -114,7 +116,7 @@ def _get_source_key(item: ListedSkill) -> tuple[str, str]:
     return ("" if item.summary is None else item.summary.source, item.name)
 
 
-def _sort_rows(rows: Sequence[SkillListRow], order: SkillOrder, *, is_reversed: bool) -> list[SkillListRow]:
+def _sort_rows(rows: Sequence[SkillListRow], order: SkillSortOrder, *, is_reversed: bool) -> list[SkillListRow]:
     """Sort rows by value, highest first; rows without a value come last in either direction."""
     known = [(_get_sort_value(row, order), row) for row in rows]
     ranked = sorted(
@@ -124,8 +126,8 @@ def _sort_rows(rows: Sequence[SkillListRow], order: SkillOrder, *, is_reversed: 
     return [*(row for _, row in ranked), *(row for value, row in known if value is None)]
 
 
-def _get_sort_value(row: SkillListRow, order: SkillOrder) -> float | None:
-    if order is SkillOrder.USES:
+def _get_sort_value(row: SkillListRow, order: SkillSortOrder) -> float | None:
+    if order is SkillSortOrder.USES:
         return row.counters.used
     return None if row.effect is None else row.effect.value
 
@@ -296,7 +298,7 @@ def build_skill_map(home: Home) -> SkillMap:
     """Place the most used skills as dots, and the others in clusters."""
     items = [item for item in home.skills.list_skills() if item.summary is not None]
     rows = sorted(build_skill_rows(home, items), key=lambda row: (-row.counters.used, row.item.name))
-    places = _load_coordinates(home, [row.item.summary for row in rows if row.item.summary is not None])
+    places = _load_map_coordinates(home, [row.item.summary for row in rows if row.item.summary is not None])
     at = {row.item.name: tuple(places[number].tolist()) for number, row in enumerate(rows)}
     dots = [MapDot(row=row, x=at[row.item.name][0], y=at[row.item.name][1]) for row in rows[:MAX_DOTS]]
     areas = (
@@ -325,11 +327,11 @@ def _build_clusters(
             x=float(np.mean([at[row.item.name][0] for row in inside])),
             y=float(np.mean([at[row.item.name][1] for row in inside])),
         )
-        for inside, label in zip(groups, _name_groups(groups), strict=True)
+        for inside, label in zip(groups, _label_skill_groups(groups), strict=True)
     ]
 
 
-def _name_groups(groups: Sequence[Sequence[SkillListRow]]) -> list[str]:
+def _label_skill_groups(groups: Sequence[Sequence[SkillListRow]]) -> list[str]:
     """Return a label for each group: the words of names and of when to use that are frequent in it and rare elsewhere.
 
     No two groups get the same word; a group whose words are all taken gets an empty label.
@@ -358,7 +360,7 @@ def _list_label_words(row: SkillListRow) -> set[str]:
     return {word for word in words if word not in STOP_WORDS}
 
 
-def _load_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coordinates:
+def _load_map_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coordinates:
     """Return the coordinates of each skill, stored ones if possible; new ones are stored."""
     if not summaries:
         return np.zeros((0, 2))
@@ -376,7 +378,7 @@ def _load_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coordina
     if len(known) >= _MIN_KNOWN_SHARE * len(names):
         places = _place_between_neighbours(vectors.astype(np.float64), names, kept, known)
     else:
-        places = compute_layout(vectors.astype(np.float64))
+        places = compute_map_layout(vectors.astype(np.float64))
     if not home.is_read_only:
         with suppress(OSError):
             said = dict(zip(names, np.round(places, 4).tolist(), strict=True))
@@ -395,7 +397,7 @@ def _place_between_neighbours(
     return places
 
 
-def compute_layout(vectors: Coordinates) -> Coordinates:
+def compute_map_layout(vectors: Coordinates) -> Coordinates:
     """Project vectors on the two directions of greatest variance, spread over the map with some distance between
     dots."""
     if vectors.shape[1] < 2:
@@ -411,10 +413,10 @@ def compute_layout(vectors: Coordinates) -> Coordinates:
     span = np.ptp(flat, axis=0)
     # Half by rank and half by value: ranks alone hide distances, values alone crowd the middle.
     places = 0.5 * order / max(len(flat) - 1, 1) + 0.5 * (flat - flat.min(axis=0)) / np.where(span > 0, span, 1)
-    return _push_apart(places)
+    return _push_dots_apart(places)
 
 
-def _push_apart(places: Coordinates) -> Coordinates:
+def _push_dots_apart(places: Coordinates) -> Coordinates:
     """Move overlapping dots apart; only the first skills are drawn as dots."""
     dots = places[:MAX_DOTS].copy()
     for _ in range(_ROUNDS):

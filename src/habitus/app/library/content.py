@@ -52,7 +52,7 @@ class ScanCache:
     def list_high_findings(self, tree: Tree, policy: ScreeningPolicy) -> list[str]:
         """Return the high findings in these files, from the cache if possible."""
         lines = [f"{path}\0{one.sha256}\0{one.executable}\0{one.content is None}" for path, one in sorted(tree.items())]
-        key = _hash_parts(["\n".join(lines), repr(policy)])
+        key = _hash_cache_key_parts(["\n".join(lines), repr(policy)])
         if key not in self._cached_scans:
             self._cached_scans[key], self._has_new = list_high_findings(tree, policy), True
         return [*self._cached_scans[key]]
@@ -70,7 +70,9 @@ class ScanCache:
         """Return a digest that changes with any file of the scanner."""
         package = files("habitus.screening")
         parts = [*package.iterdir(), *(package / "rules").iterdir()]
-        return _hash_parts(sorted(part.read_text("utf-8") for part in parts if part.name.endswith((".py", ".toml"))))
+        return _hash_cache_key_parts(
+            sorted(part.read_text("utf-8") for part in parts if part.name.endswith((".py", ".toml")))
+        )
 
     def save(self) -> None:
         """Write new results to the cache file; a failure is ignored."""
@@ -84,7 +86,7 @@ class ScanCache:
             self._has_new = False
 
 
-def _hash_parts(parts: Iterable[str]) -> str:
+def _hash_cache_key_parts(parts: Iterable[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
@@ -167,11 +169,13 @@ def filter_readable_changes(changes: Iterable[FileChange], *, is_admin: bool) ->
 
 def list_file_changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:
     """Return the files that differ between two trees, sorted by path."""
-    differing = [path for path in sorted({*old, *new}) if _get_hash(old.get(path)) != _get_hash(new.get(path))]
+    differing = [
+        path for path in sorted({*old, *new}) if _get_file_hash(old.get(path)) != _get_file_hash(new.get(path))
+    ]
     return tuple(_build_file_change(path, old.get(path), new.get(path)) for path in differing)
 
 
-def _get_hash(file: TreeFile | None) -> str:
+def _get_file_hash(file: TreeFile | None) -> str:
     return "" if file is None else file.sha256
 
 

@@ -57,7 +57,7 @@ def find_exam_card(home: Home, name: str) -> ExamCard | None:
     )
 
 
-def read_claim(skills: Library, name: str) -> str:
+def describe_publisher_claim(skills: Library, name: str) -> str:
     """Return what the publisher of a skill claims, in words; empty without a card for its current files."""
     item = skills.find(name)
     tree = skills.get_layer(item.layer).store.read_tree(item.name) or {}

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from habitus.app.home import Home
-from habitus.app.library import locking
+from habitus.app.library import tracked_skills
 from habitus.app.library.content import find_near_duplicates
 from habitus.app.library.undoing import build_change_undo, build_lesson_targets
 from habitus.app.tasks.storing import add_new_tasks
@@ -177,28 +177,28 @@ def add_skills(home: Home, source: str, only: Sequence[str], options: ImportOpti
     with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
-        locking.record_in_home(home, taken.results, _filter_skills(entries), fetched)
+        tracked_skills.record_in_home(home, taken.results, _filter_skills(entries), fetched)
     return taken
 
 
 def add_skills_to_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
     """Fetch skills into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
-    place = locking.find_project_skills_root(home.settings)
+    place = tracked_skills.find_project_skills_root(home.settings)
     file = get_project_lockfile(place)
     # Raises for a damaged lockfile before anything is fetched.
     file.read_entries()
     with (
         _fetch_source(home, source, options.reach) as fetched,
-        translate_disk_errors(place / locking.SHARED_SKILLS_DIR),
+        translate_disk_errors(place / tracked_skills.SHARED_SKILLS_DIR),
     ):
         entries = _read_fetched_entries(fetched, only, options)
-        (place / locking.SHARED_SKILLS_DIR).mkdir(parents=True, exist_ok=True)
+        (place / tracked_skills.SHARED_SKILLS_DIR).mkdir(parents=True, exist_ok=True)
         there = home.with_cwd(place)
         layer = next(
-            one.name for one in there.skills.layers if one.trust_root == str(place / locking.SHARED_SKILLS_DIR)
+            one.name for one in there.skills.layers if one.trust_root == str(place / tracked_skills.SHARED_SKILLS_DIR)
         )
         taken = _import_entries(there, entries, layer, options)
-        locking.record_in_project(there.skills, file, layer, taken.results, _filter_skills(entries), fetched)
+        tracked_skills.record_in_project(there.skills, file, layer, taken.results, _filter_skills(entries), fetched)
     return taken
 
 
@@ -224,17 +224,17 @@ def update_skills(
     home: Home, selected: Sequence[str], options: ImportOptions, *, is_check: bool = False
 ) -> UpdateResult:
     """Fetch added skills again and import what changed; `is_check` only reports it."""
-    tracked, notes = locking.list_tracked_skills(home)
+    tracked, notes = tracked_skills.list_tracked_skills(home)
     known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
     for name in selected:
         if name not in known:
             names = ", ".join(dict.fromkeys(one.name for one in tracked))
             raise NotFound(f"'{name}' was not added from anywhere.", hint=f"Added: {names or 'none'}.")
-    groups: dict[Hashable, list[locking.TrackedSkill]] = {}
+    groups: dict[Hashable, list[tracked_skills.TrackedSkill]] = {}
     for one in tracked:
         if selected and one.name not in selected and f"{one.name}@{one.layer}" not in selected:
             continue
-        if not selected and _is_untrusted(home.skills, one):
+        if not selected and _is_in_untrusted_project(home.skills, one):
             notes.append(f"{one.name}@{one.layer} is not trusted; name it to update it from {one.address}.")
             continue
         groups.setdefault(one.source, []).append(one)
@@ -246,27 +246,27 @@ def update_skills(
     return done
 
 
-def _is_untrusted(skills: Library, one: locking.TrackedSkill) -> bool:
+def _is_in_untrusted_project(skills: Library, one: tracked_skills.TrackedSkill) -> bool:
     """Whether the skill is in an untrusted project."""
     # Addresses in an untrusted project's lockfile must not be fetched without being asked for.
     return one.file is not None and skills.find(f"{one.name}@{one.layer}").state is SkillState.UNTRUSTED
 
 
 def _update_from_source(
-    home: Home, group: Sequence[locking.TrackedSkill], options: ImportOptions, *, is_check: bool
+    home: Home, group: Sequence[tracked_skills.TrackedSkill], options: ImportOptions, *, is_check: bool
 ) -> UpdateResult:
     mine, first = {one.name: one for one in group}, group[0]
     with _fetch_source(home, first.address, options.reach, first.branch) as fetched:
         found = detect.read_skills(fetched.path, origin=fetched.origin, location=fetched.location, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, IncomingSkill) and entry.name in mine]
-        moved = [entry for entry in entries if locking.has_changed_upstream(mine[entry.name], entry, fetched)]
+        moved = [entry for entry in entries if tracked_skills.has_changed_upstream(mine[entry.name], entry, fetched)]
         diffs = ((entry.name, _diff_entry(home.skills, entry, first.layer)) for entry in moved)
         changes = tuple(SkillDiff(name=name, diff=diff) for name, diff in diffs if diff)
         gone = tuple(sorted(mine.keys() - {entry.name for entry in entries}))
         if is_check:
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
-            as_installed = [entry for entry in moved if locking.is_unmodified(home.skills, mine[entry.name])]
+            as_installed = [entry for entry in moved if tracked_skills.is_unmodified(home.skills, mine[entry.name])]
             open_importer(home).adopt_installed(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
@@ -274,7 +274,7 @@ def _update_from_source(
         same = [entry for entry in entries if entry not in wanted]
         left = tuple(ImportOutcome(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same)
         taken = replace(taken, results=(*taken.results, *left))
-        locking.record_imported_skills(home, group, taken.results, entries, fetched)
+        tracked_skills.record_imported_skills(home, group, taken.results, entries, fetched)
     return UpdateResult(changes=changes, imported=taken, missing=gone)
 
 
@@ -412,13 +412,13 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
             results.append(result)
             options.progress(len(results))
     taken = ImportResult(results=tuple(results))
-    is_new_here = bool(taken.new_skills) or _has_held(home.review, author, results)
+    is_new_here = bool(taken.new_skills) or _has_held_skills(home.review, author, results)
     targets = build_change_undo(author)[1:] if is_new_here else ()
     undo = (*targets, *build_lesson_targets(lessons))
     return replace(taken, undo=("undo", *undo) if undo else ())
 
 
-def _has_held(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
+def _has_held_skills(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
     """Whether this import itself, and not an earlier one, holds skills for review."""
     if not any(one.verdict is ImportVerdict.HELD for one in results):
         return False

@@ -76,7 +76,7 @@ class SkillPublisher:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedCard:
+class PublishedExamCard:
     """An exam card as a row of the index and as a file."""
 
     row: Mapping[str, Any]
@@ -115,7 +115,7 @@ def publish_skills(
         wanted = [name for name in before if name not in chosen]
     else:
         wanted = sorted({*before, *chosen})
-    cards = _collect_cards(home, folder, wanted, chosen if card else ())
+    cards = _collect_exam_cards(home, folder, wanted, chosen if card else ())
     files = discovery.build_site_files([_package_skill(home, name, cards.get(name)) for name in wanted])
     _write_site(folder, files)
     added = tuple(name for name in wanted if name not in before)
@@ -138,9 +138,9 @@ def _read_published_names(folder: Path) -> list[str]:
         raise Invalid(f"{folder / discovery.INDEX_PATH} can't be read.", hint="Remove it, and publish again.") from None
 
 
-def _collect_cards(
+def _collect_exam_cards(
     home: Home, folder: Path, wanted: Sequence[str], chosen: Sequence[str]
-) -> Mapping[str, PublishedCard]:
+) -> Mapping[str, PublishedExamCard]:
     """Return the cards of the chosen skills, and of those that were published with one and still deserve it."""
     path = folder / discovery.INDEX_PATH
     rows = json.loads(path.read_bytes())["skills"] if path.is_file() else []
@@ -154,13 +154,13 @@ def _collect_cards(
     made = {name: make_exam_card(home, name) for name in chosen}
     kept = {name: find_exam_card(home, name) for name in wanted if name in carded and name not in made}
     return {
-        name: PublishedCard(row=card.to_row(), content=write_card(card))
+        name: PublishedExamCard(row=card.to_row(), content=write_card(card))
         for name, card in {**made, **kept}.items()
         if card is not None
     }
 
 
-def _package_skill(home: Home, name: str, card: PublishedCard | None) -> discovery.PackagedSkill:
+def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> discovery.PackagedSkill:
     """Package a skill, with its exam card if it has one; its archive is None if there are no other files.
 
     Raises `Refused` if the skill has lint errors, too large files or secrets.

@@ -38,10 +38,10 @@ def open_recipe_catalogue(home: Home) -> RecipeCatalogue:
 def check_recipes(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[RecipeCheckResult]:
     """Return every recipe, or those named, with the problems that keep it from running."""
     wanted = [recipes.get(name) for name in names] or recipes.list_recipes()
-    return [RecipeCheckResult(name=one.name, skill=one.skill, problems=_list_problems(one)) for one in wanted]
+    return [RecipeCheckResult(name=one.name, skill=one.skill, problems=_list_recipe_problems(one)) for one in wanted]
 
 
-def _list_problems(recipe: SkillRecipe) -> tuple[str, ...]:
+def _list_recipe_problems(recipe: SkillRecipe) -> tuple[str, ...]:
     reason = [recipe.reason] if recipe.status is not RecipeStatus.ACTIVE and not recipe.problems else []
     return (*map(str, recipe.problems), *reason)
 

@@ -146,10 +146,10 @@ def plan_sync(home: Home, request: SyncRequest, environ: Mapping[str, str]) -> S
             _build_step_with_diff(name, _plan_removal(folder, there[name], put[name], name)) for name in sorted(gone)
         ]
         return SyncPlan(request=request, folder=folder, steps=tuple(steps))
-    return _plan_steps(home, request, found, folder, put, there)
+    return _plan_sync_steps(home, request, found, folder, put, there)
 
 
-def _plan_steps(
+def _plan_sync_steps(
     home: Home,
     request: SyncRequest,
     found: KnownAgent,
@@ -163,7 +163,7 @@ def _plan_steps(
     ]
     for name in sorted({*chosen.to_sync, *put}):
         mine, yours = chosen.to_sync[name].tree if name in chosen.to_sync else {}, there.get(name, {})
-        verdict = decide_action(_hash_tree(mine), _hash_tree(yours), put.get(name), method=request.method)
+        verdict = decide_sync_action(_hash_tree(mine), _hash_tree(yours), put.get(name), method=request.method)
         if name in chosen.left_out:
             # It was synced before but no longer qualifies, a secret was added, say.
             verdict = _plan_removal(folder, yours, put[name], name)
@@ -174,7 +174,7 @@ def _plan_steps(
 
 
 def _plan_removal(folder: Path, there: Tree, put: SyncedSkillEntry, name: str) -> tuple[SyncAction, str]:
-    return decide_removal(_hash_tree(there), put, is_link=(folder / name).is_symlink())
+    return decide_sync_removal(_hash_tree(there), put, is_link=(folder / name).is_symlink())
 
 
 def apply_sync_plan(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -> SyncPlan:
@@ -197,16 +197,16 @@ def _apply_step(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
             here = _load_whole_skill(home.skills, home.skills.find(f"{one.name}@{USER_LAYER}"))
             # The lockfile comes first: after a crash, an unrecorded copy would never be removed.
             _record_synced_skill(planned.folder, one.name, _build_lock_entry(here, planned.request.method))
-            _write_copy(home.skills, here, place, planned.request.method)
+            _write_agent_copy(home.skills, here, place, planned.request.method)
         case SyncAction.PULL_EDIT:
             return _pull_edit(home, planned, one)
         case SyncAction.REMOVE:
-            _remove_copy(place)
+            _remove_agent_copy(place)
             _record_synced_skill(planned.folder, one.name, None)
         case SyncAction.UNTRACK:
             if place.is_symlink():
                 # A link of ours whose target is gone.
-                _remove_copy(place)
+                _remove_agent_copy(place)
             _record_synced_skill(planned.folder, one.name, None)
         case SyncAction.UNCHANGED | SyncAction.CONFLICT | SyncAction.SKIP:
             pass
@@ -254,7 +254,7 @@ def _choose_skills(
             chosen.over_limit.append(item.name)
             continue
         whole = _load_whole_skill(home.skills, item)
-        if reason := _find_objection(home, found, request, whole):
+        if reason := _find_sync_objection(home, found, request, whole):
             chosen.left_out[item.name] = reason
         else:
             chosen.to_sync[item.name] = whole
@@ -267,7 +267,7 @@ def _is_wanted(item: ListedSkill, request: SyncRequest, put: Mapping[str, Synced
     return is_meant and (item.layer == USER_LAYER or item.name in request.only)
 
 
-def _find_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _LocalSkill) -> str:
+def _find_sync_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _LocalSkill) -> str:
     """Return why a skill must not go there; empty if it may."""
     item = here.item
     if item.layer != USER_LAYER:
@@ -308,7 +308,7 @@ def _load_whole_skill(skills: Library, item: ListedSkill) -> _LocalSkill:
         try:
             found[path] = replace(file, content=read_content(path, file, folder))
         except OSError:
-            # A missing file is reported by `_find_objection`.
+            # A missing file is reported by `_find_sync_objection`.
             continue
     return _LocalSkill(item=item, tree=found)
 
@@ -343,9 +343,9 @@ def _read_agent_copy(folder: Path, name: str, put: SyncedSkillEntry | None) -> T
         return {"?": build_file(b"")}
 
 
-def _write_copy(skills: Library, here: _LocalSkill, place: Path, method: SyncMethod) -> None:
+def _write_agent_copy(skills: Library, here: _LocalSkill, place: Path, method: SyncMethod) -> None:
     with translate_disk_errors(place):
-        _remove_copy(place)
+        _remove_agent_copy(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         if method is SyncMethod.LINK:
             place.symlink_to(skills.get_layer(USER_LAYER).store.find_directory(here.item.name) or place)
@@ -354,7 +354,7 @@ def _write_copy(skills: Library, here: _LocalSkill, place: Path, method: SyncMet
                 disk.write_tree(aside, here.tree)
 
 
-def _remove_copy(place: Path) -> None:
+def _remove_agent_copy(place: Path) -> None:
     with translate_disk_errors(place):
         if place.is_symlink():
             place.unlink()
@@ -410,7 +410,9 @@ class SyncedSkillEntry:
     manner: SyncMethod
 
 
-def decide_action(here: str, there: str, put: SyncedSkillEntry | None, *, method: SyncMethod) -> tuple[SyncAction, str]:
+def decide_sync_action(
+    here: str, there: str, put: SyncedSkillEntry | None, *, method: SyncMethod
+) -> tuple[SyncAction, str]:
     """Return the step for a skill and its reason, from the hashes of both sides; a missing side is empty."""
     if put is None:
         if not there:
@@ -435,7 +437,7 @@ def decide_action(here: str, there: str, put: SyncedSkillEntry | None, *, method
     return SyncAction.CONFLICT, "it was changed here and there" if here else "removed here, but changed there"
 
 
-def decide_removal(there: str, put: SyncedSkillEntry, *, is_link: bool) -> tuple[SyncAction, str]:
+def decide_sync_removal(there: str, put: SyncedSkillEntry, *, is_link: bool) -> tuple[SyncAction, str]:
     """Return the step for a skill that is no longer wanted there; removing a link never loses an edit."""
     if not there:
         return SyncAction.UNTRACK, "it was removed there"

@@ -173,7 +173,7 @@ def get_trust_status(
 def grant_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStatus:
     """Trust the target as it is now; `target` is the name the person used for it."""
     was_trusted = is_trusted(home.trust, home.approvals, found)
-    trust_target(home, found)
+    store_trust(home, found)
     return get_trust_status(
         home, found, undo=() if was_trusted else ("review", "trust", "--revoke", *filter(None, [target]))
     )
@@ -182,12 +182,12 @@ def grant_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStat
 def revoke_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStatus:
     """Stop trusting the target; `undo` is empty if it was trusted only in part."""
     was_trusted = is_trusted(home.trust, home.approvals, found)
-    revoked = untrust_target(home.trust, home.approvals, found)
+    revoked = remove_trust(home.trust, home.approvals, found)
     undo = ("review", "trust", *filter(None, [target])) if was_trusted and revoked else ()
     return get_trust_status(home, found, revoked=revoked, undo=undo)
 
 
-def trust_target(home: Home, found: TrustTarget) -> None:
+def store_trust(home: Home, found: TrustTarget) -> None:
     """Store trust in every skill of the target."""
     for root, skills in found.roots.items():
         if found.is_single:
@@ -198,7 +198,7 @@ def trust_target(home: Home, found: TrustTarget) -> None:
         )
 
 
-def untrust_target(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -> tuple[str, ...]:
+def remove_trust(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -> tuple[str, ...]:
     """Remove trust, and return the roots or skills that were trusted."""
     revoked: list[str] = []
     for root, skills in found.roots.items():

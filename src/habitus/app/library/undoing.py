@@ -73,7 +73,7 @@ def undo_targets(home: Home, targets: Sequence[str], reason: str) -> UndoResult:
     """
     author = home.build_author(reason)
     # Resolve every target before the first step runs.
-    steps = [step for target in targets for step in _plan_target(home, target, author)]
+    steps = [step for target in targets for step in _plan_target_undo(home, target, author)]
     done: list[UndoneChange] = []
     kept: list[str] = []
     for step in steps:
@@ -109,11 +109,11 @@ _MAX_LISTED = 10
 UndoAction = Callable[[], list[UndoneChange]]
 
 
-def _plan_target(home: Home, target: str, author: Author) -> list[UndoAction]:
+def _plan_target_undo(home: Home, target: str, author: Author) -> list[UndoAction]:
     """Return the actions that undo one target. Raises if the target is unknown."""
     address, _, number = target.rpartition(":")
     if not address:
-        return _plan_change(home, target, author)
+        return _plan_change_undo(home, target, author)
     if not number.removeprefix("v").isdecimal():
         raise Invalid(f"'{target}' names no version.", hint=f"Write {address}:VERSION.")
     version = int(number.removeprefix("v"))
@@ -144,7 +144,7 @@ def _undo_lesson_version(memory: Cortex, lesson: Engram, version: int, author: A
     )
 
 
-def _plan_change(home: Home, change: str, author: Author) -> list[UndoAction]:
+def _plan_change_undo(home: Home, change: str, author: Author) -> list[UndoAction]:
     """Return the actions that undo everything one command did."""
     writable = [layer for layer in home.skills.layers if layer.can_write]
     found = [(layer, each) for layer in writable for each in layer.store.list_changed_skills(change)] if change else []
@@ -155,7 +155,7 @@ def _plan_change(home: Home, change: str, author: Author) -> list[UndoAction]:
     found.sort(key=lambda each: not _is_new_in_layer(each[1]))
     return [
         *(partial(_withdraw_proposal, home.review, one, author) for one in held),
-        *(partial(_undo_change, home, layer, changed, author) for layer, changed in found),
+        *(partial(_undo_skill_change, home, layer, changed, author) for layer, changed in found),
     ]
 
 
@@ -169,7 +169,7 @@ def _is_new_in_layer(changed: ChangedSkillRecord) -> bool:
     return changed.first_version == 1 or LifecycleAction.RESTORED in changed.lifecycle_actions
 
 
-def _undo_change(home: Home, layer: Layer, changed: ChangedSkillRecord, author: Author) -> list[UndoneChange]:
+def _undo_skill_change(home: Home, layer: Layer, changed: ChangedSkillRecord, author: Author) -> list[UndoneChange]:
     """Undo what one change did to a skill: removal, restore, versions and switches."""
     name, store, address = changed.name, layer.store, f"{changed.name}@{layer.name}"
     done: list[UndoneChange] = []

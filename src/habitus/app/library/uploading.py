@@ -74,7 +74,7 @@ class ImportPreview:
     @property
     def held_by_threat(self) -> Mapping[str, list[str]]:
         """The names of the skills that need review, by what they would do."""
-        return group_by_threat(
+        return group_skills_by_threat(
             (one.name, found.rule) for one in self.scanned for found in one.findings if found.severity is Risk.HIGH
         )
 
@@ -92,7 +92,7 @@ _DEEDS: Mapping[str, str] = {
 }
 
 
-def group_by_threat(found: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
+def group_skills_by_threat(found: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     """Return the names of skills by what their findings say they would do; each finding is a name and a rule."""
     groups: dict[str, dict[str, None]] = {}
     for name, rule in found:

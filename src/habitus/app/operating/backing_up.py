@@ -140,7 +140,7 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
     if not can_write_home(home):
         raise_not_writable(home)
     with (
-        home_replacement.hold_home_exclusively(home),
+        home_replacement.lock_home_exclusively(home),
         _translate_disk_errors(home),
         home_replacement.create_staging_folder(home) as new,
     ):
@@ -238,10 +238,10 @@ def _copy_database(database: Path, copy: Path) -> Path:
 
 def _list_backup_files(home: Path) -> list[Path]:
     """Return the entries of a home that belong in a backup and that a restore replaces."""
-    return [path for path in sorted(home.iterdir()) if _is_included(path.name)]
+    return [path for path in sorted(home.iterdir()) if _is_backed_up(path.name)]
 
 
-def _is_included(name: str) -> bool:
+def _is_backed_up(name: str) -> bool:
     return name not in _EXCLUDED and not name.endswith((".lock", ".socket")) and not name.startswith((".", "habitus-"))
 
 
@@ -263,7 +263,7 @@ def _extract_archive(file: Path, target: Path) -> None:
             for member in sorted(members, key=tarfile.TarInfo.issym):
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
-                if not is_ours or not (_is_included(place.parts[0]) or member.name == _SHARED_DUMP):
+                if not is_ours or not (_is_backed_up(place.parts[0]) or member.name == _SHARED_DUMP):
                     raise Invalid(f"{file} holds '{member.name}', which no backup has.", hint="Nothing was changed.")
                 member.mode = stat.S_IMODE(member.mode) & 0o700
                 archive.extract(member, target, filter="tar")

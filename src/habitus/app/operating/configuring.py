@@ -33,7 +33,7 @@ from habitus.llm.scripted import SCRIPT_PREFIX
 from habitus.locks import try_lock
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.sandbox.venvs import VenvBuilder, get_site_packages
-from habitus.search.texts.weights import WEIGHT_FILES, WEIGHTS_PACKAGE, ModelUnavailableError, find_weights
+from habitus.search.texts.weights import WEIGHT_FILES, WEIGHTS_PACKAGE, ModelUnavailableError, find_encoder_weights
 from habitus.settings import SETTINGS_FILE, ScheduleSettings, SearchEncoder, Settings
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def get_setting(settings: Settings, environ: Mapping[str, str], key: str) -> Set
     for part in key.split("."):
         value = getattr(value, part)
     origin = SettingOrigin.DEFAULT
-    if _get_nested(_read_file_values(settings), key) is not None:
+    if _get_nested_value(_read_file_values(settings), key) is not None:
         origin = SettingOrigin.FILE
     if environ.get(settings_module.get_variable_name(key)):
         origin = SettingOrigin.ENVIRONMENT
@@ -152,7 +152,7 @@ def set_setting(
     if key == REQUIRE_OTHER_APPROVER and value and not is_team():
         hint = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
         raise Refused("No other person could approve.", hint=hint)
-    before = _get_nested(_read_file_values(settings), key)
+    before = _get_nested_value(_read_file_values(settings), key)
     file = settings.home / SETTINGS_FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
     new = edit_settings_text(old, key, None if value is None else _to_json(value))
@@ -163,7 +163,7 @@ def set_setting(
         setting=now,
         is_changed=new != old,
         is_overruled=bool(environ.get(settings_module.get_variable_name(key))),
-        undo=_make_undo(settings, environ, key, before) if new != old else (),
+        undo=_build_setting_undo(settings, environ, key, before) if new != old else (),
     )
 
 
@@ -172,7 +172,7 @@ def reload_settings(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return settings_module.load_settings(environ, settings.cwd, settings.home)
 
 
-def _make_undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any) -> tuple[str, ...]:
+def _build_setting_undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _format_value(before)
@@ -205,7 +205,7 @@ def _read_file_values(settings: Settings) -> Mapping[str, Any]:
         return {}
 
 
-def _get_nested(values: Any, key: str) -> Any:
+def _get_nested_value(values: Any, key: str) -> Any:
     for part in key.split("."):
         values = values.get(part) if isinstance(values, dict) else None
     return values
@@ -242,7 +242,7 @@ _COPY_HINT = (
 def has_encoder_weights(settings: Settings) -> bool:
     """Whether the weights are in the home or in an installed package."""
     try:
-        find_weights(home_directory.get_weights_dir(settings))
+        find_encoder_weights(home_directory.get_weights_dir(settings))
     except ModelUnavailableError:
         return False
     return True
@@ -309,11 +309,14 @@ def start_index_rebuild(settings: Settings) -> bool:
     """
     # Imported here because the index imports numpy.
     from habitus.app.wiring import open_home
-    from habitus.search.index import is_nearly_ready
+    from habitus.search.index import is_nearly_embedded
 
     with open_home(settings) as home:
         name, weights = settings.search.encoder, home_directory.get_weights_dir(settings)
-        if all(is_nearly_ready(engine, collection, name, weights) for engine, collection in _list_collections(home)):
+        if all(
+            is_nearly_embedded(engine, collection, name, weights)
+            for engine, collection in _list_search_collections(home)
+        ):
             return False
     command = [sys.executable, "-m", __name__, str(settings.home)]
     resident_process.start_in_background(command, _ensure_cache_folder(settings) / "rebuild.log")
@@ -323,17 +326,17 @@ def start_index_rebuild(settings: Settings) -> bool:
 def rebuild_index(settings: Settings) -> None:
     """Embed everything that has no vector of the configured encoder; do nothing if another process is at it."""
     from habitus.app.wiring import open_home
-    from habitus.search.index import SearchIndex, get_encoder
+    from habitus.search.index import SearchIndex, build_encoder
 
-    embedder = get_encoder(settings.search.encoder, home_directory.get_weights_dir(settings))
+    embedder = build_encoder(settings.search.encoder, home_directory.get_weights_dir(settings))
     with try_lock(_ensure_cache_folder(settings) / "rebuild.lock") as lock, open_home(settings) as home:
         if lock is not None:
-            for engine, collection in _list_collections(home):
+            for engine, collection in _list_search_collections(home):
                 SearchIndex.open(engine, collection, embedder=embedder).repair()
             home.finder.update_index(lambda done: None)
 
 
-def _list_collections(home: Home) -> tuple[tuple[sa.Engine, str], ...]:
+def _list_search_collections(home: Home) -> tuple[tuple[sa.Engine, str], ...]:
     return (home.local, "skills"), (home.shared, "memory")
 
 

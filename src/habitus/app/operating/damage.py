@@ -38,7 +38,7 @@ def find_damage(settings: Settings) -> StorageFailed | None:
     """Return the damage as one error with its fix; None if all databases are sound or not files."""
     for path in _list_database_files(settings):
         try:
-            found = _find_problems(path)
+            found = _find_database_problems(path)
         # Busy, or unreadable for this user.
         except sqlite3.OperationalError as error:
             hint = "Look for a stuck habitus process and at the permissions of the file, then run 'habitus doctor'."
@@ -64,7 +64,7 @@ def _list_database_files(settings: Settings) -> list[Path]:
     return [path for path in files if path.is_file()]
 
 
-def _find_problems(path: Path) -> list[str]:
+def _find_database_problems(path: Path) -> list[str]:
     try:
         # Read-only, so the check can't make damage worse.
         with closing(sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True, timeout=1)) as connection:

@@ -21,7 +21,7 @@ from habitus.app.learning.usage import find_stale_counters
 from habitus.app.operating import backing_up
 from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database
 from habitus.app.operating.identity_provider import open_identity_provider
-from habitus.app.sharing.availability import explain_no_answer
+from habitus.app.sharing.availability import explain_missing_answer
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
 from habitus.jobs.model import JobState
@@ -39,7 +39,7 @@ def check_operation(home: Home) -> Iterator[HealthCheck]:
     if home.settings.database:
         yield _check_shared_database(home)
     yield from _check_outbox(home.writable_dir, home.redactor)
-    yield from _check_usage(home)
+    yield from _check_use_counts(home)
     yield from _check_jobs(home)
     yield from _check_hooks(home.settings)
     yield from _check_vault(home)
@@ -55,7 +55,7 @@ def check_operation(home: Home) -> Iterator[HealthCheck]:
 
 def _check_shared_database(home: Home) -> HealthCheck:
     name = "shared database"
-    silent = explain_no_answer(
+    silent = explain_missing_answer(
         sql.create_engine(home_directory.get_database_url(home.settings), home.settings.workspace), PROBE_TIMEOUT_S
     )
     if home.is_offline or silent:
@@ -77,7 +77,7 @@ def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheck]:
         yield HealthCheck.ok("spool", detail)
 
 
-def _check_usage(home: Home) -> Iterator[HealthCheck]:
+def _check_use_counts(home: Home) -> Iterator[HealthCheck]:
     """Count all uses again from the journal and compare the counters that lists show."""
     if home.is_offline:
         return

@@ -98,16 +98,16 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     erased, in_use = _count_entries(home, person), _list_authored_skills(home.shared, home.local, person)
     if dry_run:
         return ErasureResult(user=user, erased=erased, in_use=in_use, is_dry_run=True)
-    words = [*_sample_texts(home.shared, person), *_sample_case_texts(home, person)]
+    words = [*_pick_texts_to_verify(home.shared, person), *_pick_case_texts_to_verify(home, person)]
     stone = erasure_records.ErasureRecord.make_for(user)
     # The erasure record comes first: after a crash, the next start erases the rest.
     erasure_records.append_records(home.settings.home / erasure_records.FILE, [stone])
-    _erase_data(home, person)
-    busy = [note for engine in _unique_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
+    _erase_user_data(home, person)
+    busy = [note for engine in _list_distinct_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
     erasure_records.insert_records(home.shared, home.local, [stone], home.clock())
     again = [f"{place}: {count}" for place, count in _count_entries(home, person).items()]
     found = find_remaining_data(
-        _unique_engines(home.shared, home.local), home.settings.home, words, excluded=home_directory.BACKUPS_DIR
+        _list_distinct_engines(home.shared, home.local), home.settings.home, words, excluded=home_directory.BACKUPS_DIR
     )
     return ErasureResult(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
@@ -117,8 +117,8 @@ def erase_users_again(home: Home, records: Sequence[erasure_records.ErasureRecor
     home = home.as_system()
     for user in _list_known_users(home):
         if any(stone.matches(user) for stone in records):
-            _erase_data(home, _load_data_subject(home.settings, home.shared, user))
-    for engine in _unique_engines(home.shared, home.local):
+            _erase_user_data(home, _load_data_subject(home.settings, home.shared, user))
+    for engine in _list_distinct_engines(home.shared, home.local):
         _vacuum_database(engine)
     erasure_records.append_records(home.settings.home / erasure_records.FILE, records)
     erasure_records.insert_records(home.shared, home.local, records, home.clock())
@@ -149,14 +149,14 @@ def _list_engrams(shared: sa.Engine) -> tuple[Engram, ...]:
     return EngramStore(shared).load_changes(0).engrams
 
 
-def _unique_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
+def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
     return tuple(dict.fromkeys((shared, local)))
 
 
 def _count_entries(home: Home, person: DataSubject) -> Mapping[str, int]:
     """Count the user's entries by kind, in the order of erasure; kinds without entries are left out."""
     count: Counter[str] = Counter()
-    for engine in _unique_engines(home.shared, home.local):
+    for engine in _list_distinct_engines(home.shared, home.local):
         with sql.read_transaction(engine) as connection:
             for rows in PERSONAL_ROWS:
                 count[rows.label] += rows.count(connection, person)
@@ -171,7 +171,7 @@ def _count_entries(home: Home, person: DataSubject) -> Mapping[str, int]:
         one.belongs_to(person.name) and one.state is not LessonState.ERASED for one in _list_engrams(home.shared)
     )
     count["learned requests"] = len(_find_learned_requests(home.shared, home.finder, person))
-    count["files"] = len(_list_files(home.shared, home.writable_dir, person))
+    count["files"] = len(_list_personal_files(home.shared, home.writable_dir, person))
     count["jobs"] = _erase_jobs(home.shared, person, dry_run=True)
     people = open_user_accounts(home)
     count["sign-in"] = int(people.get(person.name) is not None)
@@ -180,28 +180,28 @@ def _count_entries(home: Home, person: DataSubject) -> Mapping[str, int]:
 
 def _list_authored_skills(shared: sa.Engine, local: sa.Engine, person: DataSubject) -> tuple[str, ...]:
     found: set[str] = set()
-    for engine in _unique_engines(shared, local):
+    for engine in _list_distinct_engines(shared, local):
         with sql.read_transaction(engine) as connection:
             found.update(erasing.find_personal_traces(connection, person.names, ()).active_skills)
     return tuple(sorted(found))
 
 
-def _erase_data(home: Home, person: DataSubject) -> None:
+def _erase_user_data(home: Home, person: DataSubject) -> None:
     """Erase everything of a user. Files and search go before the turns, which tell whose they are."""
     requests = _find_learned_requests(home.shared, home.finder, person)
     home.finder.forget_learned(requests)
-    for path in _list_files(home.shared, home.writable_dir, person):
+    for path in _list_personal_files(home.shared, home.writable_dir, person):
         _remove_path(path)
     delete_index_files(home.settings.home / "cache")
     _erase_cases(home, person)
     examined: set[str] = set()
     for item, _, others in _find_skills_with_tasks(home, person):
-        file = home.skills.read_tree(_make_address(item)).get(trees.TASKS_FILE)
+        file = home.skills.read_tree(_format_item_address(item)).get(trees.TASKS_FILE)
         examined |= {file.sha256} if file is not None else set()
-        save_tasks(home, _make_address(item), others)
+        save_tasks(home, _format_item_address(item), others)
     # Through the journal, which takes their uses out of the counters too.
     home.journal.erase_user_evidence(person.name)
-    for engine in _unique_engines(home.shared, home.local):
+    for engine in _list_distinct_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
             traces = erasing.find_personal_traces(connection, person.names, person.conversations)
             erasing.erase_personal_traces(connection, traces, examined)
@@ -228,7 +228,7 @@ class _ToolWithCases:
 def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCases]:
     tools = [item for item in home.skills.snapshot().with_code if home.skills.get_layer(item.layer).can_write]
     brought: dict[str, frozenset[str]] = {}
-    for engine in _unique_engines(home.shared, home.local) if tools else ():
+    for engine in _list_distinct_engines(home.shared, home.local) if tools else ():
         with sql.read_transaction(engine) as connection:
             for name, payloads in erasing.find_contributed_cases(
                 connection, person.names, person.conversations
@@ -236,7 +236,7 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
                 brought[name] = brought.get(name, frozenset()) | payloads
     found = []
     for item in tools:
-        tree = home.skills.read_tree(_make_address(item))
+        tree = home.skills.read_tree(_format_item_address(item))
         manifest = tree[trees.TOOL_FILE].content or b"" if trees.TOOL_FILE in tree else b""
         recorder = CaseContributor(conversations=person.conversations, payloads=brought.get(item.name, ()))
         if theirs := tuple(case for case in read_recorded_cases(manifest) if recorder.has_contributed(case)):
@@ -267,7 +267,7 @@ def _find_skills_with_tasks(home: Home, person: DataSubject) -> list[tuple[Liste
     return found
 
 
-def _make_address(item: ListedSkill) -> str:
+def _format_item_address(item: ListedSkill) -> str:
     return f"{item.name}@{item.layer}"
 
 
@@ -291,7 +291,7 @@ def _find_learned_requests(shared: sa.Engine, finder: SkillFinder, person: DataS
     return frozenset(text for text in finder.list_learned_requests() | copied if text in theirs or text not in others)
 
 
-def _list_files(shared: sa.Engine, place: Path, person: DataSubject) -> list[Path]:
+def _list_personal_files(shared: sa.Engine, place: Path, person: DataSubject) -> list[Path]:
     """Return the files of the user's conversations and, for the home's owner, files that belong to no conversation."""
     with sql.read_transaction(shared) as connection:
         others = set(
@@ -335,23 +335,29 @@ def _vacuum_database(engine: sa.Engine) -> str:
     return hint if is_busy else ""
 
 
-def _sample_texts(shared: sa.Engine, person: DataSubject) -> list[str]:
+def _pick_texts_to_verify(shared: sa.Engine, person: DataSubject) -> list[str]:
     """Return some texts that only this user wrote, to search for after the erasure."""
     with sql.read_transaction(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
     lessons = [one.text for one in _list_engrams(shared) if one.belongs_to(person.name)]
     theirs = [*lessons, *(row.request for row in rows if row.user == person.name)]
     others = "\n".join(row.request for row in rows if row.user != person.name)
-    found = dict.fromkeys(word for text in theirs if (word := _find_longest_fragment(text)) and word not in others)
+    found = dict.fromkeys(
+        word for text in theirs if (word := _find_longest_searchable_fragment(text)) and word not in others
+    )
     return list(found)[:: max(1, len(found) // _MAX_SAMPLES)]
 
 
-def _sample_case_texts(home: Home, person: DataSubject) -> list[str]:
+def _pick_case_texts_to_verify(home: Home, person: DataSubject) -> list[str]:
     """Return texts of the user's calls stored by tools, without those that the skills themselves contain."""
     found: dict[str, None] = {}
     for tool in _find_tools_with_cases(home, person):
         stays = [file.content or b"" for file in tool.tree_without_cases.values()]
-        words = [_find_longest_fragment(text) for case in tool.cases for text in _collect_strings(case.get("payload"))]
+        words = [
+            _find_longest_searchable_fragment(text)
+            for case in tool.cases
+            for text in _collect_strings(case.get("payload"))
+        ]
         found |= dict.fromkeys(word for word in words if word and not any(word.encode() in one for one in stays))
     return list(found)[:_MAX_SAMPLES]
 
@@ -364,7 +370,7 @@ def _collect_strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def _find_longest_fragment(text: str) -> str:
+def _find_longest_searchable_fragment(text: str) -> str:
     """Return the longest fragment of a text that reads the same in JSON and as bytes; empty if it is too short."""
     longest = max(re.split(r'["\\\n\r\t\ud800-\udfff]', text), key=len)[:_MOST_LETTERS].strip()
     return longest if len(longest) >= _LEAST_LETTERS else ""

@@ -61,7 +61,7 @@ def list_missing_records(home: Home) -> list[ErasureRecord]:
     file = home.settings.home / FILE
     if home.is_read_only or home.is_offline or (home.shared is home.local and not file.exists()):
         return []
-    standing = [_read_database_records(engine) for engine in _unique_engines(home.shared, home.local)]
+    standing = [_read_database_records(engine) for engine in _list_distinct_engines(home.shared, home.local)]
     known = {*read_records(file), *standing[0]}
     return [one for one in known if any(one not in there for there in standing)]
 
@@ -90,12 +90,12 @@ def append_records(file: Path, tombstones: Iterable[ErasureRecord]) -> None:
 def insert_records(shared: sa.Engine, local: sa.Engine, tombstones: Iterable[ErasureRecord], now: datetime) -> None:
     """Note in every database that these users were erased from it."""
     rows = [{"name": one.key, "set_on": now, "set_by": "habitus"} for one in tombstones]
-    for engine in _unique_engines(shared, local):
+    for engine in _list_distinct_engines(shared, local):
         with sql.write_transaction(engine, durable=True) as connection:
             sql.insert_missing_rows(connection, switches, rows)
 
 
-def _unique_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
+def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
     return tuple(dict.fromkeys((shared, local)))
 
 

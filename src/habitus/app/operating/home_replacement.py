@@ -27,7 +27,7 @@ _MAX_WAIT_S = 600.0
 
 
 @contextmanager
-def hold_home_shared(home: Path) -> Iterator[None]:
+def lock_home_against_replacement(home: Path) -> Iterator[None]:
     """Keep the home from being replaced meanwhile; an unfinished swap is completed first."""
     while True:
         # A shared lock can't be upgraded, so it is released, and the exclusive one checks again.
@@ -37,7 +37,7 @@ def hold_home_shared(home: Path) -> Iterator[None]:
                 return
         with hold_lock(home / _LOCK_FILE, wait_s=_MAX_WAIT_S):
             if has_unfinished_swap(home):
-                _swap_files(home)
+                _swap_staged_entries(home)
 
 
 def has_unfinished_swap(home: Path) -> bool:
@@ -47,12 +47,12 @@ def has_unfinished_swap(home: Path) -> bool:
 
 def complete_swap(home: Path) -> None:
     """Complete an unfinished swap, for callers that read a file of the home before they open it."""
-    with hold_home_shared(home):
+    with lock_home_against_replacement(home):
         pass
 
 
 @contextmanager
-def hold_home_exclusively(home: Path) -> Iterator[None]:
+def lock_home_exclusively(home: Path) -> Iterator[None]:
     """Keep all other processes out of the home; refused if one is using it."""
     wait_s = 0.0
     if resident_process.is_process_running(home, resident_process.HOOK_SERVER):
@@ -66,7 +66,7 @@ def hold_home_exclusively(home: Path) -> Iterator[None]:
         )
     try:
         if has_unfinished_swap(home):
-            _swap_files(home)
+            _swap_staged_entries(home)
         yield
     finally:
         os.close(held)
@@ -100,10 +100,10 @@ def replace_files(home: Path, names: Iterable[str]) -> None:
             if not place.is_symlink():
                 sync_to_disk(place)
     write_atomically(aside / _BEGUN, json.dumps(sorted(names)).encode())
-    _swap_files(home)
+    _swap_staged_entries(home)
 
 
-def _swap_files(home: Path) -> None:
+def _swap_staged_entries(home: Path) -> None:
     """Move the old entries away and the staged ones in; can be repeated after a kill."""
     aside, old = home / _ASIDE, home / _ASIDE / _OLD
     old.mkdir(exist_ok=True, mode=0o700)

@@ -75,7 +75,7 @@ def answer_once(
         if not is_new and home.settings.database and home.clock() < claim.asked_on + ATTEMPT_TIMEOUT:
             raise _make_conflict_error()
         id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
-        return _make_answer(
+        return _make_and_store_answer(
             home.shared, this, make_answer, RequestAttempt(id=id, since=None if is_new else claim.asked_on)
         )
 
@@ -117,7 +117,7 @@ def _claim_key(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) 
         return connection.execute(mine).one(), True
 
 
-def _make_answer(
+def _make_and_store_answer(
     shared: sa.Engine,
     this: sa.ColumnElement[bool],
     make: Callable[[RequestAttempt], AnswerJson],

@@ -139,7 +139,7 @@ class IdentityProvider:
             claims = claims | said
         return ProviderAccount(
             subject=f"{self.metadata['issuer']} {claims['sub']}",
-            name=self._choose_name(claims),
+            name=self._choose_account_name(claims),
             access=self._choose_access(claims),
             tokens=self._seal({key: tokens.get(key) for key in ("refresh_token", "access_token", "id_token")}),
         )
@@ -158,7 +158,7 @@ class IdentityProvider:
         claims.validate(leeway=60)
         return dict(claims)
 
-    def _choose_name(self, claims: Mapping[str, Any]) -> str:
+    def _choose_account_name(self, claims: Mapping[str, Any]) -> str:
         said = str(claims.get(self._settings.name_claim) or "")
         return re.sub(r"[^a-z0-9_-]+", "-", said.partition("@")[0].lower()).strip("-")[:32]
 

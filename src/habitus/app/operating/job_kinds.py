@@ -23,7 +23,7 @@ from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.noted_sessions import learn_from_noted_sessions
 from habitus.app.library import importing
 from habitus.app.tasks import drafting
-from habitus.app.tasks.mining import propose_accepted_work
+from habitus.app.tasks.mining import propose_accepted_requests
 from habitus.errors import Invalid, Refused
 from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
@@ -106,7 +106,7 @@ class MineJob(_JobKind):
         mining.find_suggestions()
         mining.propose_all()
         found = mining.make_report()
-        tasks = propose_accepted_work(self._home)
+        tasks = propose_accepted_requests(self._home)
         return {"turns": found.turns, "proposals": len(found.suggestions), "tasks": tasks}
 
 
@@ -187,7 +187,11 @@ class ImportJob(_JobKind):
         # The pages of a web site can't be listed without fetching them, so it is one part.
         if _is_web_source(given):
             return [given]
-        found = [entry.name for entry in detect.read_skills(_resolve_source(given)) if isinstance(entry, IncomingSkill)]
+        found = [
+            entry.name
+            for entry in detect.read_skills(_resolve_import_source(given))
+            if isinstance(entry, IncomingSkill)
+        ]
         size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))
         parts = [{**given, "only": found[start : start + size]} for start in range(0, len(found), size)]
         return [*parts, {**given, "only": []}] if given.get("is_upload") else parts
@@ -208,7 +212,7 @@ class ImportJob(_JobKind):
             change_id=hashlib.sha256(key.rpartition("/")[0].encode()).hexdigest()[:16],
         )
         taken = importing.import_skills(
-            self._home, _resolve_source(part), part["only"], part.get("layer", "user"), options
+            self._home, _resolve_import_source(part), part["only"], part.get("layer", "user"), options
         )
         return _count_verdicts(taken)
 
@@ -250,14 +254,14 @@ class _ChallengeJob(_JobKind):
     asks_model = True
 
     def summarize_results(self, results: Sequence[Any]) -> Any:
-        spent = {what: _sum_field(results, what) for what in ("tokens", "requests", "dollars")}
+        spent = {what: _sum_result_field(results, what) for what in ("tokens", "requests", "dollars")}
         return {
             **Counter(each["verdict"] for each in results),
             **{what: n for what, n in spent.items() if n or what == "tokens"},
         }
 
 
-def _sum_field(results: Sequence[Any], what: str) -> float:
+def _sum_result_field(results: Sequence[Any], what: str) -> float:
     total: float = sum(each.get(what, 0) for each in results)
     return round(total, 4)
 
@@ -311,8 +315,8 @@ class DreamJob(_ChallengeJob):
         tokens, dollars, until = (part.get(what) for what in ("tokens", "dollars", "until"))
         # Limits hold for the whole job, so the spending of earlier parts is deducted.
         limits = RunLimits(
-            tokens=None if tokens is None else max(tokens - int(_sum_field(before, "tokens")), 0),
-            dollars=None if dollars is None else max(dollars - _sum_field(before, "dollars"), 0.0),
+            tokens=None if tokens is None else max(tokens - int(_sum_result_field(before, "tokens")), 0),
+            dollars=None if dollars is None else max(dollars - _sum_result_field(before, "dollars"), 0.0),
             minutes=None if until is None else max(until - time.time(), 0.0) / 60,
         )
         challenge = parse_task(part["challenge"], "the job")
@@ -361,7 +365,7 @@ class ImproveJob(_JobKind):
         proposals = [one["proposal"] for one in results if one["proposal"] is not None]
         return {
             "proposals": proposals,
-            **{what: _sum_field(results, what) for what in ("rollouts", "tokens", "dollars")},
+            **{what: _sum_result_field(results, what) for what in ("rollouts", "tokens", "dollars")},
         }
 
 
@@ -452,7 +456,7 @@ def add_job(
     return queue.add_job(kind, {**inputs, "user": user}, id=id, keys=lanes, priority=priority)
 
 
-def _resolve_source(given: Mapping[str, Any]) -> Path | str:
+def _resolve_import_source(given: Mapping[str, Any]) -> Path | str:
     source = str(given["source"])
     return source if "://" in source else parse_user_path(source)
 

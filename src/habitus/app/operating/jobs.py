@@ -159,7 +159,7 @@ def _open_worker_engine(home: Home) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
+def is_queue_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
     """Whether no job is pending or running that a worker here would do."""
     return not queue.count_unfinished_jobs(only or JOB_KINDS, host=_get_host_name(settings, queue))
 
@@ -220,7 +220,7 @@ def list_schedules(home: Home, queue: JobQueue) -> tuple[ScheduleStatus, ...]:
     """Return the schedule of each kind that can start by itself."""
     now, zone = read_current_time(home.shared, home.clock), _resolve_timezone(home.settings, home.clock)
     found = []
-    now_set = _LiveSchedule(home).read_schedule()
+    now_set = _ReloadingSchedule(home).read_schedule()
     for kind in SCHEDULED_KINDS:
         when = str(getattr(now_set, kind))
         schedule = parse_schedule(when)
@@ -230,7 +230,7 @@ def list_schedules(home: Home, queue: JobQueue) -> tuple[ScheduleStatus, ...]:
                 kind=kind,
                 when=when,
                 next_on=next_on,
-                last=queue.find_latest_job(_make_id_prefix(home.settings, queue, kind)),
+                last=queue.find_latest_job(_make_scheduled_job_id_prefix(home.settings, queue, kind)),
             )
         )
     return tuple(found)
@@ -247,7 +247,7 @@ def set_schedule(home: Home, kind: str, schedule: str | None) -> configuring.Set
     return configuring.set_setting(home.settings, os.environ, f"schedule.{kind}", schedule)
 
 
-class _LiveSchedule:
+class _ReloadingSchedule:
     """The schedule in the settings file, read again after each change; an unreadable file keeps the last one."""
 
     def __init__(self, home: Home) -> None:
@@ -289,7 +289,7 @@ class Scheduler:
         self._queue = queue
         self._zone = _resolve_timezone(home.settings, home.clock)
         self._began = read_current_time(home.shared, home.clock)
-        self._followed = _LiveSchedule(home)
+        self._followed = _ReloadingSchedule(home)
         self._seen: dict[str, str] = {}  # kind → last slot checked
 
     def add_due_jobs(self) -> list[str]:
@@ -311,17 +311,18 @@ class Scheduler:
     def _is_due(self, kind: str, slot: ScheduleSlot) -> bool:
         return (
             slot.timestamp > self._began
-            or self._queue.find_latest_job(_make_id_prefix(self._home.settings, self._queue, kind)) is not None
+            or self._queue.find_latest_job(_make_scheduled_job_id_prefix(self._home.settings, self._queue, kind))
+            is not None
         )
 
     def _add_slot_job(self, kind: str, slot: ScheduleSlot) -> str:
-        id = f"{_make_id_prefix(self._home.settings, self._queue, kind)}{slot.key}"
+        id = f"{_make_scheduled_job_id_prefix(self._home.settings, self._queue, kind)}{slot.key}"
         return add_job(
             self._home.settings, self._queue, kind, SCHEDULED_KINDS[kind].scheduled, id=id, priority=JobPriority.LOW
         )
 
 
-def _make_id_prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
+def _make_scheduled_job_id_prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
     """Return the prefix of scheduled job ids: per home for jobs about its files, per user for all others."""
     is_local = SCHEDULED_KINDS[kind].is_local(SCHEDULED_KINDS[kind].scheduled)
     whose = home_directory.get_host_name(settings.home) if is_local and queue.is_shared else settings.user

@@ -155,12 +155,12 @@ class UserAccountStore:
 
     def list(self) -> tuple[UserAccount, ...]:
         """Return all accounts, sorted by name."""
-        return tuple(_make_account(name, row) for name, row in sorted(self._read_snapshot().people.items()))
+        return tuple(_parse_account(name, row) for name, row in sorted(self._read_snapshot().people.items()))
 
     def get(self, name: str) -> UserAccount | None:
         """Return the account with this name; None if there is none."""
         row = self._read_snapshot().people.get(name)
-        return None if row is None else _make_account(name, row)
+        return None if row is None else _parse_account(name, row)
 
     def add(self, name: str, role: UserRole) -> UserInvitation:
         """Add a user, or give an existing one a new link, token and role."""
@@ -175,7 +175,7 @@ class UserAccountStore:
                 connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")}
             )
             connection.execute(signing_keys.delete().where(signing_keys.c.name == f"{_REMOVED_PREFIX}{name}"))
-        return UserInvitation(person=_make_account(name, row), link=link, token=token)
+        return UserInvitation(person=_parse_account(name, row), link=link, token=token)
 
     @functools.cached_property
     def provider(self) -> IdentityProvider | None:
@@ -229,7 +229,7 @@ class UserAccountStore:
                 new = {"name": found.name, "subject": found.subject, "link": "", "token": secrets.token_hex(32)}
                 connection.execute(sign_ins.insert().values(known | new))
             row = connection.execute(sa.select(sign_ins).where(of_subject)).mappings().one()
-        return _make_account(row["name"], dict(row))
+        return _parse_account(row["name"], dict(row))
 
     def _refuse_new_account(self, connection: sa.Connection, found: ProviderAccount) -> None:
         if not _USER_NAME.fullmatch(found.name):
@@ -291,7 +291,7 @@ class UserAccountStore:
         with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
             if connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 return ""
-            if _read_first_link(connection)[0] > now.timestamp():
+            if _read_first_user_link(connection)[0] > now.timestamp():
                 return ""
             sql.upsert_rows(connection, signing_keys, [row], lambda new: {"key": new["key"]})
         return link
@@ -299,7 +299,7 @@ class UserAccountStore:
     def redeem_first_link(self, link: str, now: datetime) -> UserAccount | None:
         """Add the first user for an unused link; None if it is unknown, expired, or there is a user meanwhile."""
         with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
-            until, hashed = _read_first_link(connection)
+            until, hashed = _read_first_user_link(connection)
             is_right = secrets.compare_digest(hashed, _hash_token(link)) and until > now.timestamp()
             if not is_right or connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 return None
@@ -315,7 +315,7 @@ class UserAccountStore:
         known = self._read_snapshot().people.items()
         # Compared in constant time, so response times tell nothing about a token.
         found = next(
-            (_make_account(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None
+            (_parse_account(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None
         )
         return found and self.confirm(found)
 
@@ -352,14 +352,14 @@ class UserAccountStore:
         return _AccountSnapshot(people={row["name"]: dict(row) for row in rows}, key=key or "")
 
 
-def _read_first_link(connection: sa.Connection) -> tuple[int, str]:
+def _read_first_user_link(connection: sa.Connection) -> tuple[int, str]:
     """Return until when the link of the first user is valid, and its hash."""
     query = sa.select(signing_keys.c.key).where(signing_keys.c.name == _FIRST_LINK_NAME)
     until, _, hashed = (connection.execute(query).scalar() or "0 ").partition(" ")
     return int(until), hashed
 
 
-def _make_account(name: str, kept: Mapping[str, Any]) -> UserAccount:
+def _parse_account(name: str, kept: Mapping[str, Any]) -> UserAccount:
     return UserAccount(
         name=name,
         role=UserRole(kept["role"]),

@@ -81,11 +81,11 @@ def _match_caller(name: str) -> sa.ColumnElement[bool]:
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
 
-def _owned(label: str, table: sa.Table) -> PersonalRows:
+def _describe_owned_rows(label: str, table: sa.Table) -> PersonalRows:
     return PersonalRows(label=label, table=table, condition=lambda person: table.c.user == person.name)
 
 
-def _signed(column: sa.Column[Any]) -> PersonalRows:
+def _describe_signed_rows(column: sa.Column[Any]) -> PersonalRows:
     """Describe signatures, whose rows stay under another name."""
     return PersonalRows(
         label="signatures",
@@ -95,7 +95,7 @@ def _signed(column: sa.Column[Any]) -> PersonalRows:
     )
 
 
-def _emptied(label: str, column: sa.Column[Any]) -> PersonalRows:
+def _describe_cleared_column(label: str, column: sa.Column[Any]) -> PersonalRows:
     """Describe a column that does not say whose text it has, so all of it is cleared; it is written anew."""
     return PersonalRows(
         label=label, table=column.table, condition=lambda person: column != "", replacement={column.name: ""}
@@ -103,34 +103,34 @@ def _emptied(label: str, column: sa.Column[Any]) -> PersonalRows:
 
 
 PERSONAL_ROWS = (
-    _owned("turns", turns),
-    _owned("evidence", exposures),
-    _owned("evidence", menu_exposures),
-    _owned("menus of turns", turn_menus),
-    _owned("evidence", lasting_outcomes),
-    _owned("evidence", uses),
-    _owned("skills they have seen", seen_skills),
-    _owned("answered requests", answered_requests),
+    _describe_owned_rows("turns", turns),
+    _describe_owned_rows("evidence", exposures),
+    _describe_owned_rows("evidence", menu_exposures),
+    _describe_owned_rows("menus of turns", turn_menus),
+    _describe_owned_rows("evidence", lasting_outcomes),
+    _describe_owned_rows("evidence", uses),
+    _describe_owned_rows("skills they have seen", seen_skills),
+    _describe_owned_rows("answered requests", answered_requests),
     PersonalRows(
         label="studied transcripts",
         table=studied_files,
         condition=lambda person: sa.true() if person.is_owner else sa.false(),
     ),
-    _signed(trusted_skills.c.trusted_by),
-    _signed(engram_versions.c.made_by),
+    _describe_signed_rows(trusted_skills.c.trusted_by),
+    _describe_signed_rows(engram_versions.c.made_by),
     PersonalRows(
         label="reminders",
         table=pause.switches,
         condition=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
-    _signed(pause.switches.c.set_by),
-    _owned("grants", granted_credentials),
-    _signed(granted_credentials.c.granted_by),
+    _describe_signed_rows(pause.switches.c.set_by),
+    _describe_owned_rows("grants", granted_credentials),
+    _describe_signed_rows(granted_credentials.c.granted_by),
     PersonalRows(label="calls of command lines", table=calls, condition=lambda person: _match_caller(person.name)),
-    _emptied("last failures of tools", tool_health.c.last_failure),
-    _emptied("why drafts failed", failed_climbs.c.reason),
-    _signed(improve_candidates.c.user),
-    _emptied("records of practice", improve_rollouts.c.record),
+    _describe_cleared_column("last failures of tools", tool_health.c.last_failure),
+    _describe_cleared_column("why drafts failed", failed_climbs.c.reason),
+    _describe_signed_rows(improve_candidates.c.user),
+    _describe_cleared_column("records of practice", improve_rollouts.c.record),
 )
 
 # Erased by the module that owns the table: with a turn, by memory, by search, or with the history of skills.
@@ -182,26 +182,26 @@ def find_remaining_data(
     for engine in engines:
         for table in sql.metadata.sorted_tables:
             with sql.read_transaction(engine) as connection:
-                if _has_text(connection, table, samples) or _has_bytes(connection, table, raw):
+                if _has_sample_in_text(connection, table, samples) or _has_sample_in_bytes(connection, table, raw):
                     yield f"{table.name} ({engine.dialect.name})"
     for path in sorted(home.rglob("*")):
         if (
             path.is_file()
             and not path.is_symlink()
             and path.relative_to(home).parts[0] != excluded
-            and _has_sample(path, raw)
+            and _has_sample_in_file(path, raw)
         ):
             yield str(path.relative_to(home))
 
 
-def _has_text(connection: sa.Connection, table: sa.Table, words: Sequence[str]) -> bool:
+def _has_sample_in_text(connection: sa.Connection, table: sa.Table, words: Sequence[str]) -> bool:
     texts = [column for column in table.c if isinstance(column.type, sa.String)]
     says = [column.contains(word, autoescape=True) for column in texts for word in words]
     query = sa.select(sa.func.count()).select_from(table).where(sa.or_(sa.false(), *says))
     return bool(says and connection.execute(query).scalar())
 
 
-def _has_bytes(connection: sa.Connection, table: sa.Table, words: Sequence[bytes]) -> bool:
+def _has_sample_in_bytes(connection: sa.Connection, table: sa.Table, words: Sequence[bytes]) -> bool:
     """Whether a binary column contains a sample, also compressed; SQL can't tell."""
     columns = [column for column in table.c if isinstance(column.type, sa.LargeBinary)]
     if not columns:
@@ -210,7 +210,7 @@ def _has_bytes(connection: sa.Connection, table: sa.Table, words: Sequence[bytes
         return any(_contains_sample(bytes(content), words) for row in found for content in row if content is not None)
 
 
-def _has_sample(path: Path, words: Sequence[bytes]) -> bool:
+def _has_sample_in_file(path: Path, words: Sequence[bytes]) -> bool:
     mapped = partial(mmap.mmap, length=0, access=mmap.ACCESS_READ)
     with suppress(OSError, ValueError), path.open("rb") as file, mapped(file.fileno()) as content:
         return any(content.find(word) >= 0 for word in words) or (

@@ -86,7 +86,7 @@ def list_decided(review: ReviewQueue, limit: int) -> tuple[InboxItem, ...]:
     return tuple(map(build_proposal_item, dated[:limit]))
 
 
-def group_related(finder: SkillFinder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
+def group_related_items(finder: SkillFinder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
     """Group items to decide together: changes to one skill, and new skills that say nearly the same."""
     groups: list[list[InboxItem]] = []
     near = _map_similar_skills(finder, items)
@@ -99,7 +99,7 @@ def group_related(finder: SkillFinder, items: Sequence[InboxItem]) -> tuple[tupl
     return tuple(sorted((tuple(group) for group in groups), key=lambda group: order[group[0].id]))
 
 
-def find_related(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
+def find_related_items(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
     """Return the other pending items that are best decided with this one; empty for a lesson."""
     if not isinstance(item.subject, Proposal):
         return ()

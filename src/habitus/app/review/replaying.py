@@ -155,8 +155,8 @@ def replay_requests(home: Home, change: SkillChange, last: int = MAX_REQUESTS) -
         return
     supposed = home.finder.build_hypothetical_searcher(*_list_search_changes(change))
     search = partial(home.finder.search, at=now, look=False)
-    before = _LibraryState(now, build_session_gates(home, now, user), search, user)
-    after = _LibraryState(then, build_session_gates(home, then, user), supposed.search, user)
+    before = _ReplayLibrary(now, build_session_gates(home, now, user), search, user)
+    after = _ReplayLibrary(then, build_session_gates(home, then, user), supposed.search, user)
     so_far = ReplayReport(name=change.name, requests=len(turns), replayed=0, affected=())
     for number, turn in enumerate(turns, 1):
         one = _compare_turn(change.name, turn, before, after)
@@ -167,7 +167,7 @@ def replay_requests(home: Home, change: SkillChange, last: int = MAX_REQUESTS) -
     yield replace(so_far, dropped_from_menu=tuple(sorted(lines[0] - lines[1] - {change.name})))
 
 
-class _LibraryState:
+class _ReplayLibrary:
     """The library in one state, actual or hypothetical, and what a request gets from it."""
 
     def __init__(
@@ -180,7 +180,7 @@ class _LibraryState:
         # Without attachments, the rules depend on the source type only.
         self._selected = functools.cache(self._select_skills)
 
-    def list_given_skills(self, text: str, source_type: str) -> tuple[str, ...]:
+    def list_provided_skills(self, text: str, source_type: str) -> tuple[str, ...]:
         """Return the skills a request gets in full by a rule, and those it is pointed to as relevant."""
         chosen, on_menu = self._selected(source_type)
         fitting = find_relevant_skills(partial(self._search, text), on_menu)
@@ -201,13 +201,13 @@ class _LibraryState:
         return chosen, frozenset(summary.name for summary in chosen.menu)
 
 
-def _compare_turn(name: str, turn: Turn, before: _LibraryState, after: _LibraryState) -> AffectedRequest | None:
+def _compare_turn(name: str, turn: Turn, before: _ReplayLibrary, after: _ReplayLibrary) -> AffectedRequest | None:
     """Compare what a turn's request got before and after; None if nothing changes for this skill."""
-    has = after.list_given_skills(turn.request, turn.source_type)
+    has = after.list_provided_skills(turn.request, turn.source_type)
     # A new skill that isn't chosen can't displace anything: skip the second search.
     if name not in before and name not in has:
         return None
-    had = before.list_given_skills(turn.request, turn.source_type)
+    had = before.list_provided_skills(turn.request, turn.source_type)
     if (name in had) is (name in has):
         return None
     more, less = (has, had) if name in has else (had, has)

@@ -26,7 +26,7 @@ _NOT_YET = "The database was unreachable and is not in use again yet."
 _TIMED_OUT = "no answer within {:.0f} ms"
 
 
-def explain_no_answer(engine: sa.Engine, timeout_s: float) -> str:
+def explain_missing_answer(engine: sa.Engine, timeout_s: float) -> str:
     """Return why a server does not answer a query within these seconds; empty if it does, or if there is none."""
     # An open port is not enough: a pooler accepts connections while its server is down.
     if (absent := explain_unreachable(engine.url, timeout_s)) or engine.dialect.name != "postgresql":
@@ -44,7 +44,7 @@ def explain_no_answer(engine: sa.Engine, timeout_s: float) -> str:
 def is_database_back(settings: Settings) -> bool:
     """Whether the database that the offline snapshot replaces answers again."""
     connections = settings.database_connections or sql.DEFAULT_POOL_SIZE
-    return not explain_no_answer(
+    return not explain_missing_answer(
         sql.create_engine(get_database_url(settings), settings.workspace, connections=connections), PROBE_TIMEOUT_S
     )
 
@@ -141,4 +141,4 @@ def _explain_outage(settings: Settings, is_offline: bool) -> str:
         return ""
     if is_offline:
         return explain_unreachable(sa.make_url(settings.database), PROBE_TIMEOUT_S) or _NOT_YET
-    return explain_no_answer(sql.create_engine(settings.database, settings.workspace), PROBE_TIMEOUT_S)
+    return explain_missing_answer(sql.create_engine(settings.database, settings.workspace), PROBE_TIMEOUT_S)

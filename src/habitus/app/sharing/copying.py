@@ -124,11 +124,11 @@ def copy_database(
     if sql.get_database_key(source.engine) == sql.get_database_key(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", hint="Name another database.")
     with (
-        open_snapshot(source.engine) as rows,
+        open_consistent_view(source.engine) as rows,
         sql.write_transaction(target.engine, durable=True, lock=USER_LAYER) as out,
     ):
         copying = _DatabaseCopier(rows, out)
-        if used := _describe_rows(out, copying.there, copying.there.keys() - _SEEDED_TABLES):
+        if used := _describe_row_counts(out, copying.there, copying.there.keys() - _SEEDED_TABLES):
             raise Refused(f"{target.name} is not empty: it has {used}.", hint="Name an empty database.")
         done = 0
         for name in copying.here:
@@ -141,7 +141,7 @@ def copy_database(
         target=target.name,
         tables=tables,
         unreadable_skills=left,
-        not_copied=_count_uncopied(source.engine),
+        not_copied=_count_uncopied_rows(source.engine),
     )
 
 
@@ -163,7 +163,7 @@ class _DatabaseCopier:
         for some in _iterate_row_batches(self._rows, sa.select(here).where(*_build_row_filters(here, self.here))):
             moved = [self._renumber_row(name, row) for row in some]
             self._checksums[name] += _compute_checksum(name, moved)
-            for kept in _read_blobs(self._rows, some):
+            for kept in _iterate_referenced_blobs(self._rows, some):
                 sql.insert_missing_rows(self._out, blobs, [kept])
             anew = {column: make(self._out) for column, make in _REGENERATED_COLUMNS.get(name, {}).items()}
             sql.insert_missing_rows(self._out, there, [row | anew for row in moved])
@@ -225,7 +225,7 @@ def reflect_tables(conn: sa.Connection) -> dict[str, sa.Table]:
 
 
 @contextmanager
-def open_snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
+def open_consistent_view(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a consistent view of a database, however long it is read."""
     with sql.translate_storage_errors(engine), engine.connect() as conn:
         if engine.dialect.name == "postgresql":
@@ -235,7 +235,7 @@ def open_snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
             yield conn
 
 
-def _describe_rows(conn: sa.Connection, tables: Mapping[str, sa.Table], names: Iterable[str]) -> str:
+def _describe_row_counts(conn: sa.Connection, tables: Mapping[str, sa.Table], names: Iterable[str]) -> str:
     """Describe how many of our rows the tables hold, best-known tables first; empty if there are none."""
     found = []
     for name in sorted(names, key=lambda name: ([*_TABLE_LABELS, name].index(name), name)):
@@ -245,7 +245,7 @@ def _describe_rows(conn: sa.Connection, tables: Mapping[str, sa.Table], names: I
     return ", ".join(found)
 
 
-def _count_uncopied(engine: sa.Engine) -> dict[str, int]:
+def _count_uncopied_rows(engine: sa.Engine) -> dict[str, int]:
     """Count the rows that are not copied because they belong to one machine."""
     with sql.read_transaction(engine) as conn:
         count = {
@@ -289,7 +289,7 @@ def _compute_checksum(name: str, rows: Sequence[RowValues]) -> int:
     return sum(int.from_bytes(digest.digest()[:8], "big") for digest in digests)
 
 
-def _read_blobs(conn: sa.Connection, rows: Sequence[RowValues]) -> Iterator[RowValues]:
+def _iterate_referenced_blobs(conn: sa.Connection, rows: Sequence[RowValues]) -> Iterator[RowValues]:
     """Yield the file contents that the trees of versions and proposals refer to."""
     trees = [row["tree"] for row in rows if row.get("tree")]
     wanted = sorted({file.sha256 for tree in trees for file in records.unpack_tree(tree).values()})
@@ -327,7 +327,7 @@ def dump_database(settings: Settings, file: Path) -> None:
     """Write everything that hosts share to a new file, in one consistent state."""
     source, target = _open_database(settings), sql.open_engine(sql.build_sqlite_url(file))
     try:
-        with open_snapshot(source) as rows, sql.write_transaction(target, durable=True) as out:
+        with open_consistent_view(source) as rows, sql.write_transaction(target, durable=True) as out:
             _replace_all_tables(rows, out)
     finally:
         target.dispose()
@@ -341,7 +341,7 @@ def load_dump(file: Path, settings: Settings) -> str:
     source, target = sql.open_engine(sql.build_sqlite_url(file)), _open_database(settings)
     try:
         with sql.read_transaction(source) as rows, sql.write_transaction(target, durable=True, lock=USER_LAYER) as out:
-            if used := _describe_rows(out, reflect_tables(out), _TABLE_LABELS):
+            if used := _describe_row_counts(out, reflect_tables(out), _TABLE_LABELS):
                 return used
             _replace_all_tables(rows, out)
         return ""

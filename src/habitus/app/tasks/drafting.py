@@ -11,7 +11,7 @@ from typing import Any
 from habitus.app.conversations.models import open_named_models
 from habitus.app.home import Home
 from habitus.app.learning.coding import describe_procedure
-from habitus.app.tasks.proposing import TaskCandidate, list_known_ids, propose_tasks
+from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, propose_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.errors import HabitusError, Invalid
 from habitus.learning.budget import RunBudget
@@ -44,7 +44,7 @@ async def draft_skill_tasks(home: Home, name: str, *, model: str = "", count: in
         rows = await draft_tasks(drafter, material, count, redactor=home.redactor)
     finally:
         await models.close()
-    return await propose_drafts(home, name, rows, by=drafter.name, spent=drafter.budget.summary)
+    return await propose_task_drafts(home, name, rows, by=drafter.name, spent=drafter.budget.summary)
 
 
 def describe_examined_skill(home: Home, name: str) -> str:
@@ -57,12 +57,12 @@ def describe_examined_skill(home: Home, name: str) -> str:
     return home.redact("\n\n".join(describe_procedure(home.skills, f"{item.name}@{item.layer}")))
 
 
-async def propose_drafts(
+async def propose_task_drafts(
     home: Home, name: str, rows: Sequence[Mapping[str, Any]], *, by: str, spent: str = ""
 ) -> DraftTasksResult:
     """Propose the drafts that are sound and new; they do nothing until a person has ticked them."""
     skill = home.skills.find(name).name
-    known = await asyncio.to_thread(list_known_ids, home, skill)
+    known = await asyncio.to_thread(list_known_task_ids, home, skill)
     found: list[TaskCandidate] = []
     refused: list[TaskValidation] = []
     for number, row in enumerate(rows, 1):
@@ -70,7 +70,7 @@ async def propose_drafts(
         if task is not None and task.id in known:
             problem = "it exists already"
         if task is not None and not problem:
-            problem = _find_giveaway(home.redact, task) or (await validate_task(home, task)).reason
+            problem = _find_draft_objection(home.redact, task) or (await validate_task(home, task)).reason
         if task is None or problem:
             id = task.id if task is not None else f"draft {number}"
             refused.append(TaskValidation(task=id, is_sound=False, reason=problem, skill=skill))
@@ -91,7 +91,7 @@ def _parse_draft(row: Mapping[str, Any], number: int) -> tuple[Task | None, str]
         return None, str(error)
 
 
-def _find_giveaway(redact: Callable[[str], str], task: Task) -> str:
+def _find_draft_objection(redact: Callable[[str], str], task: Task) -> str:
     """Return why a draft must not be used, whether or not it is sound."""
     text = json.dumps(task.as_json(), ensure_ascii=False)
     if redact(text) != text:

@@ -16,7 +16,7 @@ from habitus.app.home import Home
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
-from habitus.app.tasks.proposing import TaskCandidate, list_known_ids, list_pending_tasks, propose_tasks
+from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, list_pending_tasks, propose_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Refused
 from habitus.improve.tasks import is_near_copy
@@ -26,7 +26,7 @@ from habitus.llm.model import AssistantMessage
 from habitus.recipes.mining import group_similar_requests
 from habitus.recipes.sequences import MIN_SESSIONS, ObservedTurn
 from habitus.redact import MARKER
-from habitus.search.index import get_encoder
+from habitus.search.index import build_encoder
 from habitus.skills import names
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.library import Library
@@ -66,7 +66,7 @@ class _AcceptedTurn:
     reply: str = ""
 
 
-def propose_accepted_work(home: Home) -> int:
+def propose_accepted_requests(home: Home) -> int:
     """Propose accepted requests as the next tasks of their skills, and return how many.
 
     A skill with tasks that are pending review gets no more. In a shared database a person proposes them, because
@@ -99,13 +99,14 @@ def _find_candidates(
     served = list(turns)
     found: list[TaskCandidate] = []
     for group in group_similar_requests(
-        [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
+        [one.turn.request for one in served],
+        build_encoder(home.settings.search.encoder, get_weights_dir(home.settings)),
     ):
         members = [served[number] for number in group]
         name = _find_common_skill(home.skills, members)
         if not name or skill not in ("", name):
             continue
-        known, tasks = list_known_ids(home, name), list(load_tasks(home, name))
+        known, tasks = list_known_task_ids(home, name), list(load_tasks(home, name))
         # Of the same request the latest result counts; another file or value makes another task.
         for latest in {one.turn.request: one for one in members}.values():
             made = _build_task(home, name, latest, members, origin)

@@ -37,11 +37,11 @@ def propose_tasks(home: Home, found: Sequence[TaskCandidate], *, source: str, re
     """Put the candidates into the review queue, those of one skill in one proposal."""
     author = Author(actor=ActorKind.JOB, name=source, reason=reason)
     check_change_allowed(home, author)
-    ids = {skill: _propose_tasks_of(home, skill, found, author) for skill in {one.skill for one in found}}
+    ids = {skill: _propose_skill_tasks(home, skill, found, author) for skill in {one.skill for one in found}}
     return [replace(one, proposal=ids[one.skill]) for one in found]
 
 
-def _propose_tasks_of(home: Home, skill: str, found: Sequence[TaskCandidate], author: Author) -> int:
+def _propose_skill_tasks(home: Home, skill: str, found: Sequence[TaskCandidate], author: Author) -> int:
     mined = [one for one in found if one.skill == skill]
     tree = {trees.TASKS_FILE: build_file(write_tasks([one.task for one in mined]).encode())}
     details = {"tasks": [one.task.id for one in mined]}
@@ -52,7 +52,7 @@ def _propose_tasks_of(home: Home, skill: str, found: Sequence[TaskCandidate], au
     return home.review.propose(change, author, evidence, conversation=mined[0].task.origin.conversation).id
 
 
-def list_known_ids(home: Home, skill: str) -> set[str]:
+def list_known_task_ids(home: Home, skill: str) -> set[str]:
     """Return the ids of the skill's tasks and of those that were ever proposed, without the families of variants."""
     proposals = home.review.list(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)

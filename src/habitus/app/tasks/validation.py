@@ -33,11 +33,11 @@ def validate_tasks(home: Home, tasks: Iterable[tuple[str, Task]]) -> list[TaskVa
 
 
 async def validate_task(home: Home, task: Task, *, skill: str = "") -> TaskValidation:
-    problem = await _find_problem(home, task)
+    problem = await _find_task_problem(home, task)
     return TaskValidation(task=task.id, is_sound=not problem, reason=problem, skill=skill)
 
 
-async def _find_problem(home: Home, task: Task) -> str:
+async def _find_task_problem(home: Home, task: Task) -> str:
     """Judge the reference, a wrong solution if there is one, and an empty one: only the reference may pass."""
     right = task.implied_reference
     if right is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from habitus.app.conversations.running_code import call_with_tools
 from habitus.app.home import Home
-from habitus.app.tasks.proposing import TaskCandidate, list_known_ids
+from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids
 from habitus.app.tasks.reviewing import list_unreviewed_tasks
 from habitus.app.tasks.storing import load_tasks, load_tool_cases
 from habitus.app.tasks.validation import validate_task
@@ -46,13 +46,13 @@ def find_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
     names = [skill] if skill else [item.name for item in home.skills.list_skills() if item.summary]
 
     async def vary_all(tools: ToolService) -> list[TaskCandidate]:
-        return [one for name in names for one in await _vary_skill(home, tools, name)]
+        return [one for name in names for one in await _find_skill_variants(home, tools, name)]
 
     return asyncio.run(call_with_tools(home, vary_all))
 
 
-async def _vary_skill(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
-    unreviewed, known = list_unreviewed_tasks(home, name), list_known_ids(home, name)
+async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
+    unreviewed, known = list_unreviewed_tasks(home, name), list_known_task_ids(home, name)
     tasks = [task for task in load_tasks(home, name) if not task.is_for_tool and task not in unreviewed]
     answers: list[RecordedAnswer] | None = None
     found: list[TaskCandidate] = []
@@ -79,11 +79,11 @@ async def _recompute_cases(home: Home, tools: ToolService, name: str) -> list[Re
     cases = load_tool_cases(home, name)
     if not cases or tools.get(name).permissions != Permissions() or is_nondeterministic(tools.code(name)):
         return []
-    answers = [(case.payload, await _run_code(tools, name, case.payload)) for case in cases]
+    answers = [(case.payload, await _run_skill_tool(tools, name, case.payload)) for case in cases]
     return [RecordedAnswer(payload=payload, result=result) for payload, result in answers if result is not None]
 
 
-async def _run_code(tools: ToolService, name: str, payload: Json) -> Json:
+async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
     """Return the result of the skill's tool in the sandbox; None if it has none."""
     try:
         run = await tools.run(name, payload, counts=False)
@@ -99,15 +99,15 @@ async def _vary_by_code(
     texts = (task.request, *task.files.values())
     for answer in answers:
         asked = {number for text in texts for number in _NUMBER.findall(text)}
-        values = _draw_values([one for one in _list_numbers(answer.payload) if one in asked], draw)
+        values = _pick_other_numbers([one for one in _list_numbers(answer.payload) if one in asked], draw)
         if not values or _replace_answers(task.checks, answer.result, answer.result) is None:
             continue
-        result = await _run_code(tools, name, _replace_numbers(answer.payload, values))
+        result = await _run_skill_tool(tools, name, _replace_numbers(answer.payload, values))
         checks = _replace_answers(task.checks, answer.result, result) if result is not None else None
         if checks is None or checks == task.checks:
             continue
-        request = _substitute(task.request, values)
-        files = {path: _substitute(text, values) for path, text in task.files.items()}
+        request = _replace_values_in_text(task.request, values)
+        files = {path: _replace_values_in_text(text, values) for path, text in task.files.items()}
         calls = tuple(one.tool or one.command for one in checks if isinstance(one, CalledCheck))
         at_path = next((one for one in checks if isinstance(one, EqualsCheck) and one.path), None)
         reference = (
@@ -125,8 +125,8 @@ def _vary_files(task: Task, draw: random.Random) -> Task | None:
         return None
     fixed = set(_NUMBER.findall(task.request))
     numbers = dict.fromkeys(one for text in task.files.values() for one in _NUMBER.findall(text) if one not in fixed)
-    values = _draw_values(numbers, draw)
-    files = {path: _substitute(text, values) for path, text in task.files.items()}
+    values = _pick_other_numbers(numbers, draw)
+    files = {path: _replace_values_in_text(text, values) for path, text in task.files.items()}
     return _make_variant(task, task.request, files, task.checks, task.reference, task.wrong) if values else None
 
 
@@ -152,12 +152,12 @@ def _make_variant(
     )
 
 
-def _draw_values(numbers: Collection[str], draw: random.Random) -> dict[str, str]:
+def _pick_other_numbers(numbers: Collection[str], draw: random.Random) -> dict[str, str]:
     """Return another number for each, with as many digits and decimals."""
-    return {number: _draw_number(number, draw) for number in numbers if set(number) - set("0.")}
+    return {number: _pick_other_number(number, draw) for number in numbers if set(number) - set("0.")}
 
 
-def _draw_number(number: str, draw: random.Random) -> str:
+def _pick_other_number(number: str, draw: random.Random) -> str:
     while True:
         whole, point, decimals = number.partition(".")
         first = draw.choice("123456789") if whole != "0" else "0"
@@ -167,7 +167,7 @@ def _draw_number(number: str, draw: random.Random) -> str:
             return drawn
 
 
-def _substitute(text: str, values: Mapping[str, str]) -> str:
+def _replace_values_in_text(text: str, values: Mapping[str, str]) -> str:
     return _NUMBER.sub(lambda found: values.get(found[0], found[0]), text)
 
 
@@ -182,7 +182,7 @@ def _replace_numbers(value: Json, values: Mapping[str, str]) -> Json:
         case list():
             return [_replace_numbers(item, values) for item in value]
         case str():
-            return _substitute(value, values)
+            return _replace_values_in_text(value, values)
         case int() | float() if not isinstance(value, bool) and _render_leaf(value) in values:
             return type(value)(values[_render_leaf(value)])
     return value
@@ -195,13 +195,13 @@ def _replace_answers(checks: Sequence[Check], before: Json, after: Json) -> tupl
     for check in checks:
         match check:
             case ContainsCheck(text=text):
-                path = next((path for path, leaf in _list_leaves(before) if _is_same(leaf, text)), None)
-                new = _render_like(now[path], text) if path in now else ""
+                path = next((path for path, leaf in _list_leaves(before) if _is_same_value(leaf, text)), None)
+                new = _format_like_old_answer(now[path], text) if path in now else ""
                 if not new:
                     return None
                 changed.append(ContainsCheck(text=new))
-            case EqualsCheck(value=value, path=path) if not check.apart and _get_at(before, path) == value:
-                changed.append(replace(check, value=_get_at(after, path)))
+            case EqualsCheck(value=value, path=path) if not check.apart and _get_leaf_at(before, path) == value:
+                changed.append(replace(check, value=_get_leaf_at(after, path)))
             case CalledCheck():
                 changed.append(check)
             case _:
@@ -219,17 +219,17 @@ def _list_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
         yield from ((f"{path}#{number}", found) for number, found in enumerate(_NUMBER.findall(value)))
 
 
-def _get_at(value: Json, path: str) -> Json:
+def _get_leaf_at(value: Json, path: str) -> Json:
     return dict(_list_leaves(value)).get(path) if path else value
 
 
-def _is_same(leaf: Json, text: str) -> bool:
+def _is_same_value(leaf: Json, text: str) -> bool:
     if isinstance(leaf, int | float) and not isinstance(leaf, bool) and _NUMBER.fullmatch(text):
         return float(text) == leaf
     return bool(leaf == text)
 
 
-def _render_like(leaf: Json, text: str) -> str:
+def _format_like_old_answer(leaf: Json, text: str) -> str:
     """Return a value as the old answer was written: with as many decimals; empty if it has more."""
     if not isinstance(leaf, int | float) or isinstance(leaf, bool):
         return leaf if isinstance(leaf, str) else ""

@@ -126,10 +126,11 @@ class UseCase(Generic[Inputs, ResultT]):
             if dataclasses.is_dataclass(kind):
                 hints = get_type_hints(kind, include_extras=True)
                 found[one.name] = [
-                    _fill_in(hints[each.name], each.name, _get_default(each)) for each in dataclasses.fields(kind)
+                    _complete_input_field(hints[each.name], each.name, _get_default(each))
+                    for each in dataclasses.fields(kind)
                 ]
             else:
-                found[one.name] = [_fill_in(kind, one.name, one.default)]
+                found[one.name] = [_complete_input_field(kind, one.name, one.default)]
         return found
 
     @cached_property
@@ -229,7 +230,7 @@ class InputField:
         return get_args(self.type_without_none)[0] if self.is_list else self.type_without_none
 
 
-def _fill_in(hint: Any, name: str, default: Any) -> InputField:
+def _complete_input_field(hint: Any, name: str, default: Any) -> InputField:
     described: InputField = hint.__metadata__[0]
     return replace(described, name=name, type=hint.__origin__, default=default)
 

@@ -37,7 +37,7 @@ LessonIds = Annotated[tuple[str, ...], argument("The ids of lessons.", completes
 _FOR = "Whom it applies to: user, project, workspace, global."
 
 
-def _get_version(done: LessonDetails | EditLessonResult) -> tuple[int, str]:
+def _get_etag_version(done: LessonDetails | EditLessonResult) -> tuple[int, str]:
     """Return the version for the ETag; lessons have no layers."""
     return done.lesson.version, ""
 
@@ -67,11 +67,11 @@ def list_lessons(
 
 def _build_page(settings: Settings, what: str, found: Sequence[Engram], limit: int, after: str) -> LessonPage:
     page = paginate_items(what, found, lambda engram: engram.id, limit=limit, after=after)
-    shown = [hide_conversation(settings, one) for one in page.items]
+    shown = [hide_foreign_conversation(settings, one) for one in page.items]
     return LessonPage(lessons=shown, next=page.next, total=page.total)
 
 
-def hide_conversation(settings: Settings, lesson: Engram) -> Engram:
+def hide_foreign_conversation(settings: Settings, lesson: Engram) -> Engram:
     """Return the lesson without the person and conversation that taught it, unless they are the caller's own."""
     about = lesson.evidence
     if settings.is_admin or about.user == settings.user:
@@ -108,7 +108,7 @@ class LessonDetails:
     route="GET /lessons/{id}",
     access=Access.OPEN_READING,
     example={"id": "b1"},
-    get_version=_get_version,
+    get_version=_get_etag_version,
 )
 def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> LessonDetails:
     """Show one lesson: its origin, its evidence, its usage and its history."""
@@ -117,7 +117,7 @@ def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> Lesson
         LessonVersion(number=one.number, text=one.engram.text, state=one.engram.state, cause=one.cause)
         for one in memory.get_history(id)
     ]
-    return LessonDetails(lesson=hide_conversation(home.settings, memory.get(id)), history=history)
+    return LessonDetails(lesson=hide_foreign_conversation(home.settings, memory.get(id)), history=history)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class EditLessonResult:
     route="PATCH /lessons/{id}",
     access=Access.ADMIN,
     example={"id": "b1", "text": "Dates are month-first."},
-    get_version=_get_version,
+    get_version=_get_etag_version,
 )
 def edit_lesson(
     home: Home,

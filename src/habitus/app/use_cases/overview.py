@@ -37,7 +37,7 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.app.use_cases.finding import NamedReason
-from habitus.app.use_cases.lessons import hide_conversation
+from habitus.app.use_cases.lessons import hide_foreign_conversation
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import EvidenceFindings, VersionRollback
 from habitus.journal.model import RecordedExposure, SessionSummary
@@ -351,8 +351,10 @@ def build_today_report(home: Home, findings: EvidenceFindings, *, with_contents:
     tools = home.tools.all() if home.skills.snapshot().with_code else ()
     return TodayReport(
         pending=inbox.list_pending(home, with_contents=with_contents),
-        new_skills=_select_newest(summaries, now - _WEEK),
-        new_lessons=tuple(hide_conversation(home.settings, one) for one in home.memory.list_lessons("week", 100)),
+        new_skills=_select_newest_skills(summaries, now - _WEEK),
+        new_lessons=tuple(
+            hide_foreign_conversation(home.settings, one) for one in home.memory.list_lessons("week", 100)
+        ),
         broken=tuple(item for item in listing if item.state in (SkillState.BROKEN, SkillState.GATED)),
         regressions=findings.rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),
@@ -362,7 +364,7 @@ def build_today_report(home: Home, findings: EvidenceFindings, *, with_contents:
     )
 
 
-def _select_newest(summaries: list[SkillSummary], since: datetime) -> tuple[SkillSummary, ...]:
+def _select_newest_skills(summaries: list[SkillSummary], since: datetime) -> tuple[SkillSummary, ...]:
     """Return the skills changed since then, newest first, without bundled ones."""
     dated = [(summary.modified_on, summary) for summary in summaries if summary.modified_on is not None]
     recent = [(on, summary) for on, summary in dated if on >= since and summary.layer != "bundled"]
@@ -453,7 +455,7 @@ def list_report_rows(
     requests = list_month_requests(home.shared, period, user)
     if of is ReportRows.COMPARED:
         stored = {one.turn for one in requests if one.has_text}
-        rows = [_describe_compared(one, one.turn in stored) for one in list_compared(home.shared, period, user)]
+        rows = [_build_compared_row(one, one.turn in stored) for one in list_compared(home.shared, period, user)]
     else:
         wanted = [one for one in requests if of is ReportRows.REQUESTS or one.outcome == of.value]
         rows = [
@@ -464,7 +466,7 @@ def list_report_rows(
     return ReportRowPage(rows=page.items, next=page.next, total=page.total)
 
 
-def _describe_compared(one: RecordedExposure, has_text: bool) -> ReportRow:
+def _build_compared_row(one: RecordedExposure, has_text: bool) -> ReportRow:
     scores, item = one.explicit_scores, one.exposure.item.partition("@")[0]
     version = f"{'new' if one.exposure.is_offered else 'old'} version of {item}"
     went = f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"

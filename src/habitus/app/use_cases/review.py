@@ -62,7 +62,9 @@ def list_pending(
     found = inbox.list_pending(home, with_decided=decided, all_users=all_users)
     page = paginate_items("the inbox", found, lambda item: item.id, limit=limit, after=after)
     undecided = [item for item in found if item.state == ProposalState.PENDING]
-    groups = [[item.subject.id for item in one] for one in inbox.group_related(home.finder, undecided) if len(one) > 1]
+    groups = [
+        [item.subject.id for item in one] for one in inbox.group_related_items(home.finder, undecided) if len(one) > 1
+    ]
     return PendingPage(proposals=page.items, groups=groups, next=page.next, total=page.total)
 
 
@@ -113,21 +115,21 @@ def diff_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: A
 
 def _render_diff(home: Home, item: InboxItem) -> str:
     subject = item.subject
-    if isinstance(subject, Proposal) and is_hidden(home.settings, subject):
+    if isinstance(subject, Proposal) and are_files_hidden(home.settings, subject):
         return "Only admins read what a skill is examined by.\n"
     if not isinstance(subject, Proposal):
         return f"+{subject.text}\n"
     return home.review.diff_proposal(subject.id, with_examination=home.settings.is_admin)
 
 
-def is_hidden(settings: Settings, proposal: Proposal) -> bool:
+def are_files_hidden(settings: Settings, proposal: Proposal) -> bool:
     """Whether this user must not read the proposal's files, because they contain a skill's exam tasks."""
     return proposal.change.action is ProposalAction.TASKS and not settings.is_admin
 
 
-def refuse_hidden(settings: Settings, proposal: Proposal) -> None:
+def refuse_unread_approval(settings: Settings, proposal: Proposal) -> None:
     """Raise `Refused` if this user would approve tasks without having read them."""
-    if is_hidden(settings, proposal):
+    if are_files_hidden(settings, proposal):
         raise Refused("Only people who may read tasks can approve them.", hint="Ask an admin.")
 
 
@@ -186,7 +188,7 @@ def approve_items(
     if only:
         if len(items) > 1 or not isinstance(items[0].subject, Proposal):
             raise Invalid("Tasks are picked from one proposal.", hint="Name the proposal that has them.")
-        refuse_hidden(home.settings, items[0].subject)
+        refuse_unread_approval(home.settings, items[0].subject)
         keep_ticked_tasks(home.review, items[0].subject, only)
     return ApproveItemsResult(approved=_decide_each(items, lambda item: _approve_item(home, item, all_users)))
 
@@ -209,7 +211,7 @@ def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResul
     if isinstance(item.subject, Engram):
         lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
-    refuse_hidden(home.settings, item.subject)
+    refuse_unread_approval(home.settings, item.subject)
     proposal, version = home.review.approve(item.subject.id, home.build_author())
     return DecisionResult(
         item=build_proposal_item(proposal),

@@ -12,7 +12,7 @@ from habitus.app.conversations import secrets
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid, Refused
-from habitus.sandbox.credentials.grants import ALL_USERS, CommandLineCall, Grant, GrantKind, GrantStore
+from habitus.sandbox.credentials.grants import ALL_USERS, CommandLineCall, Grant, GrantStore, GrantTargetKind
 from habitus.timestamps import parse_timestamp
 
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
@@ -89,16 +89,16 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
             raise Invalid(f"'{host}' is not a host.", hint="Write example.org, example.org:8443 or *.example.org.")
     grants, user = GrantStore(home.local, home.clock), ALL_USERS if request.everybody else home.settings.user
     had = [grant for grant in grants.list_for_skill(asked.item.name, user) if request.again and grant.user == user]
-    kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
+    kept = [grant.what for grant in had if grant.kind is GrantTargetKind.SECRET and grant.what in asked.secrets]
     made = grants.add(
         asked.item.name,
         asked.content_hash,
         user=user,
         by=home.settings.signature,
         secrets=[*named, *kept, *(secrets.list_grantable_secrets(home.vault, asked) if request.all else ())],
-        hosts=[*request.host, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
+        hosts=[*request.host, *(grant.what for grant in had if grant.kind is GrantTargetKind.HOST)],
     )
-    return GrantSecretsResult(granted=made, undo=_build_undo_command("revoke", made))
+    return GrantSecretsResult(granted=made, undo=_build_grants_undo_command("revoke", made))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +120,15 @@ def revoke_secrets(home: Home, request: RevokeSecretsRequest) -> RevokeSecretsRe
     # A grant outlives its skill, so look at the grants before the library.
     name = skill if skill in {grant.skill for grant in grants.list()} else home.skills.find(skill).name
     gone = grants.remove(name, user=user, secrets=named, hosts=request.host)
-    return RevokeSecretsResult(revoked=gone, undo=_build_undo_command("grant", gone))
+    return RevokeSecretsResult(revoked=gone, undo=_build_grants_undo_command("grant", gone))
 
 
-def _build_undo_command(action: str, grants: Sequence[Grant]) -> tuple[str, ...]:
+def _build_grants_undo_command(action: str, grants: Sequence[Grant]) -> tuple[str, ...]:
     """Return the command that repeats or reverts these grants; empty if there are none."""
     if not grants:
         return ()
-    names = [grant.what for grant in grants if grant.kind is GrantKind.SECRET]
-    hosts = [word for grant in grants if grant.kind is GrantKind.HOST for word in ("--host", grant.what)]
+    names = [grant.what for grant in grants if grant.kind is GrantTargetKind.SECRET]
+    hosts = [word for grant in grants if grant.kind is GrantTargetKind.HOST for word in ("--host", grant.what)]
     everybody = ["--everybody"] if grants[0].user == ALL_USERS else []
     return ("secrets", action, *everybody, *hosts, *names, grants[0].skill)
 

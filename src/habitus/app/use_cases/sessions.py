@@ -86,7 +86,7 @@ def show_session(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnPage:
+class TurnSearchPage:
     # In brief: the request, the skills read for it, and the outcome.
     turns: Sequence[Turn]
     next: str | None
@@ -105,7 +105,7 @@ def find_turns(
     after: PageCursor = "",
     all_users: AllUsers = False,
     user: Annotated[str, option("Only this user; for admins.")] = "",
-) -> TurnPage:
+) -> TurnSearchPage:
     """Find turns by request, agent, outcome, skill or day, most recent first."""
     of = TurnFilter(
         user=resolve_user_filter(home.settings, all_users, user),
@@ -119,7 +119,7 @@ def find_turns(
     # One more than asked for tells whether there is a next page.
     found = home.journal.find_turns(of, limit=limit + 1, after=after)
     next = found[limit - 1].id if len(found) > limit else None
-    return TurnPage(turns=found[:limit], next=next)
+    return TurnSearchPage(turns=found[:limit], next=next)
 
 
 @use_case("", route="GET /turns/{id}", access=Access.VIEWER, example={"id": "d4342a3ce725"})

@@ -58,7 +58,7 @@ def set_setting(
     """Set a value in habitus.toml; an invalid one is refused, and the comments in the file stay."""
     if copy is not None and key != ENCODER:
         raise Invalid(f"'--from' is for {ENCODER}, not for {key}.", hint="Leave it out.")
-    needs_weights = is_minilm(key, value)
+    needs_weights = is_switch_to_minilm(key, value)
     if needs_weights and (copy is not None or (yes and not configuring.has_encoder_weights(settings))):
         configuring.fetch_encoder_weights(settings, os.environ, None if copy is None else parse_user_path(copy))
     done = configuring.set_setting(settings, os.environ, key, value, is_team=lambda: _has_team(settings))
@@ -69,7 +69,7 @@ def set_setting(
     return done
 
 
-def is_minilm(key: str, value: str) -> bool:
+def is_switch_to_minilm(key: str, value: str) -> bool:
     """Whether a setting switches to the encoder whose weights must be fetched first."""
     return key == ENCODER and value == SearchEncoder.MINILM
 

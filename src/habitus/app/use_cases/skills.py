@@ -11,7 +11,7 @@ from habitus import sql
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library.layers import is_layer_shared, open_library
-from habitus.app.library.locking import describe_origin
+from habitus.app.library.tracked_skills import describe_locked_origin
 from habitus.app.use_cases.declaration import (
     OptionalLimit,
     PageCursor,
@@ -188,7 +188,7 @@ def get_stated_manifest(skills: Library, item: ListedSkill) -> Manifest:
     return found.manifest if found is not None else Manifest()
 
 
-def _get_version(done: SkillDetails) -> tuple[int, str]:
+def _get_etag_version(done: SkillDetails) -> tuple[int, str]:
     summary = done.item.summary
     return 0 if summary is None else summary.version, done.item.layer
 
@@ -198,7 +198,7 @@ def _get_version(done: SkillDetails) -> tuple[int, str]:
     route="GET /skills/{name}",
     access=Access.OPEN_READING,
     example={"name": "csv-summary"},
-    get_version=_get_version,
+    get_version=_get_etag_version,
 )
 def show_skill(
     home: Home,
@@ -272,7 +272,7 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
         if skill is None
         else lifecycle.list_missing_packages(skill.manifest, lifecycle.InstalledPackages()),
         evidence=known,
-        origin=describe_origin(home.settings, item),
+        origin=describe_locked_origin(home.settings, item),
         tree=tree,
     )
 

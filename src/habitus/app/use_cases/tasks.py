@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from habitus.access import Access
 from habitus.app.conversations.models import require_model_program
 from habitus.app.home import Home
-from habitus.app.tasks.drafting import DRAFTED_TASKS, DraftTasksResult, draft_skill_tasks, propose_drafts
+from habitus.app.tasks.drafting import DRAFTED_TASKS, DraftTasksResult, draft_skill_tasks, propose_task_drafts
 from habitus.app.tasks.mining import MiningSource, find_task_candidates
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.reviewing import describe_task_owner, list_unreviewed_tasks, mark_tasks_reviewed
@@ -245,7 +245,7 @@ def draft_tasks(home: Home, request: DraftTasksRequest) -> DraftTasksResult:
     rows = parse_toml(request.tasks, about="The draft").get("task")
     if not isinstance(rows, list):
         raise Invalid("The draft has no tasks.", hint='Write [[task]] with a request and expect = "…".')
-    return asyncio.run(propose_drafts(home, request.name, rows[: request.count], by="your agent"))
+    return asyncio.run(propose_task_drafts(home, request.name, rows[: request.count], by="your agent"))
 
 
 def _build_task_row(request: AddTaskRequest | EditTaskRequest) -> dict[str, Any]:

@@ -89,11 +89,11 @@ def list_uses(
     ]
     page = paginate_items("uses", chosen, lambda one: one.use.id, limit=limit, after=after)
     requests = home.journal.load_requests([one.use.turn for one in page.items], user=mine)
-    listed = [_list_use(one, requests.get(one.use.turn), mine) for one in page.items]
+    listed = [_build_listed_use(one, requests.get(one.use.turn), mine) for one in page.items]
     return ListUsesResult(uses=listed, next=page.next, total=page.total)
 
 
-def _list_use(one: JudgedUse, request: str | None, mine: str | None) -> ListedUse:
+def _build_listed_use(one: JudgedUse, request: str | None, mine: str | None) -> ListedUse:
     use = one.use
     return ListedUse(
         id=use.id,

@@ -102,7 +102,7 @@ class ChangeSkillResult:
     undo: tuple[str, ...] = ()
 
 
-def _get_version(done: CreateSkillResult | ChangeSkillResult) -> tuple[int, str]:
+def _get_etag_version(done: CreateSkillResult | ChangeSkillResult) -> tuple[int, str]:
     return done.version, done.layer
 
 
@@ -128,11 +128,11 @@ def _find_skill_created_since(home: Home, since: datetime, request: CreateSkillR
     location="/skills/{name}",
     accepts_idempotency_key=True,
     recover_result=_find_skill_created_since,
-    get_version=_get_version,
+    get_version=_get_etag_version,
 )
 def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     """Create a skill; without steps, a skeleton to fill in."""
-    skill = _build_skill(request if request.name else replace(request, name=_derive_name(home.skills, request)))
+    skill = _build_skill(request if request.name else replace(request, name=_derive_skill_name(home.skills, request)))
     files = {trees.CLI_CODE: build_file((_TEMPLATES / "cli.py.txt").read_bytes())} if request.cli else None
     if request.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
@@ -143,7 +143,7 @@ def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     return _build_create_result(home, made.name, made.layer, made.version)
 
 
-def _derive_name(skills: Library, request: CreateSkillRequest) -> str:
+def _derive_skill_name(skills: Library, request: CreateSkillRequest) -> str:
     title = FieldChanges.from_object(request).values.get("title")
     if not title:
         raise Invalid("'name' is missing.", hint="Send a 'name', or a 'title' that it is made from.")
@@ -196,7 +196,7 @@ class EditSkillRequest(SkillFieldOptions):
     route="PATCH /skills/{name}",
     access=Access.ADMIN,
     example={"name": "tidy-inbox", "append": "4. Archive what is done."},
-    get_version=_get_version,
+    get_version=_get_etag_version,
 )
 def edit_skill(home: Home, request: EditSkillRequest) -> ChangeSkillResult:
     """Change a skill's steps by one operation, and its fields.

@@ -101,7 +101,7 @@ def _print_errors_as_json(is_json: bool) -> Iterator[None]:
     except UserError as error:
         if not is_json:
             raise
-        _make_json_pipe().show_error(error.message, error.hint)
+        _make_json_lines_surface().show_error(error.message, error.hint)
         raise typer.Exit(1) from None
 
 
@@ -228,7 +228,7 @@ def _make_surface(
 ) -> TerminalSurface | JsonLinesSurface | PlainTextSurface:
     """Return the surface that fits: JSON Lines, a terminal or plain text."""
     if as_json:
-        return _make_json_pipe()
+        return _make_json_lines_surface()
     return (
         TerminalSurface(format_command=typed)
         if _is_terminal()
@@ -240,5 +240,5 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _make_json_pipe() -> JsonLinesSurface:
+def _make_json_lines_surface() -> JsonLinesSurface:
     return JsonLinesSurface(write=output.write_stdout, is_ascii=not output.is_unicode_output())

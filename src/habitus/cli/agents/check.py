@@ -59,7 +59,7 @@ def check_agents(
             on_progress=progress,
         )
         # What the sessions say is printed while the skills are still scanned.
-        screen = FirstScreen(is_quiet=as_json or verbose)
+        screen = TopFindingsPrinter(is_quiet=as_json or verbose)
         reports = examiner.examine(agent, screen.print_sessions)
     if html is not None:
         _write_html_report(html, render_html_report(reports, datetime.now(UTC)))
@@ -85,7 +85,7 @@ def _write_html_report(path: Path, text: str) -> None:
 
 
 @dataclass(slots=True)
-class FirstScreen:
+class TopFindingsPrinter:
     """The findings of all agents that a person would act on, as many as fit, printed as they are known."""
 
     is_quiet: bool

@@ -54,14 +54,14 @@ def connect_agent(
     hooks = use_case.list_available_hooks(settings, os.environ, agent, scope, no_hook or ())
     if hooks and not as_json:
         output.print_line("Hooks: commands that the agent runs on certain events:")
-    wanted = [one.event for one in hooks if _confirm_hook(one, is_interactive=asks, is_quiet=as_json)]
-    text = _compose_block_text(context, scope, with_rules=with_rules) if block else ""
+    wanted = [one.event for one in hooks if _confirm_hook_install(one, is_interactive=asks, is_quiet=as_json)]
+    text = _compose_instruction_block(context, scope, with_rules=with_rules) if block else ""
     planned = use_case.plan_connection(
         settings, os.environ, agent, use_case.ConnectionOptions(scope=scope, hooks=wanted, block=text)
     )
     if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.apply_plan(settings, planned)
-        _print_connected(context, settings, planned, as_json=as_json)
+        _print_connection_result(context, settings, planned, as_json=as_json)
 
 
 def disconnect_agent(
@@ -78,10 +78,12 @@ def disconnect_agent(
     if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.apply_plan(settings, planned)
         said = f"{planned.host.title} is disconnected."
-        output.print_command_result(context, as_json, _describe_plan(settings, planned), said, undo=planned.undo)
+        output.print_command_result(
+            context, as_json, _build_connection_report(settings, planned), said, undo=planned.undo
+        )
 
 
-def _confirm_hook(hook: AgentHook, *, is_interactive: bool, is_quiet: bool) -> bool:
+def _confirm_hook_install(hook: AgentHook, *, is_interactive: bool, is_quiet: bool) -> bool:
     """Ask whether to install a hook, or print it and return True where there is no one to ask."""
     line = f"  {hook.event}: {hook.description}"
     if is_interactive:
@@ -91,7 +93,7 @@ def _confirm_hook(hook: AgentHook, *, is_interactive: bool, is_quiet: bool) -> b
     return True
 
 
-def _compose_block_text(context: typer.Context, scope: ConfigScope, *, with_rules: bool) -> str:
+def _compose_instruction_block(context: typer.Context, scope: ConfigScope, *, with_rules: bool) -> str:
     """Return the text of the instruction block; personal rules go into a shared file only with `--with-rules`."""
     if scope is ConfigScope.PROJECT and not with_rules:
         return use_case.render_instructions(())
@@ -104,7 +106,7 @@ def _confirm_plan(
 ) -> bool:
     """Show the difference and ask for confirmation; return whether to continue."""
     if dry_run and as_json:
-        output.print_json(_describe_plan(settings, planned))
+        output.print_json(_build_connection_report(settings, planned))
         return False
     if planned.is_unchanged:
         if not as_json:
@@ -134,7 +136,7 @@ def _print_diffs(settings: Settings, planned: use_case.ConnectionPlan) -> None:
             output.print_line()
 
 
-def _print_connected(
+def _print_connection_result(
     context: typer.Context, settings: Settings, planned: use_case.ConnectionPlan, *, as_json: bool
 ) -> None:
     if planned.is_unchanged and not as_json:
@@ -143,10 +145,12 @@ def _print_connected(
     lines = [f"{planned.host.title} is connected. Restart it."]
     lines += [planned.note] if planned.note else []
     lines += [f"Backup: {backup}" for backup in backups]
-    output.print_command_result(context, as_json, _describe_plan(settings, planned), *lines, undo=planned.undo)
+    output.print_command_result(
+        context, as_json, _build_connection_report(settings, planned), *lines, undo=planned.undo
+    )
 
 
-def _describe_plan(settings: Settings, planned: use_case.ConnectionPlan) -> use_case.ConnectionReport:
+def _build_connection_report(settings: Settings, planned: use_case.ConnectionPlan) -> use_case.ConnectionReport:
     redactor = open_redactor(settings.home, os.environ)
     return use_case.describe_plan(planned, lambda text: redactor.redact(text).text)
 

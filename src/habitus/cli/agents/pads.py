@@ -40,7 +40,7 @@ def perform_execute_cell(
     return pads.execute_cell_streaming(habitus, cell, said)
 
 
-def execute_cell(context: typer.Context, result: Cell) -> None:
+def render_execute_cell(context: typer.Context, result: Cell) -> None:
     for line in result.logs:
         output.print_error(line)
     if result.error:
@@ -48,13 +48,13 @@ def execute_cell(context: typer.Context, result: Cell) -> None:
     output.report_redacted_secrets(count_redactions(result.stdout))
 
 
-def list_scratchpads(context: typer.Context, result: pads.ListScratchpadsResult) -> None:
+def render_list_scratchpads(context: typer.Context, result: pads.ListScratchpadsResult) -> None:
     rows = [(pad.name, "running" if pad.running else "stopped", pad.cells) for pad in result.pads]
     empty = "There are no scratchpads yet. Start one: habitus tools scratchpad exec NAME 'print(1)'"
     output.print_table_or_message(empty, ("name", "process", "cells"), rows)
 
 
-def list_cells(context: typer.Context, result: pads.ListCellsResult) -> None:
+def render_list_cells(context: typer.Context, result: pads.ListCellsResult) -> None:
     shown = [_describe_cell(number, cell) for number, cell in enumerate(result.cells, 1)]
     output.print_line("\n\n".join(shown) or "No cells yet.")
 
@@ -65,7 +65,7 @@ def _describe_cell(number: int, cell: Cell) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def reset_scratchpad(context: typer.Context, result: running_code.ResetScratchpadResult) -> None:
+def render_reset_scratchpad(context: typer.Context, result: running_code.ResetScratchpadResult) -> None:
     forgotten = output.format_count(result.forgotten_cells, "cell")
     output.print_line(f"{result.name} was reset; {forgotten} deleted. Its files and packages stay.")
 
@@ -75,7 +75,7 @@ def confirm_remove_scratchpad(habitus: Habitus, name: str, print_line: Callable[
     return f"Delete {running_code.find_scratchpad_folder(habitus.settings, name)} permanently?"
 
 
-def remove_scratchpad(context: typer.Context, result: pads.RemoveScratchpadResult) -> None:
+def render_remove_scratchpad(context: typer.Context, result: pads.RemoveScratchpadResult) -> None:
     output.print_line(f"{result.removed} was deleted.")
 
 

@@ -22,7 +22,7 @@ SessionIdArgument = Annotated[str, typer.Argument(help="A session id, or its beg
 EXPORT_FORMATS = ("markdown", "json")
 
 
-def list_sessions(context: typer.Context, result: SessionPage, wide: WideOption = False) -> None:
+def render_list_sessions(context: typer.Context, result: SessionPage, wide: WideOption = False) -> None:
     rows = [(s.id, inputs.format_timestamp(s.last_turn_on), s.turns, s.user, s.title) for s in result.sessions]
     columns = ("id", "last turn", "turns", "user", "first request")
     empty = "No sessions yet. Start one: habitus chat"
@@ -34,7 +34,7 @@ def list_sessions(context: typer.Context, result: SessionPage, wide: WideOption 
         )
 
 
-def show_session(context: typer.Context, result: SessionDetails) -> None:
+def render_show_session(context: typer.Context, result: SessionDetails) -> None:
     output.print_line(_render_session_markdown(result))
     output.print_paging_hint(len(result.turns), result.total, result.next)
 

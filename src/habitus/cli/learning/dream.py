@@ -83,7 +83,7 @@ def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) ->
 
     def show() -> None:
         nonlocal printed
-        printed = printed if as_json else _print_cycles(queue.list_part_results(id), printed)
+        printed = printed if as_json else _print_new_cycles(queue.list_part_results(id), printed)
 
     job = run_job_in_foreground(habitus, queue, id, show)
     results = queue.list_part_results(id)
@@ -97,7 +97,7 @@ def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) ->
     raise_if_failed(job)
 
 
-def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
+def _print_new_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
     """Print the cycles that are new and return how many are printed now."""
     for each in results[printed:]:
         reason = f" ({each['reason']})" if each["reason"] else ""

@@ -20,10 +20,12 @@ from habitus.text import to_one_line
 _MIN_TOKENS_FOR_RATE = 100
 
 
-def show_evidence(context: typer.Context, result: EvidencePage, name: str | None, wide: WideOption = False) -> None:
+def render_show_evidence(
+    context: typer.Context, result: EvidencePage, name: str | None, wide: WideOption = False
+) -> None:
     if name is not None:
         for one in result.items:
-            _print_item(one, result.lessons)
+            _print_item_effect(one, result.lessons)
     else:
         _print_items_table(result.items, result.lessons, is_wide=wide)
     output.print_paging_hint(len(result.items), result.total, result.next)
@@ -34,7 +36,7 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
     """Print a table and a plot of the items with a known effect, and how many others there are."""
     # Items without any feedback would bury the few that are known.
     known = sorted(
-        (one for one in items if is_wide or _get_best_effect(one) is not None), key=_get_sort_key, reverse=True
+        (one for one in items if is_wide or _get_best_effect(one) is not None), key=_get_evidence_sort_key, reverse=True
     )
     if not items:
         output.print_line("No data yet: nothing has been offered.")
@@ -42,8 +44,8 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
     rows = [
         (
             *_format_name_and_version(one.item, lessons),
-            _count_conversations(one.estimate.offered),
-            _count_conversations(one.estimate.withheld),
+            _count_variant_conversations(one.estimate.offered),
+            _count_variant_conversations(one.estimate.withheld),
             one.sentence,
         )
         for one in known
@@ -51,36 +53,39 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
     if rows:
         output.print_table(("what", "version", "offered", "withheld", "known"), rows, wide="known")
         output.print_line()
-        _print_plot(lessons, [one for one in known if _get_best_effect(one) is not None])
+        _print_interval_plot(lessons, [one for one in known if _get_best_effect(one) is not None])
     if len(known) < len(items):
         more = output.format_count(len(items) - len(known), "item")
         output.print_line(f"{more} without a known effect: their conversations have no feedback.")
 
 
-def _print_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding]) -> None:
+def _print_interval_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding]) -> None:
     """Print the confidence interval of each item on a common axis."""
     labels = [" ".join(_format_name_and_version(one.item, lessons)) for one in items]
     # Labels are padded by hand, because the plot has to start in the same column on every line.
     width = max(map(len, labels), default=0)
-    output.print_line(f"{'':<{width}}  {render_axis(is_unicode=output.is_unicode_output())}")
+    output.print_line(f"{'':<{width}}  {render_axis_labels(is_unicode=output.is_unicode_output())}")
     for label, one in zip(labels, items, strict=True):
         output.print_line(
             f"{label:<{width}}  {render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output())}"
         )
 
 
-def _print_item(one: ItemFinding, lessons: Mapping[str, str]) -> None:
+def _print_item_effect(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     """Print an item's effect with the counts behind it."""
     estimate = one.estimate
     output.print_line(" ".join(_format_name_and_version(one.item, lessons)))
-    output.print_line(render_axis(is_unicode=output.is_unicode_output()), style="dim")
+    output.print_line(render_axis_labels(is_unicode=output.is_unicode_output()), style="dim")
     output.print_line(render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output()))
     output.print_line(one.sentence)
     facts = [
         ("verdict", f"{one.decision.verdict}. {one.decision.reason}"),
         ("offered", _describe_variant(estimate.offered)),
         ("withheld", _describe_variant(estimate.withheld)),
-        ("in trials", f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _has_trials(one) else ""),
+        (
+            "in trials",
+            f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _has_trial_conversations(one) else "",
+        ),
         ("used", f"in {estimate.used:,}, ignored in {estimate.ignored:,}" if estimate.used else "never"),
         ("using it", "" if estimate.using is None else f"{_format_effect(estimate.using)} where it was used"),
         ("weak signals", "" if estimate.weak is None else f"{_format_effect(estimate.weak)}; not used for verdicts"),
@@ -95,9 +100,9 @@ def _print_item(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     output.print_line()
 
 
-def plan_evidence(context: typer.Context, result: PlanEvidenceResult, wide: WideOption = False) -> None:
+def render_plan_evidence(context: typer.Context, result: PlanEvidenceResult, wide: WideOption = False) -> None:
     rows = [
-        (*_format_name_and_version(one.item, result.lessons), *_describe_plan(one.plan))
+        (*_format_name_and_version(one.item, result.lessons), *_format_plan_cells(one.plan))
         for one in result.plans
         if wide or one.plan.a_day
     ]
@@ -108,7 +113,7 @@ def plan_evidence(context: typer.Context, result: PlanEvidenceResult, wide: Wide
     output.print_line(_describe_withholding(result.withhold) + reckoned, style="dim")
 
 
-def _describe_plan(found: WithholdingPlan) -> tuple[str, ...]:
+def _format_plan_cells(found: WithholdingPlan) -> tuple[str, ...]:
     """Return the table cells of an item's plan: detectable effect, rate, conversations, days and cost."""
     cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} succeed"
     return (
@@ -139,7 +144,7 @@ def _format_name_and_version(item: EvidenceItem, lessons: Mapping[str, str]) -> 
     return f"{item.name} ({to_one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
 
 
-def _has_trials(one: ItemFinding) -> bool:
+def _has_trial_conversations(one: ItemFinding) -> bool:
     return bool(one.trial_offered or one.trial_withheld)
 
 
@@ -148,13 +153,13 @@ def _get_best_effect(one: ItemFinding) -> EffectEstimate | None:
     return one.estimate.offering or one.estimate.weak
 
 
-def _get_sort_key(one: ItemFinding) -> tuple[bool, int]:
+def _get_evidence_sort_key(one: ItemFinding) -> tuple[bool, int]:
     """Sort randomised results first, then by the number of explicit judgements."""
     offered, withheld = one.estimate.offered, one.estimate.withheld
     return one.estimate.basis is EstimateBasis.RANDOMISED, offered.explicit + withheld.explicit
 
 
-def _count_conversations(arm: VariantCounts) -> int:
+def _count_variant_conversations(arm: VariantCounts) -> int:
     """Return the number of conversations in a variant."""
     return arm.explicit + arm.weak + arm.missing
 
@@ -162,7 +167,7 @@ def _count_conversations(arm: VariantCounts) -> int:
 def _describe_variant(arm: VariantCounts) -> str:
     """Return in words how many conversations of a variant were judged, and how."""
     return (
-        f"in {output.format_count(_count_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
+        f"in {output.format_count(_count_variant_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
         f"{arm.weak:,} by weak signals only, {arm.missing:,} without feedback"
     )
 
@@ -199,13 +204,13 @@ def _get_plot_column(share: float) -> int:
     return round((min(max(share, -1.0), 1.0) + 1) / 2 * (PLOT_WIDTH - 1))
 
 
-def render_axis(*, is_unicode: bool = True) -> str:
+def render_axis_labels(*, is_unicode: bool = True) -> str:
     """Return the labels of both ends of the axis."""
     fewer, more = ("← fewer succeed", "more succeed →") if is_unicode else ("< fewer succeed", "more succeed >")
     return fewer + " " * (PLOT_WIDTH - len(fewer) - len(more)) + more
 
 
-def record_outcome(context: typer.Context, result: TurnJudgementResult, by: str) -> None:
+def render_record_outcome(context: typer.Context, result: TurnJudgementResult, by: str) -> None:
     request = output.strip_control_characters(" ".join(result.request.split()))[:60]
     which = f"{result.turn} ({request})" if request else result.turn
     output.print_line(f"{which}: {result.outcome.kind.value} (by {by}).")

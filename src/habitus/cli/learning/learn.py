@@ -84,7 +84,7 @@ def learn_from_transcripts(
                 study.find_procedures()
             if is_refused:
                 raise Refused(
-                    f"{_describe_sending(study.send_preview)} would be sent to {model}.",
+                    f"{_describe_text_to_send(study.send_preview)} would be sent to {model}.",
                     hint="Nothing was sent or saved. Add --yes to send.",
                 )
             if not as_json:
@@ -92,7 +92,7 @@ def learn_from_transcripts(
             if models is not None and study.send_preview.calls and (yes or _confirm_sending(study.send_preview, model)):
                 _ask_model(study, models, is_quiet=as_json)
             if apply:
-                study.store_lessons(_ask_decisions(study.list_proposals()) if may_ask else None)
+                study.store_lessons(_ask_lesson_decisions(study.list_proposals()) if may_ask else None)
         if as_json:
             output.print_json(study.make_report())
         else:
@@ -100,7 +100,7 @@ def learn_from_transcripts(
             _print_results(context, study.make_report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
 
 
-def _ask_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]:
+def _ask_lesson_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]:
     """Ask about each lesson and return the proposals with the decisions; the same text is asked once."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
@@ -135,7 +135,7 @@ def _show_progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], No
         yield turn_done, lambda: bar.advance(task)
 
 
-def _describe_sending(sending: studying.SendPreview) -> str:
+def _describe_text_to_send(sending: studying.SendPreview) -> str:
     """Return how much text would be sent to the model."""
     calls, files = output.format_count(sending.calls, "failed call"), output.format_count(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
@@ -144,7 +144,7 @@ def _describe_sending(sending: studying.SendPreview) -> str:
 def _confirm_sending(sending: studying.SendPreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
     output.print_line()
-    is_allowed = typer.confirm(f"{_describe_sending(sending)} would be sent to {model}, without secrets. Send?")
+    is_allowed = typer.confirm(f"{_describe_text_to_send(sending)} would be sent to {model}, without secrets. Send?")
     if not is_allowed:
         output.print_line("Nothing was sent.")
     return is_allowed
@@ -153,7 +153,7 @@ def _confirm_sending(sending: studying.SendPreview, model: str) -> bool:
 def _ask_model(study: studying.TranscriptStudy, models: SessionModels, *, is_quiet: bool) -> None:
     """Ask the model about the failed calls and close its connection."""
     if not is_quiet:
-        output.print_line(f"{_describe_sending(study.send_preview)} go to {models.main.name}.", style="dim")
+        output.print_line(f"{_describe_text_to_send(study.send_preview)} go to {models.main.name}.", style="dim")
 
     async def ask() -> None:
         try:
@@ -168,7 +168,7 @@ def _print_findings(report: studying.StudyReport) -> None:
     """Print recurring failures, remedies, procedures, detector findings and what was read."""
     _print_remedies(report.remedies)
     _print_procedures(report.procedures)
-    _print_coverage(report.remedies.coverage)
+    _print_lesson_coverage(report.remedies.coverage)
     for found in report.detectors:
         output.print_line(f"{found.detector}: {output.format_count(found.fired_count, 'time')}", style="bold")
         output.print_line(f"  {found.rule}", style="green")
@@ -233,7 +233,7 @@ def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
         )
 
 
-def _print_coverage(covered: RemedyCoverage) -> None:
+def _print_lesson_coverage(covered: RemedyCoverage) -> None:
     """Print how many failed calls the lessons explain."""
     if covered.failures:
         output.print_line(

@@ -26,7 +26,7 @@ from habitus.memory.model import Engram, LessonKind, LessonScope, compute_utilit
 from habitus.memory.page_files import EditedPages
 
 
-def list_lessons(
+def render_list_lessons(
     context: typer.Context, result: lessons.LessonPage, since: str, wide: completion.WideOption = False
 ) -> None:
     when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(since, " yet")
@@ -39,7 +39,7 @@ def list_lessons(
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def list_archived_lessons(context: typer.Context, result: lessons.LessonPage) -> None:
+def render_list_archived_lessons(context: typer.Context, result: lessons.LessonPage) -> None:
     rows = [(e.id, e.kind.value, e.reason, e.text) for e in result.lessons]
     output.print_table_or_message("The archive is empty.", ("id", "kind", "why", "text"), rows, wide="text")
     output.print_paging_hint(len(rows), result.total, result.next)
@@ -56,7 +56,7 @@ def _format_helpfulness(engram: Engram) -> str:
     return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
 
 
-def show_lesson(context: typer.Context, result: lessons.LessonDetails) -> None:
+def render_show_lesson(context: typer.Context, result: lessons.LessonDetails) -> None:
     output.print_line(result.lesson.text)
     output.print_line()
     for name, value in _list_lesson_facts(result.lesson):
@@ -93,7 +93,7 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def add_lesson(context: typer.Context, result: lessons.AddLessonResult) -> None:
+def render_add_lesson(context: typer.Context, result: lessons.AddLessonResult) -> None:
     output.print_line(f"{result.status.value.capitalize()}: {result.lesson.id}  {result.lesson.text}")
     if result.redacted:
         output.print_line(f"{output.format_count(sum(result.redacted.values()), 'secret')} removed.")
@@ -150,8 +150,10 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
     refuse_if_read_only(habitus)
     pages = habitus.memory.get_page_texts()
     where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
-    with edit_in_editor(habitus.settings.editor, _join_pages(pages), "memory.md", instead=f"edit {where}") as content:
-        found = habitus.memory.preview_page_texts(_split_pages(content.decode("utf-8", "replace")))
+    with edit_in_editor(
+        habitus.settings.editor, _join_memory_pages(pages), "memory.md", instead=f"edit {where}"
+    ) as content:
+        found = habitus.memory.preview_page_texts(_split_memory_pages(content.decode("utf-8", "replace")))
         assert found is not None
         if not found.edits:
             output.print_command_result(
@@ -164,7 +166,7 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
             raise typer.Abort
         # The recorded lessons make the undo command precise.
         with habitus.memory.record_changes() as made:
-            looked = habitus.memory.apply_page_texts(_split_pages(content.decode("utf-8", "replace")))
+            looked = habitus.memory.apply_page_texts(_split_memory_pages(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
     undo = ("undo", *build_lesson_targets(made)) if made else ()
     output.print_command_result(context, as_json, _page_edits_as_json(looked), *looked.notes, counts, undo=undo)
@@ -174,12 +176,12 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
 _PAGE_DIVIDER = "<!-- page: {} -->"
 
 
-def _join_pages(pages: Mapping[str, str]) -> bytes:
+def _join_memory_pages(pages: Mapping[str, str]) -> bytes:
     """Join the pages into one text with a divider before each."""
     return "\n".join(f"{_PAGE_DIVIDER.format(name)}\n{text}" for name, text in pages.items()).encode()
 
 
-def _split_pages(text: str) -> dict[str, str]:
+def _split_memory_pages(text: str) -> dict[str, str]:
     """Split an edited text into pages by the dividers."""
     parts = re.split(r"^<!-- page: (\w+\.md) -->[ \t]*\r?\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -206,15 +208,15 @@ def _page_edits_as_json(looked: PageSyncResult) -> dict[str, Any]:
     }
 
 
-def remove_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
+def render_remove_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
     _print_moved_lessons("Removed", result)
 
 
-def restore_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
+def render_restore_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
     _print_moved_lessons("Restored", result)
 
 
-def retract_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
+def render_retract_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
     _print_moved_lessons("Retracted", result)
 
 
@@ -249,7 +251,7 @@ def _print_identity_text(context: typer.Context, result: use_case.IdentityDetail
     output.print_line(result.text)
 
 
-def curate(context: typer.Context, result: CurationReport) -> None:
+def render_curate(context: typer.Context, result: CurationReport) -> None:
     rows = [(step.action.value, step.item, step.reason, step.text) for step in result.steps]
     output.print_table_or_message("Nothing to curate.", ("what", "item", "why", "text"), rows, wide="text")
     if result.spent:

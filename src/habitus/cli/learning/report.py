@@ -9,7 +9,7 @@ from habitus.app.use_cases.overview import ReportRowPage
 from habitus.cli import inputs, output
 
 
-def show_report(context: typer.Context, result: MonthlyReport) -> None:
+def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     went, cost = result.requests, result.cost
     output.print_line(f"Learning in {result.month}", style="bold")
     output.print_line(
@@ -34,7 +34,7 @@ def show_report(context: typer.Context, result: MonthlyReport) -> None:
     output.print_line(f"The requests behind a number: {rows_of}", style="dim")
 
 
-def list_report_rows(context: typer.Context, result: ReportRowPage) -> None:
+def render_list_report_rows(context: typer.Context, result: ReportRowPage) -> None:
     rows = [
         (one.turn, inputs.format_timestamp(one.at), one.said, "" if one.has_text else "gone") for one in result.rows
     ]

@@ -24,7 +24,9 @@ from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 
 
-def list_pending(context: typer.Context, result: review.PendingPage, wide: completion.WideOption = False) -> None:
+def render_list_pending(
+    context: typer.Context, result: review.PendingPage, wide: completion.WideOption = False
+) -> None:
     rows = [(one.id, one.state, one.action, one.title, one.by, "; ".join(one.reasons)) for one in result.proposals]
     columns = ("id", "state", "action", "what", "by", "needs review because")
     output.print_table_or_message(
@@ -33,7 +35,7 @@ def list_pending(context: typer.Context, result: review.PendingPage, wide: compl
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -> None:
+def render_show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -> None:
     item, subject = result.item, result.item.subject
     if isinstance(subject, Engram):
         output.print_line(
@@ -58,11 +60,11 @@ def show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -
     output.print_line(result.diff.rstrip("\n") if isinstance(subject, Engram) else result.diff)
 
 
-def diff_inbox_item(context: typer.Context, result: review.InboxItemDiff) -> None:
+def render_diff_inbox_item(context: typer.Context, result: review.InboxItemDiff) -> None:
     output.write_stdout(output.strip_control_characters(result.diff))
 
 
-def approve_items(context: typer.Context, result: review.ApproveItemsResult) -> None:
+def render_approve_items(context: typer.Context, result: review.ApproveItemsResult) -> None:
     for one in result.approved:
         _print_approved_item(context, one)
 
@@ -82,7 +84,7 @@ def _print_approved_item(context: typer.Context, result: review.DecisionResult) 
     output.print_undo_command(context, *result.undo)
 
 
-def reject_items(context: typer.Context, result: review.RejectItemsResult) -> None:
+def render_reject_items(context: typer.Context, result: review.RejectItemsResult) -> None:
     for one in result.rejected:
         subject = one.item.subject
         output.print_line(
@@ -91,7 +93,7 @@ def reject_items(context: typer.Context, result: review.RejectItemsResult) -> No
         output.print_undo_command(context, *one.undo)
 
 
-def reopen_proposals(context: typer.Context, result: review.ReopenProposalsResult) -> None:
+def render_reopen_proposals(context: typer.Context, result: review.ReopenProposalsResult) -> None:
     for item in result.reopened:
         output.print_line(f"Pending review again: {item.action} {item.title}.")
 
@@ -151,9 +153,9 @@ def trust_skills(
         if not as_json:
             _print_skill_risks(trusting.list_skill_risks(habitus.scan_tree, found))
         if not yes:
-            _confirm_trust(_describe_target(found), as_json)
+            _confirm_trust(_describe_trust_target(found), as_json)
         now = trusting.grant_trust(habitus, found, target)
-        said = f"Trusted {_describe_target(found)}."
+        said = f"Trusted {_describe_trust_target(found)}."
         output.print_command_result(context, as_json, now, said, undo=now.undo)
 
 
@@ -163,7 +165,7 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _describe_target(found: trusting.TrustTarget) -> str:
+def _describe_trust_target(found: trusting.TrustTarget) -> str:
     parts = [output.format_count(found.count, "skill")] if found.count or not found.task_count else []
     parts += [output.format_count(found.task_count, "task")] if found.task_count else []
     return " and ".join(parts)

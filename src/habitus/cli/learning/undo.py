@@ -23,13 +23,13 @@ def confirm_rollback_home(habitus: Habitus, to: str, dry_run: bool, print_line: 
         print_line(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
     for lesson in planned.lessons:
         print_line(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
-    what = _count_steps(planned)
+    what = _describe_rollback_counts(planned)
     is_asked = bool(what) and not dry_run and sys.stdin.isatty()
     return f"Roll back {what} to {inputs.format_timestamp(planned.to)}?" if is_asked else ""
 
 
-def rollback_home(context: typer.Context, result: RollbackResult, dry_run: bool) -> None:
-    what, timestamp = _count_steps(result), inputs.format_timestamp(result.to)
+def render_rollback_home(context: typer.Context, result: RollbackResult, dry_run: bool) -> None:
+    what, timestamp = _describe_rollback_counts(result), inputs.format_timestamp(result.to)
     if not what:
         output.print_line(f"Nothing has changed since {timestamp}.")
     elif not dry_run:
@@ -37,24 +37,24 @@ def rollback_home(context: typer.Context, result: RollbackResult, dry_run: bool)
         output.print_line(f"{what} {are} rolled back to {timestamp}.")
 
 
-def _count_steps(result: RollbackResult) -> str:
+def _describe_rollback_counts(result: RollbackResult) -> str:
     """Return how many skills and lessons a rollback changes, in words."""
     skills = {(step.layer, step.name) for step in result.steps}
     found = ((len(skills), "skill"), (len(result.lessons), "lesson"))
     return " and ".join(output.format_count(number, thing) for number, thing in found if number)
 
 
-def undo_changes(context: typer.Context, result: UndoResult) -> None:
+def render_undo_changes(context: typer.Context, result: UndoResult) -> None:
     for line in result.messages:
         output.print_line(line)
     for kept in result.failures:
         output.print_error(f"habitus: {kept}")
 
 
-def pause_learning(context: typer.Context, result: PauseStatus) -> None:
+def render_pause_learning(context: typer.Context, result: PauseStatus) -> None:
     since = "" if result.paused is None else inputs.format_timestamp(result.paused.since)
     output.print_line(f"Paused since {since}. Changes by people are still possible.")
 
 
-def resume_learning(context: typer.Context, result: PauseStatus) -> None:
+def render_resume_learning(context: typer.Context, result: PauseStatus) -> None:
     output.print_line("Learning has resumed." if result.undo else "Nothing was paused.")

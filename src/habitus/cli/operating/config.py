@@ -13,13 +13,13 @@ from habitus.cli import output
 from habitus.settings import Settings
 
 
-def list_settings(context: typer.Context, result: use_case.ListSettingsResult) -> None:
+def render_list_settings(context: typer.Context, result: use_case.ListSettingsResult) -> None:
     output.print_table(
         ("key", "value", "from"), [(one.key, one.text, one.origin.value) for one in result.settings], wide="value"
     )
 
 
-def get_setting(context: typer.Context, result: configuring.SettingDetails) -> None:
+def render_get_setting(context: typer.Context, result: configuring.SettingDetails) -> None:
     output.print_line(result.text)
 
 
@@ -28,18 +28,18 @@ def perform_set_setting(
 ) -> configuring.SettingChangeResult:
     """Change a setting; ask before downloading model weights for it."""
     # Without a terminal the download needs an explicit --yes.
-    is_asked = use_case.is_minilm(key, value) and copy is None and not yes and sys.stdin.isatty()
+    is_asked = use_case.is_switch_to_minilm(key, value) and copy is None and not yes and sys.stdin.isatty()
     if is_asked and not configuring.has_encoder_weights(settings):
         asked = f"Fetch {configuring.WEIGHTS_MB} MB of weights into {settings.home}?"
         yes = typer.confirm(asked, default=True, abort=True)
     return use_case.set_setting(settings, key, value, copy, yes)
 
 
-def set_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
+def render_set_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
     _print_setting_change(result, f"{result.setting.key} is set to {result.setting.text}.")
 
 
-def unset_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
+def render_unset_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
     _print_setting_change(
         result, f"{result.setting.key} is {result.setting.text or 'empty'} again, from {result.setting.origin.value}."
     )
@@ -54,18 +54,18 @@ def _print_setting_change(result: configuring.SettingChangeResult, said: str) ->
         output.print_line(result.note)
 
 
-def add_user(context: typer.Context, result: AddUserResult) -> None:
+def render_add_user(context: typer.Context, result: AddUserResult) -> None:
     output.print_line(
         f"{result.name} can sign in as {result.role.value} with this link, which works once: {result.link}"
     )
     output.print_line(f"Their programs send 'Authorization: Bearer {result.token}'. Neither is shown again.")
 
 
-def list_users(context: typer.Context, result: ListUsersResult) -> None:
+def render_list_users(context: typer.Context, result: ListUsersResult) -> None:
     rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in result.users]
     empty = "No other users. Invite one: habitus users add NAME --role viewer"
     output.print_table_or_message(empty, ("name", "role", "last seen"), rows)
 
 
-def remove_user(context: typer.Context, result: RemoveUserResult) -> None:
+def render_remove_user(context: typer.Context, result: RemoveUserResult) -> None:
     output.print_line(f"{result.removed} can no longer sign in.")

@@ -17,7 +17,7 @@ from habitus.cli.completion import JsonOption
 from habitus.settings import Settings
 
 
-def show_database_status(context: typer.Context, result: database.DatabaseStatus) -> None:
+def render_show_database_status(context: typer.Context, result: database.DatabaseStatus) -> None:
     output.print_line(f"{result.address} ({result.server}), answers in {result.latency_ms} ms")
     output.print_line(f"Schema: {result.schema or 'no tables yet'}; this Habitus needs {result.needs}.")
     if result.server.startswith("PostgreSQL"):
@@ -28,7 +28,7 @@ def show_database_status(context: typer.Context, result: database.DatabaseStatus
         output.print_table(("table", "rows"), rows)
 
 
-def migrate_database(context: typer.Context, result: database.MigrateDatabaseResult) -> None:
+def render_migrate_database(context: typer.Context, result: database.MigrateDatabaseResult) -> None:
     before = ", unchanged." if result.before == result.after else f"; it was at {result.before or 'none'}."
     output.print_line(f"{result.address} is at schema {result.after}{before}")
     output.print_line(f"A Habitus that knows schema {result.oldest} or later can use it.")
@@ -56,13 +56,13 @@ def copy_database(
     output.print_line(f"{done.target} now contains everything from {done.source}.")
 
 
-def create_backup(context: typer.Context, result: backing_up.BackupDetails) -> None:
+def render_create_backup(context: typer.Context, result: backing_up.BackupDetails) -> None:
     output.print_line(f"{result.file}: {result.files} files, {result.size / 1e6:.1f} MB.")
     if result.note:
         output.print_line(result.note)
 
 
-def list_backups(context: typer.Context, result: storage.ListBackupsResult) -> None:
+def render_list_backups(context: typer.Context, result: storage.ListBackupsResult) -> None:
     rows = [
         (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
         for one in result.backups
@@ -77,7 +77,7 @@ def confirm_restore_backup(settings: Settings, file: str, print_line: Callable[.
     return f"Replace {settings.home} with its state of {inputs.format_timestamp(made_on)}?"
 
 
-def restore_backup(context: typer.Context, result: backing_up.RestoreResult) -> None:
+def render_restore_backup(context: typer.Context, result: backing_up.RestoreResult) -> None:
     output.print_line(
         f"The home was restored to {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
     )
@@ -92,7 +92,7 @@ def confirm_erase_user(habitus: Habitus, user: str, dry_run: bool, print_line: C
     return "\n".join([*_describe_erasure(kept), f"Permanently erase all data of '{user}'? This can't be undone."])
 
 
-def erase_user(context: typer.Context, result: ErasureResult) -> None:
+def render_erase_user(context: typer.Context, result: ErasureResult) -> None:
     for line in _describe_erasure(result):
         output.print_line(line)
     for place in result.left:

@@ -20,7 +20,7 @@ from habitus.cli.use_case_commands import print_use_case_result
 from habitus.jobs.model import Job
 
 
-def add_job(context: typer.Context, result: Job) -> None:
+def render_add_job(context: typer.Context, result: Job) -> None:
     output.print_line(
         f"{result.id}  {result.kind}, {result.state.value}{f': {result.reason}' if result.reason else ''}"
     )
@@ -31,10 +31,10 @@ def add_job(context: typer.Context, result: Job) -> None:
 
 
 # All three return a job, and show it alike.
-cancel_job = retry_job = add_job
+render_cancel_job = render_retry_job = render_add_job
 
 
-def list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
+def render_list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
     rows = [
         (job.id, job.kind, job.state.value, _format_progress(job), _format_added_time(job), job.reason)
         for job in result.jobs
@@ -55,7 +55,7 @@ def show_job(
         if follow:
             asyncio.run(_follow_job(context, habitus, id, as_json))
         else:
-            print_use_case_result(context, cases.show_job(habitus, id), add_job, as_json=as_json)
+            print_use_case_result(context, cases.show_job(habitus, id), render_add_job, as_json=as_json)
 
 
 async def _follow_job(context: typer.Context, habitus: Habitus, id: str, as_json: bool) -> None:
@@ -63,12 +63,12 @@ async def _follow_job(context: typer.Context, habitus: Habitus, id: str, as_json
     # Following one job yields a list of exactly one.
     async for (job,) in jobs.watch_jobs(habitus, id):
         if as_json or job.state.is_over:
-            print_use_case_result(context, job, add_job, as_json=as_json)
+            print_use_case_result(context, job, render_add_job, as_json=as_json)
         else:
             output.print_line(f"{job.state.value}, {_format_progress(job)}")
 
 
-def list_workers(context: typer.Context, result: cases.ListWorkersResult) -> None:
+def render_list_workers(context: typer.Context, result: cases.ListWorkersResult) -> None:
     rows = [
         (each.name, each.host, each.version, inputs.format_timestamp(each.seen_on), ", ".join(each.jobs) or "idle")
         for each in result.workers
@@ -77,7 +77,7 @@ def list_workers(context: typer.Context, result: cases.ListWorkersResult) -> Non
     output.print_table_or_message(empty, ("worker", "host", "version", "last seen", "runs"), rows)
 
 
-def list_schedules(context: typer.Context, result: cases.ListSchedulesResult) -> None:
+def render_list_schedules(context: typer.Context, result: cases.ListSchedulesResult) -> None:
     rows = [
         (each.kind, each.when, inputs.format_timestamp(each.next_on), _format_last_job(each.last))
         for each in result.schedule
@@ -85,7 +85,7 @@ def list_schedules(context: typer.Context, result: cases.ListSchedulesResult) ->
     output.print_table(("kind", "when", "next", "last"), rows)
 
 
-def set_schedule(context: typer.Context, result: cases.SetScheduleResult, kind: str) -> None:
+def render_set_schedule(context: typer.Context, result: cases.SetScheduleResult, kind: str) -> None:
     when = next(one.when for one in result.schedule if one.kind == kind)
     output.print_line(f"schedule.{kind} is set to {when}.")
 
@@ -112,7 +112,7 @@ def run_worker_command(
             output.print_line(f"Worker {name} is running; Ctrl-C stops it.")
             # Half a second bounds how long Ctrl-C takes.
             while not stopped.wait(0.5):
-                if until_idle and jobs.is_idle(habitus.settings, queue, only):
+                if until_idle and jobs.is_queue_idle(habitus.settings, queue, only):
                     break
         left = queue.count_unfinished_jobs()
     output.print_line(

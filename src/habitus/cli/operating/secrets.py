@@ -25,7 +25,7 @@ from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, SkillNameArgument
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
-from habitus.sandbox.credentials.grants import Grant, GrantKind
+from habitus.sandbox.credentials.grants import Grant, GrantTargetKind
 
 # A shorter value may be an everyday word, which redaction would then remove from every text.
 _MIN_SAFE_LENGTH = 8
@@ -58,7 +58,7 @@ def set_secret(
         output.print_command_result(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
-def list_secrets(context: typer.Context, result: secrets.SecretsOverview) -> None:
+def render_list_secrets(context: typer.Context, result: secrets.SecretsOverview) -> None:
     rows = [(one.name, ", ".join(one.granted_to)) for one in result.secrets]
     empty = f"No secrets yet. Store one: {output.format_command(context, 'secrets', 'set', 'NAME')}"
     output.print_table_or_message(empty, ("secret", "granted to"), rows, wide="granted to")
@@ -73,7 +73,7 @@ def confirm_remove_secret(habitus: Habitus, name: str, print_line: Callable[...,
     return f"Delete '{name}'? This can't be undone."
 
 
-def remove_secret(context: typer.Context, result: RemoveSecretResult) -> None:
+def render_remove_secret(context: typer.Context, result: RemoveSecretResult) -> None:
     output.print_line(f"'{result.removed}' was deleted.")
 
 
@@ -85,19 +85,19 @@ def confirm_grant_secrets(habitus: Habitus, request: GrantSecretsRequest, print_
     return f"'{request.skill}' asks for {found}. Grant it?"
 
 
-def grant_secrets(context: typer.Context, result: GrantSecretsResult, request: GrantSecretsRequest) -> None:
+def render_grant_secrets(context: typer.Context, result: GrantSecretsResult, request: GrantSecretsRequest) -> None:
     made = result.granted
     granted = f"{made[0].skill} may use {_describe_grants(made)}, as it is now." if made else ""
     output.print_line(granted or f"'{request.skill}' asks for no secret; nothing was granted.")
 
 
-def revoke_secrets(context: typer.Context, result: RevokeSecretsResult) -> None:
+def render_revoke_secrets(context: typer.Context, result: RevokeSecretsResult) -> None:
     gone = result.revoked
     revoked = f"{gone[0].skill} may no longer use {_describe_grants(gone)}." if gone else ""
     output.print_line(revoked or "It was not granted.")
 
 
-def list_secret_calls(context: typer.Context, result: ListSecretCallsResult) -> None:
+def render_list_secret_calls(context: typer.Context, result: ListSecretCallsResult) -> None:
     rows = [
         (
             inputs.format_timestamp(call.timestamp),
@@ -115,8 +115,8 @@ def list_secret_calls(context: typer.Context, result: ListSecretCallsResult) -> 
 
 def _describe_grants(grants: Sequence[Grant]) -> str:
     """Return grants in words: `smtp.password and reach smtp.example.org`."""
-    names = ", ".join(grant.what for grant in grants if grant.kind is GrantKind.SECRET)
-    hosts = ", ".join(grant.what for grant in grants if grant.kind is GrantKind.HOST)
+    names = ", ".join(grant.what for grant in grants if grant.kind is GrantTargetKind.SECRET)
+    hosts = ", ".join(grant.what for grant in grants if grant.kind is GrantTargetKind.HOST)
     return " and ".join(part for part in (names, hosts and f"reach {hosts}") if part)
 
 

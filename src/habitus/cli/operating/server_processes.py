@@ -72,12 +72,12 @@ def run_server_processes(context: typer.Context, host: str, port: int, count: in
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, lambda *_: stopped.set())
     with open_listening_socket(host, port) as door:
-        command = [sys.executable, "-m", "habitus", *_list_options(context), "--port", str(door.getsockname()[1])]
+        command = [sys.executable, "-m", "habitus", *_list_child_options(context), "--port", str(door.getsockname()[1])]
 
-        def start(number: int) -> _Child:
+        def start(number: int) -> _ChildServer:
             jobs = "--jobs" if with_jobs and number == 0 else "--no-jobs"
             given = [*command, jobs, "--inherited", f"{door.fileno()}:{number}"]
-            return _Child(subprocess.Popen(given, stdin=subprocess.PIPE, pass_fds=[door.fileno()]))
+            return _ChildServer(subprocess.Popen(given, stdin=subprocess.PIPE, pass_fds=[door.fileno()]))
 
         children = {number: start(number) for number in range(count)}
         short_lives = 0
@@ -97,7 +97,7 @@ def run_server_processes(context: typer.Context, host: str, port: int, count: in
                 child.process.wait()
 
 
-class _Child:
+class _ChildServer:
     """A started process, and since when it runs."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -109,7 +109,7 @@ class _Child:
         return time.monotonic() - self._started
 
 
-def _list_options(context: typer.Context) -> list[str]:
+def _list_child_options(context: typer.Context) -> list[str]:
     """Return the command's words and its options for one process, without those that each process gets anew."""
     home = context.find_root().obj
     given = context.params

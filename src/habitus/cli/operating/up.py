@@ -79,7 +79,7 @@ def start_web_server(
             closing(HomePool(habitus)) as desks,
             run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
         ):
-            announce = output.print_line if process.is_first else _say_nothing
+            announce = output.print_line if process.is_first else _discard_announcement
             asyncio.run(serve_http_apps(desks, home, place, announce, process=process))
     # The process ends here; collecting garbage first takes longer than stopping.
     gc.freeze()
@@ -103,12 +103,12 @@ class ServerAddress:
         return not _is_loopback(self.host)
 
 
-def _create_first_link(home: Habitus) -> str:
+def _create_first_sign_in_link(home: Habitus) -> str:
     """Return a one-time link for the first user; nothing if somebody can sign in, or another replica has made one."""
     return "" if home.is_offline else open_user_accounts(home).create_first_link(home.clock())
 
 
-def _say_nothing(text: str) -> None:
+def _discard_announcement(text: str) -> None:
     """Announce nothing, because another process has said it."""
 
 
@@ -154,7 +154,7 @@ async def serve_http_apps(
         page = page or f"http://{names[0]}"
         announce(f"Habitus is at {page}")
         announce(f"Sign in with this link, which works once: {page}/enter?key={keys.create_sign_in_key()}")
-        if address.is_public and process.is_first and (first_link := _create_first_link(homes.owner_home)):
+        if address.is_public and process.is_first and (first_link := _create_first_sign_in_link(homes.owner_home)):
             announce(
                 f"Nobody can sign in yet. This link makes the first admin, works once, and ends in 15 minutes: "
                 f"{page}/enter?key={first_link}"

@@ -45,7 +45,7 @@ async def _get_second_opinions(habitus: Habitus, path: str) -> tuple[SecondOpini
         await models.close()
 
 
-def scan_skills(context: typer.Context, result: ImportPreview) -> None:
+def render_scan_skills(context: typer.Context, result: ImportPreview) -> None:
     for each in result.scanned:
         for found in each.findings:
             where = "" if found.path == each.name else f"{each.name}/"
@@ -81,7 +81,7 @@ def perform_lint_skills(habitus: Habitus, targets: tuple[str, ...]) -> checking.
         return checking.lint_skills(habitus, targets, progress)
 
 
-def lint_skills(context: typer.Context, result: checking.LintReport) -> None:
+def render_lint_skills(context: typer.Context, result: checking.LintReport) -> None:
     for skill in result.skills:
         for found in skill.diagnostics:
             style = "red" if found.severity is Severity.ERROR else "yellow"

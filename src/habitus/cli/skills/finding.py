@@ -27,7 +27,7 @@ def perform_search_skills(habitus: Habitus, q: str, limit: int) -> finding.Skill
     return finding.search_skills(habitus, q=q, limit=limit)
 
 
-def search_skills(context: typer.Context, result: finding.SkillSearchResult, wide: WideOption = False) -> None:
+def render_search_skills(context: typer.Context, result: finding.SkillSearchResult, wide: WideOption = False) -> None:
     if not result.results:
         output.print_line("No matches.")
         return
@@ -48,7 +48,7 @@ def perform_select_skills(
     return finding.select_skills_for_user(habitus, request, user)
 
 
-def select_skills(context: typer.Context, result: finding.SkillSelectionResult) -> None:
+def render_select_skills(context: typer.Context, result: finding.SkillSelectionResult) -> None:
     for choice in result.eager:
         output.print_line(f"in full   {choice.name}: {choice.reason}", style="green")
     for name in result.menu:
@@ -77,7 +77,7 @@ def perform_explain_skill(
     return explaining.explain_skill_in_turn(habitus.skills, habitus.journal, request.name, turn, user=of)
 
 
-def explain_skill(context: typer.Context, result: SkillExplanation | explaining.PastExplanation) -> None:
+def render_explain_skill(context: typer.Context, result: SkillExplanation | explaining.PastExplanation) -> None:
     if isinstance(result, SkillExplanation):
         for sentence in result.sentences:
             output.print_line(sentence)
@@ -89,7 +89,7 @@ def explain_skill(context: typer.Context, result: SkillExplanation | explaining.
             output.print_line(f"{result.name}{version}: {entry.place.value}, {entry.reason}.")
 
 
-def evaluate_skills(context: typer.Context, outcome: finding.EvaluateSkillsResult, name: str | None) -> None:
+def render_evaluate_skills(context: typer.Context, outcome: finding.EvaluateSkillsResult, name: str | None) -> None:
     for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"

@@ -15,7 +15,7 @@ from habitus.app import Habitus
 from habitus.app.learning.climbing import StageClimb
 from habitus.app.learning.improving import open_drafting_models, open_improve_store, plan_trial, preview_run, run_trial
 from habitus.app.learning.solving import describe_solver_access
-from habitus.app.library.exam_cards import read_claim
+from habitus.app.library.exam_cards import describe_publisher_claim
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases import improving
@@ -43,7 +43,7 @@ from habitus.tasks.rollouts import TaskSplit
 _INTERRUPT_GRACE_S = 1.0
 
 
-def _print_ranking(context: typer.Context, wanted: bool) -> None:
+def _print_improvement_ranking(context: typer.Context, wanted: bool) -> None:
     """Print which skills a scheduled run would try first, and why, instead of running anything."""
     if not wanted:
         return
@@ -66,7 +66,9 @@ def improve_skill(
     improvement: improving.StartImprovementRequest,
     plan_all: Annotated[
         bool,
-        typer.Option("--plan", callback=_print_ranking, help="Only show which skill pays most, and why; no NAME."),
+        typer.Option(
+            "--plan", callback=_print_improvement_ranking, help="Only show which skill pays most, and why; no NAME."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan and what it could detect.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Queue it for a worker.")] = False,
@@ -90,7 +92,7 @@ def improve_skill(
         queue = jobs.open_queue(habitus)
         # Rollouts that are already paid for are reused.
         begun = _find_unfinished_job(queue, request)
-        for line in [*plan.lines, *powers, *_describe_start(request, begun), cost]:
+        for line in [*plan.lines, *powers, *_describe_job_start(request, begun), cost]:
             (output.print_error if as_json else output.print_line)(line)
         if not plan.can_run:
             raise Invalid(f"{plan.problem[0].upper()}{plan.problem[1:]}.", hint=HOW_TO_RUN.format(name=plan.skill))
@@ -110,7 +112,7 @@ def improve_skill(
             _print_results(context, job, queue.list_part_results(id), progress)
         raise_if_failed(job)
         # A candidate of the person's that was not even tried is an error to them, not an answer.
-        if request.is_given and any(_find_refusals(run) for run in queue.list_part_results(id)):
+        if request.is_given and any(_list_refusal_reasons(run) for run in queue.list_part_results(id)):
             raise typer.Exit(1)
 
 
@@ -120,7 +122,7 @@ def _confirm_spending(*, yes: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _describe_start(request: ImproveRequest, begun: str) -> list[str]:
+def _describe_job_start(request: ImproveRequest, begun: str) -> list[str]:
     """Return lines on the job that is continued and on the limits."""
     lines = [f"Continues the interrupted run {begun}."] if begun else []
     limits = [
@@ -153,24 +155,24 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
         if run["proposal"] is not None:
             show = output.format_command(context, "review", "show", str(run["proposal"]))
             output.print_line(f"Proposed: {show}", style="green")
-        elif refused := _find_refusals(run):
+        elif refused := _list_refusal_reasons(run):
             for reason in refused:
                 output.print_line(f"Not tried: {reason}.", style="yellow")
         elif not run["stopped"]:
-            output.print_line(f"Not shown: {_explain_result(run)}.")
+            output.print_line(f"Not shown: {_explain_run_result(run)}.")
         lost = f", {run['lost']} of them repeated" if run["lost"] else ""
         spent = f"{run['tokens']:,} tokens{_format_dollars(run['dollars'])}"
         output.print_line(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
 
 
-def _find_refusals(run: Mapping[str, Any]) -> list[str]:
+def _list_refusal_reasons(run: Mapping[str, Any]) -> list[str]:
     """Return why the candidates of a run were refused; empty if any was tried."""
     tried = [report["candidate"] for report in run["reports"]]
     is_refused = bool(tried) and all(one["state"] == CandidateState.REFUSED for one in tried)
     return [one["reason"] for one in tried] if is_refused else []
 
 
-def _explain_result(run: Mapping[str, Any]) -> str:
+def _explain_run_result(run: Mapping[str, Any]) -> str:
     """Return the reason of the last candidate, or that nothing was proved."""
     reasons = [report["candidate"]["reason"] for report in run["reports"]]
     return next(filter(None, reversed(reasons)), "no change was proved to help. That is the usual answer")
@@ -227,7 +229,7 @@ def _format_gate_line(report: CandidateReport) -> str:
     return f"  {one.state.value}: {report.gate.line}" if report.gate is not None else ""
 
 
-def list_improvements(context: typer.Context, result: improving.ListImprovementsResult) -> None:
+def render_list_improvements(context: typer.Context, result: improving.ListImprovementsResult) -> None:
     for line in result.plan.lines:
         output.print_line(line)
     columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "result")
@@ -257,7 +259,7 @@ def _format_dollars(amount: float) -> str:
     return f", about ${amount:.2f}" if amount else ""
 
 
-def compare_versions(context: typer.Context, result: LiveComparison, stop: bool) -> None:
+def render_compare_versions(context: typer.Context, result: LiveComparison, stop: bool) -> None:
     if stop:
         output.print_line(f"{result.skill} has version {result.new} in every conversation that begins from now on.")
         return
@@ -268,7 +270,7 @@ def compare_versions(context: typer.Context, result: LiveComparison, stop: bool)
     output.print_undo_command(context, "skills", "compare", result.skill, "--stop")
 
 
-def list_comparisons(context: typer.Context, result: improving.ListComparisonsResult) -> None:
+def render_list_comparisons(context: typer.Context, result: improving.ListComparisonsResult) -> None:
     rows = [
         (
             one.comparison.skill,
@@ -287,7 +289,7 @@ def list_comparisons(context: typer.Context, result: improving.ListComparisonsRe
     )
 
 
-def climb_skill(context: typer.Context, result: StageClimb, dry_run: bool) -> None:
+def render_climb_skill(context: typer.Context, result: StageClimb, dry_run: bool) -> None:
     output.print_line(f"{result.skill or result.item} to {result.to.label}. {result.why}")
     output.print_line("\n".join(f"    {line}".rstrip() for line in result.text.strip().splitlines()), style="green")
     if dry_run:
@@ -301,7 +303,7 @@ def climb_skill(context: typer.Context, result: StageClimb, dry_run: bool) -> No
 
 
 # A lesson's climb has the same result as a skill's.
-promote_lesson = climb_skill
+render_promote_lesson = render_climb_skill
 
 
 def run_skill_trial(
@@ -358,7 +360,7 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
     output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
         output.print_line(f"Evidence on version {subject.version}: {known.sentence}")
-    if claim := read_claim(habitus.skills, subject.name):
+    if claim := describe_publisher_claim(habitus.skills, subject.name):
         output.print_line(f"To compare: {claim}.")
 
 

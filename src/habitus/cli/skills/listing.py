@@ -23,7 +23,7 @@ from habitus.text import to_one_line
 NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
 
 
-def list_skills(
+def render_list_skills(
     context: typer.Context, result: SkillListPage, request: skills.ListSkillsRequest, wide: WideOption = False
 ) -> None:
     is_filtered = any((request.q, request.tag, request.source, request.stage, request.state, request.layer))
@@ -65,7 +65,9 @@ def _print_main_file(shown: SkillDetails, version: int | None) -> None:
     output.write_stdout(shown.text.decode("utf-8", "replace"))
 
 
-def show_skill_history(context: typer.Context, result: skills.SkillHistoryPage, wide: WideOption = False) -> None:
+def render_show_skill_history(
+    context: typer.Context, result: skills.SkillHistoryPage, wide: WideOption = False
+) -> None:
     entries = [(v.made_on, f"v{v.number}", output.format_author(v.author), str(len(v.paths))) for v in result.versions]
     entries += [(s.made_on, s.action.value, output.format_author(s.author), "") for s in result.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
@@ -74,7 +76,7 @@ def show_skill_history(context: typer.Context, result: skills.SkillHistoryPage, 
     output.print_paging_hint(len(result.versions), result.total, result.next)
 
 
-def diff_versions(context: typer.Context, result: skills.VersionDiff, new: int | None) -> None:
+def render_diff_versions(context: typer.Context, result: skills.VersionDiff, new: int | None) -> None:
     if result.old == result.new and new is None:
         output.print_line("Version 1 is the only version.")
     elif not result.diff:
@@ -90,7 +92,7 @@ def diff_versions(context: typer.Context, result: skills.VersionDiff, new: int |
         output.write_stdout(result.diff)
 
 
-def show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: WideOption = False) -> None:
+def render_show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: WideOption = False) -> None:
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "no_feedback", "reliability")
     rows = [
         [
@@ -107,7 +109,7 @@ def show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: Wi
         output.print_line(f"In trials, which count as no use: {told}")
 
 
-def list_uses(context: typer.Context, result: ListUsesResult, wide: WideOption = False) -> None:
+def render_list_uses(context: typer.Context, result: ListUsesResult, wide: WideOption = False) -> None:
     rows = [
         (
             inputs.format_timestamp(use.timestamp),

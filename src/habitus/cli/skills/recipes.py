@@ -24,7 +24,7 @@ from habitus.recipes.catalogue import SkillRecipe
 RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the calls without making them.")]
 
 
-def list_recipes(context: typer.Context, result: recipes.ListRecipesResult, wide: WideOption = False) -> None:
+def render_list_recipes(context: typer.Context, result: recipes.ListRecipesResult, wide: WideOption = False) -> None:
     rows = [
         (r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in result.recipes
     ]
@@ -39,7 +39,7 @@ def _describe_uses(recipe: SkillRecipe) -> str:
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
 
-def show_recipe(context: typer.Context, result: SkillRecipe) -> None:
+def render_show_recipe(context: typer.Context, result: SkillRecipe) -> None:
     output.print_line(f"{result.name}  (skill {result.skill}@{result.layer}, version {result.version})")
     if result.plan.description:
         output.print_line(result.plan.description)
@@ -67,7 +67,7 @@ def perform_run_recipe(
     return recipes.preview_recipe_run(habitus, request) if dry_run else recipes.run_recipe(habitus, request)
 
 
-def run_recipe(context: typer.Context, result: ToolResult | recipes.RecipeRunPreview) -> None:
+def render_run_recipe(context: typer.Context, result: ToolResult | recipes.RecipeRunPreview) -> None:
     if isinstance(result, ToolResult):
         output.print_line(result.content)
     else:
@@ -75,7 +75,7 @@ def run_recipe(context: typer.Context, result: ToolResult | recipes.RecipeRunPre
         output.print_table_or_message("", ("step", "tool", "arguments"), rows, wide="arguments")
 
 
-def check_recipes(context: typer.Context, result: recipes.CheckRecipesResult) -> None:
+def render_check_recipes(context: typer.Context, result: recipes.CheckRecipesResult) -> None:
     bad = [recipe for recipe in result.recipes if recipe.problems]
     for recipe in bad:
         for problem in recipe.problems:

@@ -55,7 +55,7 @@ def perform_import_skills(
         return sources.import_skills_with_options(habitus, request, options)
 
 
-def import_skills(context: typer.Context, result: ImportResult) -> None:
+def render_import_skills(context: typer.Context, result: ImportResult) -> None:
     with open_habitus(context) as habitus:
         _print_import_result(habitus, result)
 
@@ -74,7 +74,7 @@ def perform_add_skills(
         return add(habitus, request.source, request.only, options)
 
 
-def add_skills(context: typer.Context, result: ImportResult, project: ProjectOption = False) -> None:
+def render_add_skills(context: typer.Context, result: ImportResult, project: ProjectOption = False) -> None:
     with open_habitus(context) as habitus:
         # The project's folder may be new, so the home is opened again as seen from there.
         _print_import_result(habitus.with_cwd(habitus.settings.cwd) if project else habitus, result)
@@ -94,7 +94,7 @@ def perform_update_skills(
         return importing.update_skills(habitus, names, options, is_check=check)
 
 
-def update_skills(context: typer.Context, result: UpdateResult, check: bool) -> None:
+def render_update_skills(context: typer.Context, result: UpdateResult, check: bool) -> None:
     for note in (*result.notes, *(f"{name} was removed at the source; your copy stays." for name in result.missing)):
         output.print_error(note)
     for change in result.changes:
@@ -112,7 +112,7 @@ def perform_export_skills(habitus: Habitus, request: sources.ExportSkillsRequest
         return sources.export_skills_with_progress(habitus, request, progress)
 
 
-def export_skills(context: typer.Context, result: ExportResult, request: sources.ExportSkillsRequest) -> None:
+def render_export_skills(context: typer.Context, result: ExportResult, request: sources.ExportSkillsRequest) -> None:
     for left in result.left_out:
         output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
     for less in result.lost:
@@ -123,7 +123,7 @@ def export_skills(context: typer.Context, result: ExportResult, request: sources
     output.print_line(f"Wrote {wrote} as '{result.format}' to {request.to}.")
 
 
-def publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
+def render_publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
     skills = output.format_count(len(result.skills), "skill")
     output.print_line(f"{skills} in {folder}: {', '.join(result.skills) or 'none'}.")
     if result.skills:
@@ -183,9 +183,11 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
     if len(held) > 1:
         # Of many, a person decides by what they would do, not one by one.
         output.print_line("Needs review, by what they would do:")
-        from habitus.app.library.uploading import group_by_threat  # brings the scanner, which no other command needs
+        from habitus.app.library.uploading import (
+            group_skills_by_threat,  # brings the scanner, which no other command needs
+        )
 
-        for threat, names in group_by_threat(
+        for threat, names in group_skills_by_threat(
             (one.name, rule) for one in held for rule in _RULE.findall(one.reason)
         ).items():
             output.print_line(f"  {threat}: {', '.join(names)}", style="yellow")

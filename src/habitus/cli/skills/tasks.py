@@ -18,7 +18,7 @@ from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task
 
 
-def list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> None:
+def render_list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> None:
     for task in result.tasks:
         output.print_line(f"{task.id}: {_shorten_request(task)}", style="bold")
         reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
@@ -49,7 +49,7 @@ def perform_add_task(habitus: Habitus, request: tasks.AddTaskRequest) -> tasks.C
     return tasks.add_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def add_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
+def render_add_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} was added to {result.skill}.")
 
 
@@ -57,23 +57,23 @@ def perform_edit_task(habitus: Habitus, request: tasks.EditTaskRequest) -> tasks
     return tasks.edit_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def edit_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
+def render_edit_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was changed.")
 
 
-def remove_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
+def render_remove_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was removed.")
 
 
-def check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
+def render_check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
     bad = [one for one in result.tasks if not one.is_sound]
     for one in bad:
         output.print_line(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
     output.print_line(f"{len(result.tasks) - len(bad)} of {output.format_count(len(result.tasks), 'task')} valid.")
 
 
-def mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
-    _print_candidates(result.found)
+def render_mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
+    _print_task_candidates(result.found)
     output.print_line(f"{output.format_count(len(result.found), 'task')} found.")
     if result.found:
         waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
@@ -86,8 +86,8 @@ def perform_draft_tasks(habitus: Habitus, request: tasks.DraftTasksRequest) -> D
     return tasks.draft_tasks(habitus, replace(request, tasks=sys.stdin.read()) if request.tasks == "-" else request)
 
 
-def draft_tasks(context: typer.Context, result: DraftTasksResult) -> None:
-    _print_candidates(result.found)
+def render_draft_tasks(context: typer.Context, result: DraftTasksResult) -> None:
+    _print_task_candidates(result.found)
     for one in result.refused:
         output.print_line(f"Left out {one.task}: {one.reason}", style="yellow")
     spent = f" {result.spent[0].upper()}{result.spent[1:]}." if result.spent else ""
@@ -97,7 +97,7 @@ def draft_tasks(context: typer.Context, result: DraftTasksResult) -> None:
         output.print_line(f"They do nothing until you approve them: {approve}, or some of them by --only ID.")
 
 
-def _print_candidates(found: Sequence[TaskCandidate]) -> None:
+def _print_task_candidates(found: Sequence[TaskCandidate]) -> None:
     for one in found:
         output.print_line(f"{one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
         files = f"; with {', '.join(one.task.files)}" if one.task.files else ""

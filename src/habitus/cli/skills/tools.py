@@ -35,11 +35,11 @@ def perform_create_tool(habitus: Habitus, request: tools.CreateToolRequest) -> T
     return tools.create_tool(habitus, request)
 
 
-def create_tool(context: typer.Context, result: ToolCreationResult) -> None:
+def render_create_tool(context: typer.Context, result: ToolCreationResult) -> None:
     output.print_line(f"{result.name} works: saved as version {result.version}, with its payload as a test case.")
 
 
-def list_tools(context: typer.Context, result: tools.ToolPage, wide: WideOption = False) -> None:
+def render_list_tools(context: typer.Context, result: tools.ToolPage, wide: WideOption = False) -> None:
     rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in result.tools]
     rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in result.retired]
     columns = ("name", "status", "layer", "version", "description")
@@ -48,7 +48,7 @@ def list_tools(context: typer.Context, result: tools.ToolPage, wide: WideOption 
     output.print_paging_hint(len(result.tools), result.total, result.next)
 
 
-def show_tool(context: typer.Context, result: ToolDetails) -> None:
+def render_show_tool(context: typer.Context, result: ToolDetails) -> None:
     tool, counters = result.tool, result.counters
     facts = [
         ("name", f"{tool.name}@{tool.layer}"),
@@ -80,7 +80,7 @@ def check_run_tool(habitus: Habitus, name: str) -> None:
     habitus.tools.get(name)
 
 
-def run_tool(context: typer.Context, result: ToolRunResult, name: str) -> None:
+def render_run_tool(context: typer.Context, result: ToolRunResult, name: str) -> None:
     output.write_stdout(output.strip_control_characters(result.stdout))
     if result.is_failed:
         output.print_error(result.stderr)
@@ -94,7 +94,7 @@ def perform_run_tool_cases(habitus: Habitus, names: tuple[str, ...]) -> tools.Ru
     return tools.run_tool_cases_with_progress(habitus, names, lambda name: _print_progress(f"Testing {name} …"))
 
 
-def run_tool_cases(context: typer.Context, result: tools.RunToolCasesResult) -> None:
+def render_run_tool_cases(context: typer.Context, result: tools.RunToolCasesResult) -> None:
     for one in result.tested:
         _print_test_report(one)
 
@@ -114,11 +114,11 @@ def _print_test_report(one: tools.ToolTestReport) -> None:
             output.print_line(f"  {result.outcome.kind.value} on {payload[:100]}: {result.outcome.reason}", style="red")
 
 
-def remove_tool(context: typer.Context, result: RetiredTool) -> None:
+def render_remove_tool(context: typer.Context, result: RetiredTool) -> None:
     output.print_line(f"The tool {result.name} was removed.")
 
 
-def restore_tool(context: typer.Context, result: tools.RestoreToolResult) -> None:
+def render_restore_tool(context: typer.Context, result: tools.RestoreToolResult) -> None:
     output.print_line(f"The tool {result.tool.name} was restored ({result.tool.status}).")
 
 

@@ -21,7 +21,7 @@ from habitus.skills.model import SkillState
 ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be restored.")]
 
 
-def create_skill(
+def render_create_skill(
     context: typer.Context, result: writing.CreateSkillResult, request: writing.CreateSkillRequest
 ) -> None:
     where = f": {result.directory}/SKILL.md" if result.directory else ""
@@ -47,7 +47,7 @@ def perform_edit_skill(habitus: Habitus, request: writing.EditSkillRequest) -> w
     return writing.edit_skill(habitus, replace(request, **read))
 
 
-def edit_skill(context: typer.Context, result: writing.ChangeSkillResult) -> None:
+def render_edit_skill(context: typer.Context, result: writing.ChangeSkillResult) -> None:
     if not result.undo:
         output.print_line(f"{result.name} is unchanged (version {result.version}).")
     elif result.hides:
@@ -56,19 +56,19 @@ def edit_skill(context: typer.Context, result: writing.ChangeSkillResult) -> Non
         output.print_line(f"{result.name} is now at version {result.version}.")
 
 
-def enable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
+def render_enable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is enabled.")
         if one.state is not SkillState.OK:
             output.print_line(f"It is still {one.state}: {one.reason}")
 
 
-def disable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
+def render_disable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is disabled.")
 
 
-def remove_skills(context: typer.Context, result: writing.RemoveSkillsResult) -> None:
+def render_remove_skills(context: typer.Context, result: writing.RemoveSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"Moved {one.name}@{one.layer} to the archive.")
         if one.uncovers:
@@ -84,7 +84,7 @@ def perform_restore_skill(
     return writing.restore_skill(habitus, name=name, new_name=new_name)
 
 
-def restore_skill(context: typer.Context, result: writing.RestoreSkillResult | skills.ArchivedSkillPage) -> None:
+def render_restore_skill(context: typer.Context, result: writing.RestoreSkillResult | skills.ArchivedSkillPage) -> None:
     if isinstance(result, writing.RestoreSkillResult):
         output.print_line(f"{result.name}@{result.layer} was restored.")
     else:
@@ -107,5 +107,5 @@ def _print_archive(result: skills.ArchivedSkillPage) -> None:
     output.print_table_or_message("The archive is empty.", columns, rows, wide="by")
 
 
-def rollback_skill(context: typer.Context, result: writing.ChangeSkillResult, to: int) -> None:
+def render_rollback_skill(context: typer.Context, result: writing.ChangeSkillResult, to: int) -> None:
     output.print_line(f"{result.name} was rolled back to version {to}, saved as version {result.version}.")

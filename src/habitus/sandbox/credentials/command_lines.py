@@ -156,7 +156,7 @@ class CommandLineRunner:
         if skill not in allowed:
             hint = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
             raise NotFound(f"No command line '{to_one_line(skill)[:100]}' may be called here.", hint=hint)
-        with _require_database("the gates can't be checked, so nothing is called"):
+        with _translate_database_failures("the gates can't be checked, so nothing is called"):
             return self._directory.command_line(skill)
 
     async def _run_in_sandbox(
@@ -211,17 +211,17 @@ class CommandLineRunner:
             secrets=granted.secrets,
             timestamp=self._clock(),
         )
-        await asyncio.to_thread(self._record_redacted, call, Redactor(granted.sensitive))
+        await asyncio.to_thread(self._store_redacted_call, call, Redactor(granted.sensitive))
 
-    def _record_redacted(self, call: CommandLineCall, redactor: Redactor) -> None:
+    def _store_redacted_call(self, call: CommandLineCall, redactor: Redactor) -> None:
         words = [redactor.redact(word).text[:_LONGEST_LOGGED] for word in call.arguments[:_MOST_LOGGED]]
         more = len(call.arguments) - len(words)
-        with _require_database("the call can't be logged"):
+        with _translate_database_failures("the call can't be logged"):
             self._log.record(replace(call, arguments=(*words, *([f"… and {more} more"] if more else []))))
 
 
 @contextmanager
-def _require_database(otherwise: str) -> Iterator[None]:
+def _translate_database_failures(otherwise: str) -> Iterator[None]:
     """Turn a database failure inside the block into `StorageFailed`."""
     try:
         yield
@@ -239,8 +239,8 @@ def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProx
     redactor = CountingRedactor(Redactor(line.granted.sensitive))
     # Redacting inside JSON strings keeps the output parseable.
     stdout, stderr = redactor.redact_json(run.stdout), redactor.redact(run.stderr).text
-    outcome = _judge_run(run, redactor)
-    remarks = _collect_remarks(line, outcome, egress, has_leaked=redactor.counts["known"] > 0)
+    outcome = _determine_outcome(run, redactor)
+    remarks = _collect_result_remarks(line, outcome, egress, has_leaked=redactor.counts["known"] > 0)
     if remarks:
         before = f"{stderr.rstrip()}\n" if stderr.strip() else ""
         stderr = before + "".join(f"{COMMAND}: {remark}\n" for remark in remarks)
@@ -248,14 +248,16 @@ def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProx
     return CommandLineResult(stdout=stdout, stderr=stderr, code=_compute_exit_code(run, outcome), outcome=outcome)
 
 
-def _judge_run(run: ToolRunResult, redactor: Redactor) -> Outcome:
+def _determine_outcome(run: ToolRunResult, redactor: Redactor) -> Outcome:
     """Return the sandbox's outcome, unless the program itself printed an error report."""
     told = find_reported_error(run.stdout) if run.outcome.is_ok else ""
     outcome = build_failed_outcome(f"It reports an error: {told}") if told else run.outcome
     return replace(outcome, reason=redactor.redact(outcome.reason).text)
 
 
-def _collect_remarks(line: SkillCommandLine, outcome: Outcome, egress: EgressProxy, *, has_leaked: bool) -> list[str]:
+def _collect_result_remarks(
+    line: SkillCommandLine, outcome: Outcome, egress: EgressProxy, *, has_leaked: bool
+) -> list[str]:
     """Return remarks for the person and the caller."""
     remarks = [f"It may not reach {place}." for place in egress.refused]
     if has_leaked:

@@ -36,7 +36,7 @@ granted_credentials = sa.Table(
 )
 
 
-class GrantKind(StrEnum):
+class GrantTargetKind(StrEnum):
     """What a grant gives access to."""
 
     SECRET = "secret"
@@ -49,7 +49,7 @@ class Grant:
 
     user: str
     skill: str
-    kind: GrantKind
+    kind: GrantTargetKind
     what: str  # the name of the secret, or the host
     content_hash: str
     granted_on: datetime
@@ -70,7 +70,10 @@ class GrantStore:
 
         Grants for any other content of the skill are deleted.
         """
-        wanted = [*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)]
+        wanted = [
+            *((GrantTargetKind.SECRET, name) for name in secrets),
+            *((GrantTargetKind.HOST, host) for host in hosts),
+        ]
         now = self._clock()
         made = tuple(
             Grant(
@@ -100,7 +103,10 @@ class GrantStore:
 
     def remove(self, skill: str, *, user: str, secrets: Iterable[str], hosts: Iterable[str]) -> tuple[Grant, ...]:
         """Revoke these grants, or all of the skill's if none is named, and return the revoked ones."""
-        wanted = {*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)}
+        wanted = {
+            *((GrantTargetKind.SECRET, name) for name in secrets),
+            *((GrantTargetKind.HOST, host) for host in hosts),
+        }
         with sql.write_transaction(self._engine, durable=True, lock="grants") as connection:
             found = [grant for grant in self.list_for_skill(skill, user) if grant.user == user]
             gone = [grant for grant in found if not wanted or (grant.kind, grant.what) in wanted]
@@ -125,11 +131,11 @@ class GrantStore:
         query = sa.select(granted_credentials).where(which).order_by(*granted_credentials.primary_key.columns)
         with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
-        return tuple(Grant(**{**row, "kind": GrantKind(row["kind"])}) for row in rows)
+        return tuple(Grant(**{**row, "kind": GrantTargetKind(row["kind"])}) for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VariableLookup:
+class VariableSources:
     """The places where the values of environment variables are looked up."""
 
     user: str
@@ -140,11 +146,11 @@ class VariableLookup:
 
 
 def resolve_credentials(
-    skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: VariableLookup
+    skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: VariableSources
 ) -> GrantedCredentials:
     """Resolve the variables a command line asks for. `grants` must be those valid for the skill's current content."""
     given = list(grants)
-    names = {grant.what for grant in given if grant.kind is GrantKind.SECRET}
+    names = {grant.what for grant in given if grant.kind is GrantTargetKind.SECRET}
     found = _VariableResolver(skill, names, values)
     for spec in specs:
         if all(map(found.is_condition_met, spec.when)):
@@ -153,7 +159,7 @@ def resolve_credentials(
         variables=found.variables,
         sensitive=frozenset(found.sensitive),
         secrets=tuple(dict.fromkeys(found.secrets)),
-        hosts=tuple(dict.fromkeys(grant.what for grant in given if grant.kind is GrantKind.HOST)),
+        hosts=tuple(dict.fromkeys(grant.what for grant in given if grant.kind is GrantTargetKind.HOST)),
         readable=tuple(found.readable),
         pending=tuple(dict.fromkeys(found.waiting)),
         missing=tuple(found.missing),
@@ -161,7 +167,7 @@ def resolve_credentials(
 
 
 class _VariableResolver:
-    def __init__(self, skill: str, names: set[str], values: VariableLookup) -> None:
+    def __init__(self, skill: str, names: set[str], values: VariableSources) -> None:
         self._skill, self._names, self._values = skill, names, values
         self.variables: dict[str, str] = {}
         self.sensitive: set[str] = set()
@@ -183,8 +189,8 @@ class _VariableResolver:
             self._add_file(spec)
         elif said is not None:
             self.variables[spec.var] = _to_text(said)
-        elif not (self._add_secret(spec) or self._add_fallback(spec)):
-            self.missing.append(self._describe_missing(spec))
+        elif not (self._add_secret(spec) or self._add_host_variable(spec)):
+            self.missing.append(self._describe_missing_value(spec))
 
     def _add_file(self, spec: EnvSpec) -> None:
         path = self._values.file(spec.name)
@@ -198,7 +204,7 @@ class _VariableResolver:
         value = self._values.secret(spec.name) if spec.is_secret and spec.name in self._names else None
         return value is not None and self._add_value(spec.var, value, spec.name)
 
-    def _add_fallback(self, spec: EnvSpec) -> bool:
+    def _add_host_variable(self, spec: EnvSpec) -> bool:
         """Add a variable of this host's environment, which must be granted under its own name."""
         value = self._values.environ.get(spec.fallback, "") if spec.fallback in self._names else ""
         # A shorter value can't be redacted from texts without destroying them, so it is not passed on at all.
@@ -211,7 +217,7 @@ class _VariableResolver:
         self.secrets.append(name)
         return True
 
-    def _describe_missing(self, spec: EnvSpec) -> str:
+    def _describe_missing_value(self, spec: EnvSpec) -> str:
         if not spec.is_secret:
             return f"{spec.var} is to be the setting '{spec.name}': set it in habitus.toml, under [skill_config]."
         if spec.name in self._names:

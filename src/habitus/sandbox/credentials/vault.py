@@ -103,7 +103,7 @@ def make_vault_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[s
         how = {"from": KeySourceKind.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
         password = _prompt_new_password(sources) if given is None else _check_password_length(given)
         text = _derive_key(password, how["salt"], rounds)
-    key = _build_vault_key(text)
+    key = _create_fernet_vault_key(text)
     return key, {**how, "check": key.seal(_CHECK)}
 
 
@@ -113,9 +113,9 @@ def find_vault_key(
     """Return the key of a vault as described. With `may_prompt`, a person is asked if needed."""
     match KeySourceKind(key_description["from"]):
         case KeySourceKind.KEYRING:
-            key = _build_vault_key(_read_key_from_keyring(vault, vault_id, sources))
+            key = _create_fernet_vault_key(_read_key_from_keyring(vault, vault_id, sources))
         case KeySourceKind.PASSWORD:
-            key = _build_vault_key(
+            key = _create_fernet_vault_key(
                 _derive_key(
                     _get_password(vault, sources, asks=may_prompt), key_description["salt"], key_description["rounds"]
                 )
@@ -221,7 +221,7 @@ def _derive_key(password: str, salt: str, rounds: int) -> str:
     return base64.urlsafe_b64encode(scrypt.derive(password.encode())).decode()
 
 
-def _build_vault_key(text: str) -> VaultKey:
+def _create_fernet_vault_key(text: str) -> VaultKey:
     try:
         from cryptography.fernet import Fernet
     except ModuleNotFoundError:
@@ -300,12 +300,12 @@ class Vault:
 
     def set(self, name: str, value: str) -> bool:
         """Store a value under a name. False if it replaced another value, which is then lost."""
-        _check_secret(name, value)
+        _check_secret_name_and_value(name, value)
         with self._lock, self._file.update() as kept:
             if kept:
                 key = self._unlock_key(self._check_format(kept), may_prompt=True)
             else:
-                key = self._make_key(kept)
+                key = self._make_new_vault_key(kept)
             is_new = name not in kept["secrets"]
             # Sealing the name too prevents swapping one secret for another in the file.
             kept["secrets"][name] = key.seal(json.dumps([name, value]))
@@ -373,11 +373,11 @@ class Vault:
                 key = find_vault_key(self._file.path, kept["id"], kept["key"], self._sources, may_prompt=may_prompt)
             # The stored key description makes no sense, so the file is damaged.
             except (LookupError, ValueError, TypeError, AttributeError):
-                raise self._damage_error() from None
+                raise self._damaged_vault_error() from None
             self._key, self._seen = (kept["id"], key), _NOTHING
         return self._key[1]
 
-    def _make_key(self, kept: dict[str, Any]) -> VaultKey:
+    def _make_new_vault_key(self, kept: dict[str, Any]) -> VaultKey:
         vault_id = os.urandom(8).hex()
         key, how = make_vault_key(vault_id, self._sources)
         kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
@@ -394,14 +394,14 @@ class Vault:
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
-            raise self._damage_error()
+            raise self._damaged_vault_error()
         return kept
 
-    def _damage_error(self) -> StorageFailed:
+    def _damaged_vault_error(self) -> StorageFailed:
         return StorageFailed(f"{self._file.path} is damaged.", hint=_BACKUP)
 
 
-def _check_secret(name: str, value: str) -> None:
+def _check_secret_name_and_value(name: str, value: str) -> None:
     if not _NAME.fullmatch(name):
         raise Invalid(f"'{name[:64]}' can't name a secret.", hint="Use letters, digits, '_', '-' and '.'.")
     if len(value.strip()) < MIN_SECRET_CHARACTERS:

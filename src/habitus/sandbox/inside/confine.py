@@ -64,22 +64,22 @@ def fork_process() -> int:
     That work resets locks and thread lists for other threads and costs more than the fork itself. The caller must
     reseed random generators.
     """
-    return check_result(_with_lock.fork(), "fork")
+    return check_libc_result(_with_lock.fork(), "fork")
 
 
 def unshare(flags: int) -> None:
     """Move this process into new namespaces."""
-    check_result(libc.unshare(flags), "unshare")
+    check_libc_result(libc.unshare(flags), "unshare")
 
 
 def enter_namespace(fd: int, kind: int) -> None:
     """Move this process into the namespace behind a descriptor."""
-    check_result(libc.setns(fd, kind), "setns")
+    check_libc_result(libc.setns(fd, kind), "setns")
 
 
 def mount(kind: str, target: str, flags: int, options: str = "") -> None:
     """Mount a file system."""
-    check_result(
+    check_libc_result(
         libc.mount(kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None), "mount"
     )
 
@@ -101,7 +101,7 @@ def make_mounts_read_only(writable: Iterable[str]) -> None:
     for path in writable:
         target = os.fsencode(path)
         # Only a mount point can have its own flags, so each writable folder is first bound onto itself.
-        check_result(libc.mount(target, target, None, _MS_BIND | MS_REC, None), "mount")
+        check_libc_result(libc.mount(target, target, None, _MS_BIND | MS_REC, None), "mount")
     _set_mount_attributes("/", _RDONLY, 0)
     for path in writable:
         _set_mount_attributes(path, 0, _RDONLY)
@@ -110,7 +110,7 @@ def make_mounts_read_only(writable: Iterable[str]) -> None:
 def _set_mount_attributes(path: str, add: int, remove: int) -> None:
     attributes = struct.pack("=QQQQ", add, remove, 0, 0)
     outcome = libc.syscall(_MOUNT_SETATTR, -100, os.fsencode(path), _AT_RECURSIVE, attributes, len(attributes))
-    check_result(outcome, "mount_setattr")
+    check_libc_result(outcome, "mount_setattr")
 
 
 def die_with_parent() -> None:
@@ -162,10 +162,10 @@ def drop_privileges() -> None:
         if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break
     header = struct.pack("=Ii", 0x20080522, 0)
-    check_result(libc.capset(header, struct.pack("=6I", 0, 0, 0, 0, 0, 0)), "capset")
+    check_libc_result(libc.capset(header, struct.pack("=6I", 0, 0, 0, 0, 0, 0)), "capset")
 
 
-def use_packages(venv: str, packages: str) -> None:
+def activate_virtual_environment(venv: str, packages: str) -> None:
     """Activate a virtual environment as Python does at startup, but only after confinement."""
     import site
 
@@ -192,10 +192,10 @@ def bring_loopback_up() -> None:
 def prctl(option: int, value: int, more: int = 0) -> None:
     """Call prctl and raise `OSError` if it fails; do nothing except on Linux."""
     if _IS_LINUX and libc.prctl(option, value, more, 0, 0) < 0:
-        check_result(-1, f"prctl({option})")
+        check_libc_result(-1, f"prctl({option})")
 
 
-def check_result(result: int, what: str) -> int:
+def check_libc_result(result: int, what: str) -> int:
     """Return the result of a libc call, or raise `OSError` with its errno if it is negative."""
     if result < 0:
         code = ctypes.get_errno()

@@ -253,7 +253,7 @@ def _run_script(spec: ConfinementSpec, call: wire.Message) -> int:
     # All forks share the state of the parent's generator.
     random.seed()
     if spec["packages"]:
-        confine.use_packages(spec["venv"], spec["packages"])
+        confine.activate_virtual_environment(spec["venv"], spec["packages"])
     sys.argv[:] = [call["name"], *call["argv"]]
     sys.path.insert(0, spec["work"])
     module = types.ModuleType("__main__")

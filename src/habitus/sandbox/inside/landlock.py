@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Sequence
 
-from .confine import PR_SET_NO_NEW_PRIVS, check_result, libc, prctl
+from .confine import PR_SET_NO_NEW_PRIVS, check_libc_result, libc, prctl
 
 # Constants and system-call numbers of the kernel's interface: libc has no wrappers for Landlock.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
@@ -31,13 +31,13 @@ def restrict_process(*, read: Sequence[str], write: Sequence[str], may_connect: 
     network = 0 if may_connect or version < 4 else 3
     scoped = 3 if version >= 6 else 0
     attributes = struct.pack("=QQQ", rights, network, scoped)[: 8 if version < 4 else 16 if version < 6 else 24]
-    ruleset = check_result(libc.syscall(444, attributes, len(attributes), 0), "landlock_create_ruleset")
+    ruleset = check_libc_result(libc.syscall(444, attributes, len(attributes), 0), "landlock_create_ruleset")
     for path in read:
         _add_rule(ruleset, path, rights & (_EXECUTE | _READ_FILE | _READ_DIR))
     for path in write:
         _add_rule(ruleset, path, rights)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    check_result(libc.syscall(446, ruleset, 0), "landlock_restrict_self")
+    check_libc_result(libc.syscall(446, ruleset, 0), "landlock_restrict_self")
     os.close(ruleset)
 
 
@@ -51,6 +51,6 @@ def _add_rule(ruleset: int, path: str, rights: int) -> None:
         rights &= _ON_A_FILE
     try:
         rule = struct.pack("=Qi", rights, fd)
-        check_result(libc.syscall(445, ruleset, 1, rule, 0), "landlock_add_rule")
+        check_libc_result(libc.syscall(445, ruleset, 1, rule, 0), "landlock_add_rule")
     finally:
         os.close(fd)

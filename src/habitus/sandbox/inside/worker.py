@@ -42,7 +42,7 @@ def main() -> None:
     if spec is None:
         return
     _confine_process(spec, line)
-    confine.use_packages(spec["venv"], spec["packages"])
+    confine.activate_virtual_environment(spec["venv"], spec["packages"])
     try:
         CellWorker(line, out, err).serve_cells()
     except OSError:

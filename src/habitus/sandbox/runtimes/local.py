@@ -76,7 +76,7 @@ class LocalRuntime:
             folder=files,
             given=self._given,
         )
-        await self._environments.create_own_environment(venv)
+        await self._environments.create_mutable_environment(venv)
         plan = plan_launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)
         out, their_out = os.pipe()
         err, their_err = os.pipe()

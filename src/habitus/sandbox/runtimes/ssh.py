@@ -29,7 +29,7 @@ import packaging
 from habitus import errors
 from habitus.errors import HabitusError, StorageFailed, UserError
 from habitus.sandbox.child import Message, OutputCapture, ProcessGone
-from habitus.sandbox.files import compute_remaining_room, create_file
+from habitus.sandbox.files import compute_remaining_bytes, create_numbered_file
 from habitus.sandbox.inside.wire import pack
 from habitus.sandbox.isolation import GIVEN
 from habitus.sandbox.model import Permissions, SandboxLimits
@@ -306,13 +306,13 @@ class SshWorker:
         kept: list[str] = []
         if self.is_alive:
             with contextlib.suppress(ProcessGone):
-                await self._send_frame({"keep": await asyncio.to_thread(compute_remaining_room, place)})
+                await self._send_frame({"keep": await asyncio.to_thread(compute_remaining_bytes, place)})
                 while (name := await self._receive_frame("made")) is not None:
                     kept.append(await self._receive_made_file(str(name), place))
         return tuple(kept)
 
     async def _receive_made_file(self, name: str, place: Path) -> str:
-        with await asyncio.to_thread(create_file, name, place) as copy:
+        with await asyncio.to_thread(create_numbered_file, name, place) as copy:
             try:
                 while (data := await self._receive_frame("data")) is not None:
                     await asyncio.to_thread(copy.write, base64.b64decode(data))

@@ -76,7 +76,7 @@ class WordLlamaEmbedder:
         self._known: dict[str, list[int]] = {}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        return normalize_rows(self.embed_words([make_readable(text) for text in texts]))
+        return normalize_rows(self.embed_words([split_identifiers(text) for text in texts]))
 
     def embed_words(self, words: Sequence[str]) -> Vectors:
         found = self._tokenize_texts(words)
@@ -151,7 +151,7 @@ _SEPARATORS = re.compile(r"[_\-./:]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def make_readable(text: str) -> str:
+def split_identifiers(text: str) -> str:
     """Split identifiers into lower-case words: models know `parse csv file` better than `parseCsv_file`."""
     # A lone surrogate has no bytes.
     valid = text.encode("utf-8", "replace").decode()

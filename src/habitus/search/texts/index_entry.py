@@ -82,7 +82,7 @@ def encode_document(document: SearchDocument, content_digest: str = "") -> Index
     others = [word for word in extract_content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(
         id=document.id,
-        digest=content_digest or compute_digest(document),
+        digest=content_digest or compute_document_digest(document),
         meaning=compute_text_digest(build_embedding_text(document)),
         codes=np.frombuffer(b"".join(fields), dtype=np.uint32),
         lengths=tuple(len(field) // 4 for field in fields),
@@ -100,7 +100,9 @@ def _intern_words(words: tuple[str, ...]) -> tuple[str, ...]:
 def _extract_excluded_terms(document: SearchDocument, texts: tuple[str, ...]) -> list[bytes]:
     """Return the terms of exclusions in the description and the body that the other fields lack."""
     described = document.description
-    excluded = " ".join(found[0] for found in _EXCLUDES.finditer(described)) if _may_exclude(described) else ""
+    excluded = (
+        " ".join(found[0] for found in _EXCLUDES.finditer(described)) if _may_contain_exclusion(described) else ""
+    )
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
     if not excluded and not below:
         return [b"", b""]
@@ -108,7 +110,7 @@ def _extract_excluded_terms(document: SearchDocument, texts: tuple[str, ...]) ->
     return [np.setdiff1d(_list_unique_codes(text), kept).tobytes() for text in (excluded, below)]
 
 
-def _may_exclude(description: str) -> bool:
+def _may_contain_exclusion(description: str) -> bool:
     """Return whether a description contains a word without which the slow pattern can't match."""
     said = description.lower()
     is_sent_elsewhere = "for " in said and "-" in said and (" see " in said or " use " in said)
@@ -119,7 +121,7 @@ def _list_unique_codes(text: str) -> Codes:
     return np.unique(np.frombuffer(encode_terms(text), dtype=np.uint32))
 
 
-def compute_digest(doc: SearchDocument) -> str:
+def compute_document_digest(doc: SearchDocument) -> str:
     """Return a digest that is the same for the same content."""
     content = [ENTRY_FORMAT, doc.name, doc.when_to_use, doc.description, list(doc.tags), doc.body]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()

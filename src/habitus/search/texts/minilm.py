@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.texts.embedding import Vectors, get_default_embedder, make_readable, normalize_rows
-from habitus.search.texts.weights import WEIGHT_FILES, ModelUnavailableError, find_weights
+from habitus.search.texts.embedding import Vectors, get_default_embedder, normalize_rows, split_identifiers
+from habitus.search.texts.weights import WEIGHT_FILES, ModelUnavailableError, find_encoder_weights
 
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 # The model was trained on at most so many tokens.
@@ -29,14 +29,14 @@ class MiniLMEmbedder:
     request_words = 48
 
     def __init__(self, directory: Path | None = None) -> None:
-        where = directory or find_weights()
+        where = directory or find_encoder_weights()
         self._tokens: Any = _load_tokenizer(where / "tokenizer.json")
         self._weights = _load_weights(where / "model.safetensors")
         self._static = get_default_embedder()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         different = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        encoded = [self._tokens.encode(make_readable(text)).ids for text in different]
+        encoded = [self._tokens.encode(split_identifiers(text)).ids for text in different]
         vectors = np.zeros((len(encoded), _WIDTH), dtype=np.float32)
         start = 0
         while start < len(encoded):

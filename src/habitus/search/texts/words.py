@@ -65,12 +65,12 @@ def encode_terms(text: str) -> bytes:
     if len(_known_codes) >= _MAX_CACHED_CHUNKS:
         _known_codes.clear()
     text = _normalize_unicode(text)
-    plain = _prepare_ascii(text)
+    plain = _prepare_ascii_for_split(text)
     chunks = _split_chunks(text) if plain is None else plain.translate(_APART).split()
     return b"".join(map(_known_codes.__getitem__, chunks))
 
 
-def clear_code_cache() -> None:
+def clear_term_code_cache() -> None:
     """Clear the cache of `encode_terms`, after a bulk load."""
     _known_codes.clear()
     _encode_term.cache_clear()
@@ -85,7 +85,7 @@ def _split_chunks(text: str) -> list[str]:
     return (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
 
 
-def _prepare_ascii(text: str) -> bytes | None:
+def _prepare_ascii_for_split(text: str) -> bytes | None:
     """Prepare a text so `split` yields the same chunks in a fifth of the time; None if it has non-ASCII letters."""
     if not text.isascii():
         beyond_ascii = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
@@ -135,7 +135,7 @@ def _get_stemmer() -> _Stemmer:
     return stemmer
 
 
-class _CodeCache(dict[str | bytes, bytes]):
+class _TermCodeCache(dict[str | bytes, bytes]):
     def __missing__(self, chunk: str | bytes) -> bytes:
         if isinstance(chunk, str):
             found = self[chunk.encode()] if chunk.isascii() else b"".join(map(_encode_term, _split_terms(chunk)))
@@ -163,7 +163,7 @@ def _decode_chunk(chunk: bytes) -> str:
     return text[:-1] + _MARKS[text[-1]] if text[-1] in _MARKS else text
 
 
-_known_codes = _CodeCache()
+_known_codes = _TermCodeCache()
 _MAX_CACHED_CHUNKS = 200_000
 
 
@@ -203,10 +203,14 @@ def _extract_ascii_terms(chunk: str) -> list[str]:
     words = parts if parts == [whole] else [*parts, whole]
     stem = _get_stemmer().stemWord
     is_one = len(parts) == 1
-    return [stem(word) for word in words if word not in STOP_WORDS and (len(word) > 1 or _is_meaningful(word, is_one))]
+    return [
+        stem(word)
+        for word in words
+        if word not in STOP_WORDS and (len(word) > 1 or _is_meaningful_letter(word, is_one))
+    ]
 
 
-def _is_meaningful(letter: str, stands_alone: bool) -> bool:
+def _is_meaningful_letter(letter: str, stands_alone: bool) -> bool:
     """Return whether a letter names something, as in "plot in R"; as part of `x2y` it does not."""
     return not letter.isascii() or (stands_alone and letter.isalpha())
 
@@ -262,7 +266,7 @@ class ParsedSearchRequest:
     # Somebody asks for something ("help me", "our", "?"), as opposed to a bare topic or statement.
     is_asked: bool
 
-    def list_texts(self, max_words: int) -> list[str]:
+    def list_request_texts(self, max_words: int) -> list[str]:
         """Return the request and then its parts, with at most so many words in all."""
         text = " ".join(self.text.split()[:max_words])
         left = max_words - len(text.split())
@@ -285,14 +289,14 @@ def parse_request(text: str) -> ParsedSearchRequest:
     weighted = [*_weigh_sentences(own), *((sentence, _PASTED) for sentence in _split_sentences(pasted))]
     return ParsedSearchRequest(
         text=own,
-        terms=_keep_heaviest(
+        terms=_keep_heaviest_terms(
             [(term, weight) for sentence, weight in weighted for term in extract_terms(sentence)], _MOST_TERMS
         ),
-        words=_keep_heaviest(
+        words=_keep_heaviest_terms(
             [(w, weight) for sentence, weight in weighted for w in extract_content_words(sentence)], _MOST_WORDS
         ),
         phrases=frozenset(pair for sentence, _ in weighted for pair in pairwise(extract_terms(sentence))),
-        parts=_split_parts(own),
+        parts=_split_request_parts(own),
         is_asked=_ASKS.search(own) is not None,
     )
 
@@ -345,7 +349,7 @@ def _weigh_sentence(sentence: str, place: int, count: int) -> float:
     return weight * _BACKGROUND if is_background else weight
 
 
-def _keep_heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float]:
+def _keep_heaviest_terms(found: list[tuple[str, float]], most: int) -> dict[str, float]:
     weights: dict[str, float] = {}
     for key, weight in found:
         weights[key] = max(weight, weights.get(key, 0.0))
@@ -354,7 +358,7 @@ def _keep_heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float
     return dict(sorted(weights.items(), key=lambda item: -item[1])[:most])
 
 
-def _split_parts(text: str) -> tuple[str, ...]:
+def _split_request_parts(text: str) -> tuple[str, ...]:
     """Split a request into the things it asks for, keeping the longest; at least the request itself."""
     parts = [part for part in _PART_END.split(text) if len(part.split()) > 1]
     if len(parts) > _MOST_PARTS:

@@ -90,7 +90,7 @@ class SkillFinder:
         with self._lock:
             if self._offline_searcher is None or self._offline_searcher[0] != seen.revision:
                 index = self._opened = self._opened or self._create_index()
-                here = index.known_ids
+                here = index.loaded_ids
                 texts = (item.summary for item in seen.listing if item.summary is not None and item.name not in here)
                 documents = [self._redact_document(make_search_document(summary, "")) for summary in texts]
                 self._offline_searcher = seen.revision, index.with_local_documents(documents)

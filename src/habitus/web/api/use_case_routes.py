@@ -29,7 +29,7 @@ from habitus.app.use_cases.declaration import (
 from habitus.errors import UserError
 from habitus.plain_data import list_json_keys, to_plain
 from habitus.web.api.schemas import RESPONSE_MODELS, EncodableJsonResponse, IdempotencyKeyHeader, IfMatchHeader
-from habitus.web.api.wording import API_ROOT, name_fields
+from habitus.web.api.wording import API_ROOT, replace_options_by_fields
 from habitus.web.home_pool import get_home_pool, get_request_home
 from habitus.web.problems import PreconditionRequired
 from habitus.web.routing import LARGE_BODY_BYTES, SMALL_BODY_BYTES, AccessRouter
@@ -68,7 +68,10 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
             try:
                 return _perform_use_case(case, get_request_home(http_request), wanted, once_key)
             except UserError as error:
-                error.message, error.hint = name_fields(error.message, case), name_fields(error.hint, case)
+                error.message, error.hint = (
+                    replace_options_by_fields(error.message, case),
+                    replace_options_by_fields(error.hint, case),
+                )
                 raise
 
     keyword = inspect.Parameter.KEYWORD_ONLY

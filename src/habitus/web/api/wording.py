@@ -13,7 +13,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 _COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]*)(?P=quote)(?! where Habitus runs)")
 
 
-def name_fields(text: str, case: UseCase[..., Any]) -> str:
+def replace_options_by_fields(text: str, case: UseCase[..., Any]) -> str:
     """Return the text with the fields of a use case in place of its options."""
     names = {flag: one.name for one in case.fields for flag in one.flags}
     return _OPTION.sub(lambda found: f"'{names[found[0]]}'" if found[0] in names else found[0], text)
@@ -25,11 +25,11 @@ def replace_commands_by_routes(text: str) -> str:
 
 
 def _render_route(found: re.Match[str]) -> str:
-    route = _find_route(found["words"])
+    route = _find_command_route(found["words"])
     return ("Send " if found["verb"] else "") + route if route else found[0]
 
 
-def _find_route(words: str) -> str:
+def _find_command_route(words: str) -> str:
     """Return method and address of the command that these words begin with; empty if there is none."""
     parts = words.split()
     routes = _map_commands_to_routes()

@@ -99,11 +99,11 @@ def _render_conversation(request: Request, habitus: Habitus, id: str, said: Flas
         required_access=Access.REVIEWER,
         session=session,
         views=views,
-        learned=list_learned(habitus, session.turns),
+        learned=list_lessons_by_turn(habitus, session.turns),
     )
 
 
-def list_learned(habitus: Habitus, turns: Sequence[Turn]) -> dict[str, list[Engram]]:
+def list_lessons_by_turn(habitus: Habitus, turns: Sequence[Turn]) -> dict[str, list[Engram]]:
     """Return the lessons that each turn taught."""
     taught = habitus.memory.list_lessons_taught_by([turn.id for turn in turns]) if turns else ()
     return {turn.id: [one for one in taught if one.evidence.trace == turn.id] for turn in turns}

@@ -18,7 +18,7 @@ from habitus.app.conversations.chats import ChatEvent, ChatSessions, ConsentRequ
 from habitus.app.conversations.past_sessions import build_turn_details, list_past_sessions
 from habitus.errors import NotFound, UserError
 from habitus.web.api.schemas import RequestConversations, RequestHome, read_upload
-from habitus.web.pages.activity import list_learned
+from habitus.web.pages.activity import list_lessons_by_turn
 from habitus.web.rendering import render_page, render_template
 from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
 from habitus.web.streams import LiveUpdate, LiveUpdateMode, make_event_stream
@@ -49,7 +49,7 @@ def _render_chat(request: Request, habitus: Habitus, talks: ChatSessions, id: st
         "chat.html",
         id=id,
         views=views,
-        learned=list_learned(habitus, [view.turn for view in views]),
+        learned=list_lessons_by_turn(habitus, [view.turn for view in views]),
         live=live,
         earlier=earlier,
         missing=_find_chat_obstacle(talks),

@@ -75,7 +75,7 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
-    scope = PageScope.read(request, habitus)
+    scope = RequestScope.read(request, habitus)
     findings = compute_known_findings(habitus)
     found = build_overview(habitus, findings, all_users=scope.all_users)
     first = build_today_report(habitus, findings, with_contents=False)
@@ -85,7 +85,7 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
     has_requests = any(day.total for day in found.days)
 
     def locate_day(day: date, outcome: str) -> str:
-        return _locate_turns(day, day, scope, f"outcome={outcome}")
+        return _build_turns_url(day, day, scope, f"outcome={outcome}")
 
     return render_page(
         request,
@@ -93,18 +93,20 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         said=said,
         found=found,
         scope=scope,
-        tiles=_build_tiles(found, scope),
-        counts=_link_outcomes(found, scope),
+        tiles=_build_dashboard_tiles(found, scope),
+        counts=_list_linked_outcomes(found, scope),
         needs=_list_attention_items(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.pending),
         bars=charts.render_daily_bars(found.days, locate_day) if has_requests else None,
-        effects=charts.render_intervals("Per 100 conversations", effects, line=26, long=270) if effects else None,
+        effects=charts.render_confidence_intervals("Per 100 conversations", effects, line=26, long=270)
+        if effects
+        else None,
         is_first_run=not found.steps.request,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PageScope:
+class RequestScope:
     """Whose requests a page counts: the person's own, or with `?user=*` those of all users, for admins."""
 
     all_users: bool
@@ -112,7 +114,7 @@ class PageScope:
     can_switch: bool
 
     @classmethod
-    def read(cls, request: Request, habitus: Habitus) -> PageScope:
+    def read(cls, request: Request, habitus: Habitus) -> RequestScope:
         can_switch = habitus.settings.is_admin and len(habitus.journal.list_users()) > 1
         return cls(all_users=request.query_params.get("user") == "*", can_switch=can_switch)
 
@@ -122,22 +124,22 @@ class PageScope:
         return "user=*" if self.all_users else ""
 
 
-def _locate_turns(first: date, last: date, scope: PageScope, more: str = "") -> str:
+def _build_turns_url(first: date, last: date, scope: RequestScope, more: str = "") -> str:
     """Return the address of the turns of these days, in Activity."""
     since = f"since={first}&until={last}"
     return "/activity?" + "&".join(part for part in (since, more, scope.query) if part)
 
 
-def _link_outcomes(found: OverviewReport, scope: PageScope) -> list[tuple[UseVerdict, int, str]]:
+def _list_linked_outcomes(found: OverviewReport, scope: RequestScope) -> list[tuple[UseVerdict, int, str]]:
     """Return how many requests have each outcome, and the address of exactly those turns."""
     first, last = found.days[0].day, found.days[-1].day
     return [
-        (one, sum(getattr(day, one) for day in found.days), _locate_turns(first, last, scope, f"outcome={one}"))
+        (one, sum(getattr(day, one) for day in found.days), _build_turns_url(first, last, scope, f"outcome={one}"))
         for one in (UseVerdict.SUCCEEDED, UseVerdict.FAILED, UseVerdict.NO_FEEDBACK)
     ]
 
 
-def _build_tiles(found: OverviewReport, scope: PageScope) -> list[DashboardTile]:
+def _build_dashboard_tiles(found: OverviewReport, scope: RequestScope) -> list[DashboardTile]:
     days = found.days
     first, last = days[0].day, days[-1].day
     total = sum(day.total for day in days)
@@ -146,19 +148,19 @@ def _build_tiles(found: OverviewReport, scope: PageScope) -> list[DashboardTile]
     shares = [day.succeeded / (day.succeeded + day.failed) if day.succeeded + day.failed else None for day in days]
     return [
         DashboardTile(
-            href=_locate_turns(first, last, scope),
+            href=_build_turns_url(first, last, scope),
             number=f"{total:,}",
             label="request" if total == 1 else "requests",
             sparkline=charts.render_sparkline([day.total for day in days]),
         ),
         DashboardTile(
-            href=_locate_turns(first, last, scope, "outcome=succeeded"),
+            href=_build_turns_url(first, last, scope, "outcome=succeeded"),
             number=f"{100 * good / (good + bad):.0f} %" if good + bad else "–",
             label="succeeded, of those with feedback",
             sparkline=charts.render_sparkline(shares),
         ),
         DashboardTile(
-            href=_locate_turns(first, last, scope, "skill=*"),
+            href=_build_turns_url(first, last, scope, "skill=*"),
             number=f"{len(used):,}",
             label="skill used" if len(used) == 1 else "skills used",
             sparkline=charts.render_sparkline([len(set(day.skills)) for day in days]),
@@ -185,15 +187,16 @@ def approve_from_home(request: Request, habitus: RequestHome, id: str) -> HTMLRe
 
 def _list_attention_items(habitus: Habitus, first: TodayReport, *, may_decide: bool) -> Sequence[AttentionItem]:
     """Return the pending items, with rows reserved for skills that are broken or got worse."""
-    others = list(_list_problem_items(first))
+    others = list(_list_skill_problem_items(first))
     waiting = [
-        _make_decision_item(habitus, item, may_decide=may_decide) for item in first.pending[:_MAX_ATTENTION_ITEMS]
+        _make_pending_attention_item(habitus, item, may_decide=may_decide)
+        for item in first.pending[:_MAX_ATTENTION_ITEMS]
     ]
     room = max(_MAX_ATTENTION_ITEMS - len(waiting), _RESERVED_PROBLEM_ITEMS)
     return [*others[:room], *waiting][:_MAX_ATTENTION_ITEMS]
 
 
-def _make_decision_item(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> AttentionItem:
+def _make_pending_attention_item(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> AttentionItem:
     """Return the row of a pending item: a harmless one can be approved at once, others are opened."""
     need = AttentionItem(
         text=inbox_labels.describe_item_briefly(item),
@@ -209,7 +212,7 @@ def _make_decision_item(habitus: Habitus, item: InboxItem, *, may_decide: bool) 
     return replace(need, action_label="Approve", post_path=f"/inbox/{item.id}/approve-here", is_decision=True)
 
 
-def _list_problem_items(first: TodayReport) -> Iterator[AttentionItem]:
+def _list_skill_problem_items(first: TodayReport) -> Iterator[AttentionItem]:
     """Yield rows for skills that got worse, are broken, or whose tool keeps failing."""
     for one in first.regressions:
         name = one.item.name.partition("@")[0]
@@ -225,14 +228,14 @@ def _list_problem_items(first: TodayReport) -> Iterator[AttentionItem]:
         is_broken = item.state is SkillState.BROKEN
         yield AttentionItem(
             text=f"{item.name} {'is broken' if is_broken else 'has unmet requirements'}",
-            note=site_map.remove_commands(item.reason),
+            note=site_map.remove_cli_commands(item.reason),
             href=f"/skills/{item.name}",
             action_label="Fix" if is_broken else "View",
         )
     for tool in first.failing:
         yield AttentionItem(
             text=f"{tool.name} keeps failing",
-            note=site_map.remove_commands(tool.reason),
+            note=site_map.remove_cli_commands(tool.reason),
             href=f"/skills/{tool.name}?tab=code",
             action_label="Look",
         )
@@ -251,7 +254,7 @@ _MAX_SHOWN = 20
 @router.get("/insights", access=Access.OPEN_READING)
 def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the insights page; its slow parts are loaded afterwards."""
-    scope = PageScope.read(request, habitus)
+    scope = RequestScope.read(request, habitus)
     user = resolve_user_filter(habitus.settings, scope.all_users)
     unused, tried = insights.list_unused_skills(habitus, user), insights.list_tried_candidates(habitus)
     return render_page(
@@ -269,7 +272,7 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
 @router.get("/insights/effects", access=Access.OPEN_READING)
 def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
     withhold = habitus.settings.evidence.withhold
-    user = resolve_user_filter(habitus.settings, PageScope.read(request, habitus).all_users)
+    user = resolve_user_filter(habitus.settings, RequestScope.read(request, habitus).all_users)
     effects = insights.list_skill_effects(habitus, user)
     return render_fragment("insights_effects.html", effects=effects, withhold=withhold)
 
@@ -277,9 +280,9 @@ def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
 @router.get("/insights/month", access=Access.VIEWER)
 def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLResponse:
     """Show the report of a month, on one page that can be printed."""
-    scope = PageScope.read(request, habitus)
+    scope = RequestScope.read(request, habitus)
     report = overview.show_report(habitus, month=month, all_users=scope.all_users)
-    return render_page(request, "report.html", report=report, more=_continue_scope(scope))
+    return render_page(request, "report.html", report=report, more=_build_scope_suffix(scope))
 
 
 @router.get("/insights/month/rows", access=Access.VIEWER)
@@ -287,12 +290,14 @@ def show_month_rows(
     request: Request, habitus: RequestHome, of: ReportRows = ReportRows.REQUESTS, month: str = "", after: str = ""
 ) -> HTMLResponse:
     """Show the requests behind a number of the report."""
-    scope = PageScope.read(request, habitus)
+    scope = RequestScope.read(request, habitus)
     page = overview.list_report_rows(habitus, of=of, month=month, after=after, all_users=scope.all_users)
-    return render_page(request, "report_rows.html", page=page, of=of.value, month=month, more=_continue_scope(scope))
+    return render_page(
+        request, "report_rows.html", page=page, of=of.value, month=month, more=_build_scope_suffix(scope)
+    )
 
 
-def _continue_scope(scope: PageScope) -> str:
+def _build_scope_suffix(scope: RequestScope) -> str:
     return f"&{scope.query}" if scope.query else ""
 
 

@@ -56,8 +56,8 @@ class InboxFilters:
 
     def matches(self, item: inbox.InboxItem) -> bool:
         """Whether an item passes the filters."""
-        return (not self.kind or inbox_labels.get_kind(item) == self.kind) and (
-            not self.origin or inbox_labels.get_origin(item) == self.origin
+        return (not self.kind or inbox_labels.get_item_kind(item) == self.kind) and (
+            not self.origin or inbox_labels.get_item_origin(item) == self.origin
         )
 
     def build_query(self, **changed: object) -> str:
@@ -126,8 +126,8 @@ def _render_inbox(
         said=said,
         items=found[: filters.limit],
         total=len(found),
-        kinds=Counter(map(inbox_labels.get_kind, everything)),
-        origins=Counter(map(inbox_labels.get_origin, everything)),
+        kinds=Counter(map(inbox_labels.get_item_kind, everything)),
+        origins=Counter(map(inbox_labels.get_item_origin, everything)),
         filters=filters,
         is_open=opened is not None,
         view=None if first is None else _build_item_details(habitus, first),
@@ -147,7 +147,7 @@ def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPag
             item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text
         )
     change = subject.change
-    if review.is_hidden(habitus.settings, subject):
+    if review.are_files_hidden(habitus.settings, subject):
         why, conversation = subject.author.reason, subject.conversation
         return InboxItemPageData(item=item, why=why, made_on=subject.made_on, conversation=conversation)
     is_waiting = subject.state is ProposalState.PENDING
@@ -205,7 +205,7 @@ def _get_readable_proposal(habitus: Habitus, id: str) -> Proposal:
     subject = inbox.get_item(habitus, id).subject
     if isinstance(subject, Engram):
         raise NotFound(f"'{id}' is a lesson; it has no files.", hint="")
-    if review.is_hidden(habitus.settings, subject):
+    if review.are_files_hidden(habitus.settings, subject):
         raise Refused("Only admins can read the tasks that examine a skill.", hint="")
     return subject
 
@@ -229,7 +229,9 @@ def show_similar_items(habitus: RequestHome, id: str) -> HTMLResponse:
     """Return pending items that say much the same, with a choice of this one."""
     item = inbox.get_item(habitus, id)
     may_approve = isinstance(item.subject, Proposal) and not habitus.review.needs_other_approver(item.subject)
-    return render_fragment("inbox_alike.html", id=id, alike=inbox.find_related(habitus, item), may_approve=may_approve)
+    return render_fragment(
+        "inbox_alike.html", id=id, alike=inbox.find_related_items(habitus, item), may_approve=may_approve
+    )
 
 
 @router.post("/inbox/bulk", access=Access.REVIEWER)
@@ -269,10 +271,10 @@ def _decide_items(habitus: Habitus, ids: Sequence[str], reason: str, *, is_appro
     text = f"{'Approved' if is_approved else 'Rejected'}: {format_count(len(done), 'item')}."
     if left := len(ids) - len(done):
         text += f" {format_count(left, 'item')} could not be decided: {refused}"
-    return FlashMessage(text=text, undo=_merge_undo([one.undo for one in done]))
+    return FlashMessage(text=text, undo=_merge_undo_commands([one.undo for one in done]))
 
 
-def _merge_undo(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _merge_undo_commands(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return one command that undoes decisions of the same sort, or nothing for a mixture."""
     names = {command[:2] if command[:1] == ("review",) else command[:1] for command in commands}
     if len(names) != 1:
@@ -302,7 +304,9 @@ def reject_item(
 
 
 @router.post("/inbox/{id}/choose", access=Access.REVIEWER)
-def choose_item(request: Request, habitus: RequestHome, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
+def choose_among_similar_items(
+    request: Request, habitus: RequestHome, id: str, others: Annotated[list[str], Form()]
+) -> HTMLResponse:
     """Approve this item and reject the similar ones; undo makes all of them pending again."""
     done = review.choose_proposal(habitus, id=id, others=tuple(others))
     said = FlashMessage(

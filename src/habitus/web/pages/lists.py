@@ -17,7 +17,7 @@ from habitus.web.api.schemas import RequestHome
 from habitus.web.labels import CHECK_PAGES, TOOL_STATES, capitalise_first, describe_author, get_check_label
 from habitus.web.rendering import FlashMessage, format_timestamp, render_page
 from habitus.web.routing import AccessRouter
-from habitus.web.site_map import remove_commands, replace_commands_by_pages
+from habitus.web.site_map import remove_cli_commands, replace_commands_by_pages
 
 router = AccessRouter()
 
@@ -43,7 +43,7 @@ def show_tools(request: Request, habitus: RequestHome) -> HTMLResponse:
         ListRow(
             name=tool.name,
             text=tool.description,
-            note=remove_commands(tool.reason)
+            note=remove_cli_commands(tool.reason)
             or f"{format_count(tool.cases, 'test')}"
             + (f", passed {format_timestamp(tool.proved_on)}" if tool.proved_on else ""),
             href=f"/skills/{tool.name}?tab=code",

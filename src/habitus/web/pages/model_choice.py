@@ -52,7 +52,7 @@ def use_model(request: Request, habitus: RequestHome, name: ModelName) -> HTMLRe
 
 
 @router.post("/model/key", access=Access.OWNER)
-def keep_key(
+def save_provider_key(
     request: Request,
     habitus: RequestHome,
     provider: ModelName,

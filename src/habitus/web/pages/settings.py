@@ -24,7 +24,7 @@ from habitus.app.operating.people import UserRole, has_other_approver
 from habitus.app.use_cases import agents, users
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.sandbox.credentials.grants import CommandLineCall, GrantKind
+from habitus.sandbox.credentials.grants import CommandLineCall, GrantTargetKind
 from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT
 from habitus.web.api.schemas import RequestHome
 from habitus.web.home_pool import get_home_pool, get_request_home
@@ -213,14 +213,14 @@ def _render_team(
         members=found.users,
         invited=invited,
         address=address,
-        is_own_address=_is_own_address(address),
+        is_own_address=_is_loopback_address(address),
         roles=[role.value for role in UserRole],
         needs_somebody_else=habitus.settings.review.somebody_else,
         is_team=has_other_approver(habitus),
     )
 
 
-def _is_own_address(address: str) -> bool:
+def _is_loopback_address(address: str) -> bool:
     """Return whether only this machine can open an address."""
     host = urlsplit(address).hostname or ""
     with suppress(ValueError):
@@ -296,7 +296,7 @@ def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
             note=f"Granted by {one.granted_by}, {format_timestamp(one.granted_on)}",
         )
         for one in found.grants
-        if one.kind is GrantKind.HOST
+        if one.kind is GrantTargetKind.HOST
     ]
     called = [_make_call_row(one) for one in found.calls]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."

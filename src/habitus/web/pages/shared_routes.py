@@ -27,7 +27,7 @@ _RESULT_PATHS = {"skill": "/skills", "lesson": "/lessons", "conversation": "/act
 
 
 @router.get("/find", access=Access.VIEWER)
-def find_anything(request: Request, habitus: RequestHome, q: str = "") -> HTMLResponse:
+def render_search_results(request: Request, habitus: RequestHome, q: str = "") -> HTMLResponse:
     """Return matching skills, lessons, conversations and commands for the search dialog."""
     found = [
         (one.kind, f"{_RESULT_PATHS[one.kind]}/{quote(one.id)}", one.title, one.text)

@@ -31,7 +31,7 @@ def sign_in(request: Request, key: str = "") -> Response:
     if cookie is None:
         hint = "A link works once. Restart 'habitus up' for a new one; existing sign-ins stay valid."
         return render_standalone_problem(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
-    return _open_session(request, "/", cookie)
+    return _redirect_with_session_cookie(request, "/", cookie)
 
 
 @router.get(SIGN_IN_PATH, access=Access.PUBLIC)
@@ -41,7 +41,7 @@ def begin_provider_sign_in(request: Request, path: str = "/") -> Response:
     is_own = path.startswith("/") and not path.startswith(("//", "/\\"))
     attempt = _require_provider(request).begin_sign_in(path if is_own else "/")
     answer = RedirectResponse(attempt.url, status_code=HTTPStatus.SEE_OTHER)
-    is_secure = _is_secure(request)
+    is_secure = _is_served_by_https(request)
     answer.set_cookie(
         _ATTEMPT_COOKIE,
         attempt.sealed,
@@ -62,7 +62,9 @@ def finish_provider_sign_in(request: Request, code: str = "", state: str = "", e
     keys: SignInKeys = request.app.state.keys
     sealed = request.cookies.get(_ATTEMPT_COOKIE, "")
     found, path = _require_provider(request).finish_sign_in(sealed, code, state)
-    answer = _open_session(request, path, keys.make_person_cookie(keys.people.admit_from_provider(found)))
+    answer = _redirect_with_session_cookie(
+        request, path, keys.make_person_cookie(keys.people.admit_from_provider(found))
+    )
     answer.delete_cookie(_ATTEMPT_COOKIE, path=CALLBACK_PATH)
     return answer
 
@@ -87,17 +89,17 @@ def _require_provider(request: Request) -> IdentityProvider:
     return keys.people.provider
 
 
-def _open_session(request: Request, path: str, cookie: str) -> Response:
+def _redirect_with_session_cookie(request: Request, path: str, cookie: str) -> Response:
     keys: SignInKeys = request.app.state.keys
     answer = RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER)
     # Lax, not strict: following a link from a mail should find the person signed in.
     answer.set_cookie(
-        keys.cookie, cookie, max_age=SESSION_SECONDS, secure=_is_secure(request), httponly=True, samesite="lax"
+        keys.cookie, cookie, max_age=SESSION_SECONDS, secure=_is_served_by_https(request), httponly=True, samesite="lax"
     )
     return answer
 
 
-def _is_secure(request: Request) -> bool:
+def _is_served_by_https(request: Request) -> bool:
     """Return whether people reach this server by https; a proxy that ends it speaks plain HTTP to us."""
     address: str = request.app.state.desks.owner_home.settings.web.address
     return address.startswith("https:")

@@ -148,7 +148,7 @@ def render_skill_page(
     if tab == "history":
         found = _load_history_tab(habitus, shown.item.name, old, version)
     elif uses is not None:
-        found = _load_facts(habitus, shown, uses)
+        found = _load_sidebar_facts(habitus, shown, uses)
     else:
         found = _load_tab(habitus, shown, tab, text, file) | values
     return render_page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
@@ -234,18 +234,20 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
             return {}
 
 
-def _load_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -> dict[str, Any]:
+def _load_sidebar_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -> dict[str, Any]:
     """Return the facts beside a skill's text: effect, uses, trust and capabilities."""
     item = shown.item
     (row,) = build_skill_rows(habitus, [item], uses)
-    may = {labels.remove_fingerprint(str(one)) for one in list_skill_powers(item.name, shown.tree)}
+    may = {labels.remove_file_fingerprint(str(one)) for one in list_skill_powers(item.name, shown.tree)}
     if "trust" in _list_tabs(shown):
         target = trusting.resolve_skill_target(habitus, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
     else:
         is_trusted = None
     effect = (
-        None if row.effect is None else charts.render_intervals("Per 100 conversations", {"": row.effect}, long=230)
+        None
+        if row.effect is None
+        else charts.render_confidence_intervals("Per 100 conversations", {"": row.effect}, long=230)
     )
     return {
         "row": row,
@@ -375,9 +377,9 @@ def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annot
     """Trust a skill as it is now, or revoke that."""
     target = trusting.resolve_skill_target(habitus, name)
     if on:
-        trusting.trust_target(habitus, target)
+        trusting.store_trust(habitus, target)
     else:
-        trusting.untrust_target(habitus.trust, habitus.approvals, target)
+        trusting.remove_trust(habitus.trust, habitus.approvals, target)
     told = "Trusted as it is now." if on else "No longer trusted."
     return render_skill_page(request, habitus, name, "trust", said=FlashMessage(text=told))
 

@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 
 from habitus.access import Access
 from habitus.app.conversations.running_code import run_tool, run_tool_cases
-from habitus.app.library.browsing import SkillOrder, browse_skills, build_skill_map
+from habitus.app.library.browsing import SkillSortOrder, browse_skills, build_skill_map
 from habitus.app.use_cases import recipes, writing
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.errors import Invalid
@@ -75,10 +75,10 @@ def render_list_page(
 ) -> HTMLResponse:
     """Return a page of the list, by use unless another order or a search is given."""
     name = sort.removeprefix("-")
-    order = SkillOrder(name) if name in list(SkillOrder) else None
+    order = SkillSortOrder(name) if name in list(SkillSortOrder) else None
     sort = sort if order else ""
     if order is None and not filters.q:
-        order = SkillOrder.USES
+        order = SkillSortOrder.USES
     found = browse_skills(
         habitus,
         replace(filters, limit=_PAGE_SIZE),
@@ -94,7 +94,7 @@ def render_list_page(
         found=found,
         filters=given,
         sort=sort,
-        shown_sort=sort or ("" if filters.q else SkillOrder.USES.value),
+        shown_sort=sort or ("" if filters.q else SkillSortOrder.USES.value),
         number=number,
         pages=max(1, -(-found.found // _PAGE_SIZE)),
         address=partial(_build_list_url, {**given, "sort": sort}),

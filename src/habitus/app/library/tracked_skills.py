@@ -68,7 +68,7 @@ def list_tracked_skills(home: Home) -> tuple[list[TrackedSkill], list[str]]:
     return found, unread
 
 
-def describe_origin(settings: Settings, item: ListedSkill) -> str:
+def describe_locked_origin(settings: Settings, item: ListedSkill) -> str:
     """Describe where a skill came from according to the lockfiles; empty if none knows it."""
     try:
         if item.layer == USER_LAYER:
