@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from _report import Metrics, peak_mb, progress, show
 from habitus.agent.session import Session
 from habitus.app import Habitus, read_settings
-from habitus.app.library.layers import build_gates
+from habitus.app.library.layers import build_gate_context
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonProducer
@@ -275,7 +275,7 @@ def choosing(habitus: Habitus) -> float:
     """Selecting among all skills and composing the menu, in milliseconds."""
     snapshot = habitus.skills.snapshot()
     request = selection.SelectionInput(text="please write the report")
-    gates = build_gates(habitus.settings, habitus.get_user())
+    gates = build_gate_context(habitus.settings, habitus.get_user())
     times = []
     for _ in range(5):
         began = time.perf_counter()

@@ -13,7 +13,7 @@ from habitus.repl.commands import (
     SkillCall,
     SlashCommand,
     UserMessage,
-    fill_arguments,
+    fill_skill_arguments,
     list_completions,
     parse_line,
     replace_cli_commands,
@@ -96,8 +96,8 @@ def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
 
 
 def test_a_skills_text_gets_the_arguments() -> None:
-    assert fill_arguments("Fix issue $ARGUMENTS now. ($ARGUMENTS)", "12") == "Fix issue 12 now. (12)"
-    assert fill_arguments("Nothing to fill.", "12") == "Nothing to fill."
+    assert fill_skill_arguments("Fix issue $ARGUMENTS now. ($ARGUMENTS)", "12") == "Fix issue 12 now. (12)"
+    assert fill_skill_arguments("Nothing to fill.", "12") == "Nothing to fill."
 
 
 @pytest.mark.parametrize(

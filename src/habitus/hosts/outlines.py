@@ -43,7 +43,7 @@ def _outline_value(value: Any, entries: Sequence[ConfigEntry], indent: str) -> I
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in parts:
         name = f"{indent}- " if isinstance(value, list) else f"{indent}{_render_key(str(key))}: "
-        inner = _select_entries(entries, key)
+        inner = _select_entries_below(entries, key)
         if (line := _render_in_one_line(part, inner)) is not None:
             yield f"{name}{line}"
         else:
@@ -65,11 +65,11 @@ def _render_in_one_line(value: Any, entries: Sequence[ConfigEntry]) -> str | Non
         return json.dumps(value)
     if isinstance(value, dict) or any(isinstance(item, (dict, list)) for item in value):
         return None
-    items = [_render_in_one_line(item, _select_entries(entries, at)) or "" for at, item in enumerate(value)]
+    items = [_render_in_one_line(item, _select_entries_below(entries, at)) or "" for at, item in enumerate(value)]
     return f"[{', '.join(items) if set(items) != {_HIDDEN} else _HIDDEN}]"
 
 
-def _select_entries(entries: Sequence[ConfigEntry], key: str | int) -> list[ConfigEntry]:
+def _select_entries_below(entries: Sequence[ConfigEntry], key: str | int) -> list[ConfigEntry]:
     """Return the entries that lie at or below this key, relative to it."""
     found: list[ConfigEntry] = []
     for entry in entries:

@@ -75,7 +75,7 @@ class McpSkillResources:
         name, path = _parse_uri(uri)
         if path != MAIN_FILE:
             raise Invalid(f"'{uri}' is not the {MAIN_FILE} of a skill.", hint=f"Ask for {_SCHEME}NAME/{MAIN_FILE}.")
-        return {"skill": build_manifest(await self._get_skill(name, uri)), **_UNCACHED_RESULT}
+        return {"skill": build_skill_manifest(await self._get_skill(name, uri)), **_UNCACHED_RESULT}
 
     async def list_directory(self, uri: str) -> dict[str, Any]:
         """Return the files and folders in a directory of a skill."""
@@ -123,13 +123,13 @@ class McpSkillResources:
     def _get_manifest_or_none(self, name: str) -> dict[str, Any] | None:
         """Return a skill's manifest, or None if the skill is gone or a client would have to reject it."""
         try:
-            return build_manifest(self._publisher.get_skill(name))
+            return build_skill_manifest(self._publisher.get_skill(name))
         # One invalid entry would make a strict client reject the whole list.
         except (NotFound, Invalid):
             return None
 
 
-def build_manifest(skill: PublishableSkill) -> dict[str, Any]:
+def build_skill_manifest(skill: PublishableSkill) -> dict[str, Any]:
     """Return a skill's entry: its front matter as written, and each file with digest and size."""
     name, files = skill.summary.name, skill.files
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:

@@ -268,7 +268,7 @@ class Chat:
             case commands.SkillCall(name=name, arguments=arguments):
                 skill = self.session.load_skill(name)
                 await self._run_turn_with_attachments(
-                    line, invoked=replace(skill, body=commands.fill_arguments(skill.body, arguments))
+                    line, invoked=replace(skill, body=commands.fill_skill_arguments(skill.body, arguments))
                 )
             case commands.CliInvocation(words=words, viewed_skill=wanted):
                 self._undos += self._run_command(

@@ -263,6 +263,6 @@ def _list_matching_words(words: Iterable[str], beginning: str) -> list[LineCompl
     return [LineCompletion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
 
 
-def fill_arguments(body: str, arguments: str) -> str:
+def fill_skill_arguments(body: str, arguments: str) -> str:
     """Return a skill's text with `$ARGUMENTS` replaced; unchanged if it has none."""
     return body.replace("$ARGUMENTS", arguments)

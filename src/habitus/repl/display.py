@@ -151,15 +151,15 @@ class TurnDisplay:
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self.console.print(*self._make_gap("block"), render_markdown_text(text, self.console), sep="\n")
+            self.console.print(*self._make_separating_line("block"), render_markdown_text(text, self.console), sep="\n")
             self._last = "block"
 
     def _print_line(self, line: RenderableType) -> None:
         # Inside a group, a text keeps its no-wrap setting.
-        self.console.print(Group(*self._make_gap("line"), line))
+        self.console.print(Group(*self._make_separating_line("line"), line))
         self._last = "line"
 
-    def _make_gap(self, before: str) -> list[Text]:
+    def _make_separating_line(self, before: str) -> list[Text]:
         """Return a blank line unless two lines follow each other."""
         return [] if self._last == before == "line" else [Text()]
 
@@ -200,7 +200,7 @@ class TurnDisplay:
             return Group(Text(), render_markdown_text(_cut_to_last_lines(self._tail), self.console, room), *calls)
         if not calls and not self.is_paused:
             calls = [self._render_spinner_line(Text(f"thinking  {format_seconds(now - self._began)}", style="dim"))]
-        return Group(*self._make_gap("line"), *calls)
+        return Group(*self._make_separating_line("line"), *calls)
 
     def _render_spinner_line(self, line: Text) -> Text:
         frame = self._spinner.render(self.console.get_time())

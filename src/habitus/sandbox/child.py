@@ -228,7 +228,7 @@ def get_signal_name(number: int) -> str:
         return f"SIGRTMIN{number - signal.SIGRTMIN:+d}" if number >= 32 else f"signal {number}"
 
 
-def find_reported_error(printed: str) -> str:
+def parse_reported_error(printed: str) -> str:
     """Return the error that a program reports, or "".
 
     A report is a JSON object whose `status` is "error": all of the output, or its last line.

@@ -99,7 +99,9 @@ def _get_activity_marker(child: SandboxProcess) -> object:
     """Return a value that changes whenever any of its processes has run, however briefly."""
     if child.group and (used := child.group.read_cpu_seconds()) is not None:
         return used
-    tasks = [task for process in _list_processes(child) for task in _list_folder(Path("/proc", str(process), "task"))]
+    tasks = [
+        task for process in _list_processes(child) for task in _list_proc_folder(Path("/proc", str(process), "task"))
+    ]
     ran = {task.name: "".join(_read_lines(task / "schedstat")) for task in tasks}
     # Kernels without scheduler statistics report zero; then every poll counts as activity.
     does_count = all(line and not line.startswith("0 ") for line in ran.values())
@@ -125,7 +127,7 @@ def measure_folder_size(folder: Path, processes: Iterable[int], largest: int) ->
 def _list_unlinked_files(process: int, device: int) -> Iterator[tuple[tuple[int, int], int | None]]:
     """Yield the unlinked files that a process keeps open, mapped, or in flight through a socket, with their sizes."""
     proc = Path("/proc", str(process))
-    for link in _list_folder(proc / "fd"):
+    for link in _list_proc_folder(proc / "fd"):
         with contextlib.suppress(OSError):
             found = link.stat()
             if stat.S_ISREG(found.st_mode) and not found.st_nlink and found.st_dev == device:
@@ -169,7 +171,7 @@ def _read_cpu_seconds(process: int) -> float:
     return 0.0
 
 
-def _list_folder(folder: Path) -> list[Path]:
+def _list_proc_folder(folder: Path) -> list[Path]:
     """Return the entries of a folder under /proc, or none if its process has ended."""
     try:
         return list(folder.iterdir())

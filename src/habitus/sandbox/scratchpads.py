@@ -353,7 +353,7 @@ class _ScratchpadDaemon:
             await writer.drain()
             return
         async with self._turn:
-            leaving = asyncio.create_task(self._cancel_when_gone(reader))
+            leaving = asyncio.create_task(self._cancel_when_client_hangs_up(reader))
             try:
                 # A secret may be split between two pieces of output, which only a streaming redactor finds.
                 printed = self._redactor.open_stream()
@@ -366,7 +366,7 @@ class _ScratchpadDaemon:
                 leaving.cancel()
             await writer.drain()
 
-    async def _cancel_when_gone(self, reader: asyncio.StreamReader) -> None:
+    async def _cancel_when_client_hangs_up(self, reader: asyncio.StreamReader) -> None:
         """Cancel the cell when the client hangs up: it sends nothing after its request."""
         await reader.read()
         with contextlib.suppress(HabitusError):

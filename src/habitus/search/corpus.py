@@ -77,7 +77,7 @@ class Vocabulary:
         found[known:] = self._added.take(ids[known:] - len(self._mapped), axis=0)
         return found
 
-    def find_distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
+    def find_distinct_ids(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words, and for each given word the index of its distinct one."""
         is_there = np.zeros(len(self.spelled), dtype=bool)
         is_there[ids] = True
@@ -266,7 +266,7 @@ class SearchCorpus:
         """Return the sorted distinct words of some documents, and for each of their words the index of its distinct
         one.
         """
-        return self._vocabulary.find_distinct(np.concatenate(slots))
+        return self._vocabulary.find_distinct_ids(np.concatenate(slots))
 
     def get_word_features(self, ids: WordIds) -> tuple[Codes, Vectors]:
         """Return the term codes and unit vectors of sorted distinct words."""

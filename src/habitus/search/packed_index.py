@@ -110,9 +110,9 @@ def pack_entries(
         says_when=says_when,
         name_words=name_words,
         lengths=lengths,
-        code_starts=_compute_starts(lengths.sum(1)),
+        code_starts=_compute_slice_starts(lengths.sum(1)),
         codes=codes,
-        word_starts=_compute_starts(word_counts),
+        word_starts=_compute_slice_starts(word_counts),
         word_ids=word_ids,
         vectors=np.ascontiguousarray(vectors, dtype=np.float32),
         terms=found.terms[starts],
@@ -139,7 +139,7 @@ def _pack_batch(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]],
     return texts, arrays, weigh_terms(entries, first=0)
 
 
-def _compute_starts(lengths: NDArray[np.int32]) -> Slots:
+def _compute_slice_starts(lengths: NDArray[np.int32]) -> Slots:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 

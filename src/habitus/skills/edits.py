@@ -190,7 +190,7 @@ def _decode_lines(file: TreeFile) -> list[str] | None:
 
 def merge_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
     """Merge two changes of a text; None if they change the same lines in different ways."""
-    edits = sorted({*_list_line_edits(base, ours), *_list_line_edits(base, theirs)})
+    edits = sorted({*_list_changed_ranges(base, ours), *_list_changed_ranges(base, theirs)})
     for one, other in pairwise(edits):
         # Two insertions at one place have no order, so they conflict even though they don't overlap.
         both_insert = one[:2] == other[:2] and one[0] == one[1]
@@ -204,7 +204,7 @@ def merge_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str])
     return [*merged, *base[at:]]
 
 
-def _list_line_edits(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
+def _list_changed_ranges(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
     """Return (start, end, new lines) for each part of the base that differs in the changed text."""
     opcodes = BoundedMatcher(base, changed).get_opcodes()
     return [(a, b, tuple(changed[c:d])) for what, a, b, c, d in opcodes if what != "equal"]

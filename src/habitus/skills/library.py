@@ -223,7 +223,7 @@ class Library:
 
     def find_directory(self, address: str) -> Path | None:
         """Return the directory of the skill's files, or None if it isn't stored on disk."""
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         return layer.store.find_directory(item.name)
 
     def is_name_taken(self, name: str) -> bool:
@@ -275,7 +275,7 @@ class Library:
     ) -> SkillWriteResult:
         """Edit a skill's body and fields; a read-only skill gets an override in the user's layer."""
         self._authorize(author)
-        item, layer = self._locate(address, at=at)
+        item, layer = self._locate_skill(address, at=at)
         change = self.build_edit(item, edit, fields)
         if layer.can_write:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
@@ -328,7 +328,7 @@ class Library:
     ) -> SkillWriteResult:
         """Replace one file of a skill; raise `Invalid` if the skill could not be loaded with it."""
         self._authorize(author)
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         old = layer.store.read_tree(item.name, check_disk=False) or {}
         if path not in old and (auto_executed.is_auto_executed(path) or trees.is_ignored_path(path)):
             raise Refused(f"'{path}' can't be a file of a skill.", hint="Tools run it unasked, or no history keeps it.")
@@ -353,7 +353,7 @@ class Library:
     def remove(self, address: str, author: Author) -> ListedSkill:
         """Archive a skill; a copy of the same name in a lower layer becomes visible again."""
         self._authorize(author)
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         layer.allow_removal(author)
@@ -371,14 +371,14 @@ class Library:
     def set_enabled(self, address: str, enabled: bool, author: Author) -> ListedSkill:
         """Enable or disable a skill; return its new entry."""
         self._authorize(author)
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         layer.store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> SkillWriteResult:
         """Make an earlier version current, as a new version."""
         self._authorize(author)
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         if not layer.can_write:
             raise read_only_error(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
@@ -411,7 +411,7 @@ class Library:
 
     def list_versions(self, address: str) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first."""
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         return layer.store.list_versions(item.name)
 
     def diff_versions(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
@@ -443,7 +443,7 @@ class Library:
 
     def read_counters(self, address: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
         """Return the usage counters of a skill by stage, of one version or all."""
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         return layer.store.read_counters(item.name, version=version)
 
     def read_all_counters(self, *, with_imported: bool = False) -> dict[tuple[str, str], dict[Stage, UsageCounters]]:
@@ -463,7 +463,7 @@ class Library:
 
     def read_tree(self, address: str, version: int | None = None) -> Tree:
         """Return the files of a skill, current or of one version; raise `NotFound` if there is no such version."""
-        item, layer = self._locate(address)
+        item, layer = self._locate_skill(address)
         tree = layer.store.read_tree(item.name, version)
         if tree is None:
             numbers = [one.number for one in layer.store.list_versions(item.name)]
@@ -472,7 +472,7 @@ class Library:
 
     # Layers
 
-    def _locate(self, address: str, *, at: LibrarySnapshot | None = None) -> tuple[ListedSkill, Layer]:
+    def _locate_skill(self, address: str, *, at: LibrarySnapshot | None = None) -> tuple[ListedSkill, Layer]:
         """Return the entry of a skill, and its layer."""
         item = self.find(address, at=at)
         return item, self.get_layer(item.layer)

@@ -124,12 +124,12 @@ def lint_library(
         yield from _find_duplicates(item, near, seen)
         among = None if place % every == 0 else {item.name, *(hit.id for hit in near)}
         if among is None or len(among) > 1:
-            rivals = _find_rivals(item, search, among)
+            rivals = _find_higher_ranked_skills(item, search, among)
             yield from _find_confusable(item, rivals, seen)
             # Only full searches count for greediness; a search among neighbours would overstate it.
             if among is None:
                 before.update(hit.id for hit in rivals)
-    yield from _find_greedy_skills(before, -(-len(present) // every))
+    yield from _find_skills_outranking_many(before, -(-len(present) // every))
 
 
 def _find_duplicates(one: ListedSkill, near: Sequence[IndexHit], seen: set[frozenset[str]]) -> Iterator[LibraryFinding]:
@@ -146,7 +146,7 @@ def _find_duplicates(one: ListedSkill, near: Sequence[IndexHit], seen: set[froze
             )
 
 
-def _find_rivals(item: ListedSkill, search: LintSearch, among: Collection[str] | None) -> list[IndexHit]:
+def _find_higher_ranked_skills(item: ListedSkill, search: LintSearch, among: Collection[str] | None) -> list[IndexHit]:
     """Return the skills that rank above a skill when searched by its own when-to-use line."""
     assert item.summary is not None
     hits = search(item.summary.when_to_use_line, among).hits
@@ -168,7 +168,7 @@ def _find_confusable(one: ListedSkill, hits: Sequence[IndexHit], seen: set[froze
             )
 
 
-def _find_greedy_skills(before: Counter[str], asked: int) -> Iterator[LibraryFinding]:
+def _find_skills_outranking_many(before: Counter[str], asked: int) -> Iterator[LibraryFinding]:
     if asked < _GREEDY_MIN_SKILLS:
         return
     for name, count in before.items():

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
-from habitus.sandbox.child import NO_SERVICES, HostServices, find_reported_error
+from habitus.sandbox.child import NO_SERVICES, HostServices, parse_reported_error
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.model import KIB, SandboxLimits, ToolRunResult
 from habitus.sandbox.venvs import EnvironmentCache, check_requirement, compute_environment_hash
@@ -163,7 +163,7 @@ class ToolExecutor:
         # A granted folder does not exist or can't be granted.
         except Invalid as error:
             raise ToolFailed(str(error)) from None
-        told = find_reported_error(run.stdout) if run.outcome.is_ok else ""
+        told = parse_reported_error(run.stdout) if run.outcome.is_ok else ""
         return replace(run, outcome=build_failed_outcome(f"It reports an error: {told}")) if told else run
 
 

@@ -16,7 +16,7 @@ from habitus.improve.report import CandidateReport, VersionComparison
 from habitus.journal.usage import DailyRequestCounts
 from habitus.search.model import IndexHit
 from habitus.use_counts import UsageCounts
-from habitus.web.labels import describe_effect, describe_skill_uses
+from habitus.web.labels import describe_offer_effect, describe_skill_uses
 
 # The outcomes from the bottom of a stacked bar to its top, each with its CSS class.
 _OUTCOMES = (("good", "succeeded"), ("bad", "failed"), ("unknown", "no_feedback"))
@@ -313,7 +313,7 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     """Return a dot with its label and the text of its card: when to use the skill, its uses and its effect."""
     row, title, (x, y) = dot.row, _get_dot_title(dot), _locate_on_map(dot.x, dot.y)
     about = row.item.summary.when_to_use_line if row.item.summary else ""
-    effect = "" if row.effect is None else f", {describe_effect(row.effect)}"
+    effect = "" if row.effect is None else f", {describe_offer_effect(row.effect)}"
     shown = about if len(about) <= _CARD_CHARS else f"{about[: _CARD_CHARS - 1]}…"
     # The square root makes the area, not the radius, proportional to use.
     radius = 4 + 9 * math.sqrt(row.counters.used / most)

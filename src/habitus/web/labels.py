@@ -217,7 +217,7 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
     return FEEDBACK[verdict], {UseVerdict.SUCCEEDED: "good", UseVerdict.FAILED: "bad"}.get(verdict, "")
 
 
-def describe_effect(effect: EffectEstimate) -> str:
+def describe_offer_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
     value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
     sure = "helps so far" if effect.low > 0 else "hurts so far" if effect.high < 0 else "not known yet"
@@ -297,7 +297,7 @@ def list_use_counts(counters: UsageCounts) -> list[tuple[str, str]]:
     return [*parts, (")", "")] if signs else parts
 
 
-def describe_interval(effect: EffectEstimate) -> str:
+def describe_effect_interval(effect: EffectEstimate) -> str:
     """Return a skill's effect with its confidence interval as a sentence."""
     value, low, high = (_format_share_difference(share) for share in (effect.value, effect.low, effect.high))
     return f"Of 100 conversations, {value} succeed with it (between {low} and {high})"

@@ -20,7 +20,7 @@ from keyring.backend import KeyringBackend
 from habitus.errors import Invalid, NotFound, UserError
 from habitus.redact import Redactor
 from habitus.sandbox.credentials import vault
-from habitus.sandbox.credentials.vault import FILE, KeySources, Vault, open_vault
+from habitus.sandbox.credentials.vault import FILE, Vault, VaultKeySources, open_vault
 
 PASSWORD = "a-long-random-text-of-a-variable"
 SECRET = "correct horse battery staple"
@@ -40,11 +40,11 @@ class Drawer:
 
 
 def with_password(home: Path, password: str | None = PASSWORD) -> Vault:
-    return Vault(home, KeySources(read_environment=lambda: password, keyring=lambda: None))
+    return Vault(home, VaultKeySources(read_environment=lambda: password, keyring=lambda: None))
 
 
 def with_keyring(home: Path, drawer: Drawer | None) -> Vault:
-    return Vault(home, KeySources(read_environment=lambda: None, keyring=lambda: drawer))
+    return Vault(home, VaultKeySources(read_environment=lambda: None, keyring=lambda: drawer))
 
 
 @pytest.mark.req("SB-11")
@@ -269,7 +269,7 @@ class _InMemory(KeyringBackend):
 @pytest.mark.req("SB-11")
 def test_the_key_lies_in_the_keyring_of_the_system_where_there_is_one(tmp_path: Path) -> None:
     before, backend = keyring.get_keyring(), _InMemory()  # type: ignore[no-untyped-call]  # keyring has few types
-    sources = KeySources(read_environment=lambda: None, keyring=vault.find_system_keyring)
+    sources = VaultKeySources(read_environment=lambda: None, keyring=vault.find_system_keyring)
     keyring.set_keyring(backend)
     try:
         Vault(tmp_path, sources).set("smtp.password", SECRET)

@@ -69,14 +69,14 @@ def test_the_parts_put_together_are_the_file(text: str) -> None:
         parts = frontmatter.split_front_matter(text, "SKILL.md")
     except UnreadableFileError:
         return
-    assert parts.join_parts() == text
+    assert parts.render_document() == text
 
 
 def test_a_changed_part_takes_the_line_ends_of_the_file() -> None:
     parts = frontmatter.split_front_matter("---\r\na: b\r\n---", "SKILL.md")
-    assert parts.with_front("a: c\n").join_parts() == "---\r\na: c\r\n---"
-    assert parts.with_body("x\ny").join_parts() == "---\r\na: b\r\n---\r\n\r\nx\r\ny\r\n"
-    assert parts.with_body("x").with_body("").join_parts() == "---\r\na: b\r\n---\r\n"
+    assert parts.with_front("a: c\n").render_document() == "---\r\na: c\r\n---"
+    assert parts.with_body("x\ny").render_document() == "---\r\na: b\r\n---\r\n\r\nx\r\ny\r\n"
+    assert parts.with_body("x").with_body("").render_document() == "---\r\na: b\r\n---\r\n"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView, list_loadable_skills
 from habitus.app.conversations.running_code import open_environments, open_fork_server_pool, open_given_files_by_hash
 from habitus.app.conversations.secrets import open_call_log
-from habitus.app.library.layers import build_gates
+from habitus.app.library.layers import build_gate_context
 from habitus.errors import NotFound, Refused
 from habitus.files import compute_tree_hash, read_content, write_atomically
 from habitus.journal.model import TurnOrigin, classify_origin
@@ -126,7 +126,7 @@ class SkillCommandLines:
     def _find_closed_gate(self, item: ListedSkill) -> str:
         """Return the first closed gate and how to open it; empty if all are open."""
         assert item.summary is not None
-        context = build_gates(self._home.settings, self._user)
+        context = build_gate_context(self._home.settings, self._user)
         if item.state in (SkillState.HELD, SkillState.UNTRUSTED):
             return item.reason
         if reason := lifecycle.explain_disabled(item.summary, context):

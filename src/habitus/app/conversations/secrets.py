@@ -20,7 +20,7 @@ from habitus.sandbox.credentials.grants import (
     Grant,
     GrantStore,
     GrantTargetKind,
-    find_setting,
+    get_setting_by_dotted_name,
     parse_env_declarations,
 )
 from habitus.sandbox.credentials.vault import Vault
@@ -111,7 +111,7 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
         _build_request(asked, spec, [grant for grant in grants if grant.user in mine], names)
         for asked in found
         for spec in asked.specs
-        if spec.is_secret and (spec.sensitive or find_setting(config, spec.name) is None)
+        if spec.is_secret and (spec.sensitive or get_setting_by_dotted_name(config, spec.name) is None)
     ]
     problems = [f"{asked.item.name}: {problem}" for asked in found for problem in asked.problems]
     kept = [

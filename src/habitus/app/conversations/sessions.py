@@ -32,7 +32,7 @@ from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
 from habitus.app.library.explaining import build_menu_options
-from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
+from habitus.app.library.layers import build_gate_context, get_placeholder_values, has_code_or_recipes
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.app.sharing import offline_snapshot
 from habitus.app.sharing.approvals import exchange_approvals
@@ -156,7 +156,7 @@ def open_conversation(
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
     ladder = StageAdvisor(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
-    gates, author = build_gates(home.settings, user), home.build_author(user=user.name)
+    gates, author = build_gate_context(home.settings, user), home.build_author(user=user.name)
     built_in = build_standard_tools(
         SkillChangeSubmitter(
             view=view, review=home.review, scan=home.scan_tree, person=author, gates=gates, ask=person

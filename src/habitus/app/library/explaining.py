@@ -16,7 +16,7 @@ from habitus.agent.session import Session
 from habitus.agent.user_input import make_project_relative
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import describe_running
-from habitus.app.library.layers import build_gates
+from habitus.app.library.layers import build_gate_context
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import SelectedSkill, SkillPlacementKind
@@ -182,7 +182,7 @@ def select_skills(home: Home, request: SelectionInput) -> SkillSelection:
 
 def build_session_gates(home: Home, snapshot: LibrarySnapshot, user: RequestUser) -> GateContext:
     """Return the gates for a user who has the tools of a session."""
-    gates = build_gates(home.settings, user)
+    gates = build_gate_context(home.settings, user)
     tools = names.BUILT_IN_TOOLS | _list_active_code_tools(
         home.tools, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS)
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.app.library import tracked_skills
 from habitus.app.library.content import find_near_duplicates
-from habitus.app.library.undoing import build_change_undo, build_lesson_targets
+from habitus.app.library.undoing import build_change_undo, build_lesson_undo_targets
 from habitus.app.tasks.storing import add_new_tasks
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, drop_eval_files, read_content, translate_disk_errors
@@ -267,7 +267,7 @@ def _update_from_source(
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
             as_installed = [entry for entry in moved if tracked_skills.is_unmodified(home.skills, mine[entry.name])]
-            open_importer(home).adopt_installed(as_installed, first.layer)
+            open_importer(home).record_installed_as_imported(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
         taken = _import_entries(home, wanted, first.layer, options)
@@ -414,7 +414,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     taken = ImportResult(results=tuple(results))
     is_new_here = bool(taken.new_skills) or _has_held_skills(home.review, author, results)
     targets = build_change_undo(author)[1:] if is_new_here else ()
-    undo = (*targets, *build_lesson_targets(lessons))
+    undo = (*targets, *build_lesson_undo_targets(lessons))
     return replace(taken, undo=("undo", *undo) if undo else ())
 
 

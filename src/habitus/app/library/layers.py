@@ -57,7 +57,7 @@ def open_library(home: Home, *, only: str = "") -> Library:
         layer.store.complete_pending_writes()
     return Library(
         layers,
-        gate_context=build_gates(home.settings, home.get_user()),
+        gate_context=build_gate_context(home.settings, home.get_user()),
         placeholder_values=get_placeholder_values(home.settings),
         authorize=partial(check_change_allowed, home),
         read_revision=partial(_get_newest_revision, home),
@@ -71,7 +71,7 @@ def get_placeholder_values(settings: Settings) -> dict[str, str]:
     return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
 
 
-def build_gates(settings: Settings, user: RequestUser) -> GateContext:
+def build_gate_context(settings: Settings, user: RequestUser) -> GateContext:
     """Return the gates that decide which skills a user sees, independent of this process's user."""
     known = settings.model_copy(update={"user": user.name})
     return GateContext(

@@ -241,7 +241,7 @@ def _choose_skills(
     for name in request.only:
         # Raises with a suggestion if the name is misspelt.
         home.skills.find(name)
-    wanted = [one for one in home.skills.list_skills() if _is_wanted(one, request, put)]
+    wanted = [one for one in home.skills.list_skills() if _is_skill_to_sync(one, request, put)]
     chosen = _SyncSelection()
     names = {one.name for one in wanted}
     room = found.listing_chars - sum(
@@ -262,7 +262,7 @@ def _choose_skills(
     return chosen
 
 
-def _is_wanted(item: ListedSkill, request: SyncRequest, put: Mapping[str, SyncedSkillEntry]) -> bool:
+def _is_skill_to_sync(item: ListedSkill, request: SyncRequest, put: Mapping[str, SyncedSkillEntry]) -> bool:
     is_meant = not request.only or item.name in request.only or item.name in put
     return is_meant and (item.layer == USER_LAYER or item.name in request.only)
 

@@ -61,7 +61,7 @@ def build_change_undo(author: Author) -> tuple[str, ...]:
     return ("undo", author.change_id)
 
 
-def build_lesson_targets(changed: Iterable[Engram]) -> tuple[str, ...]:
+def build_lesson_undo_targets(changed: Iterable[Engram]) -> tuple[str, ...]:
     """Return the undo targets for changed lessons, last change first."""
     return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
 
@@ -140,7 +140,7 @@ def _undo_lesson_version(memory: Cortex, lesson: Engram, version: int, author: A
     return UndoneChange(
         subject=lesson.id,
         message="is in the archive" if after.state.is_archived else said,
-        targets=build_lesson_targets(made),
+        targets=build_lesson_undo_targets(made),
     )
 
 
@@ -272,6 +272,6 @@ def rollback_to_timestamp(home: Home, timestamp: datetime, reason: str, *, dry_r
         steps = home.skills.restore_state_at(timestamp, author)
     with home.memory.record_changes() as changed:
         lessons = home.memory.roll_back_to(timestamp, by=author.name, dry_run=dry_run)
-    targets = (*([author.change_id] if steps else []), *build_lesson_targets(changed))
+    targets = (*([author.change_id] if steps else []), *build_lesson_undo_targets(changed))
     undo = ("undo", *targets) if targets and not dry_run else ()
     return RollbackResult(to=timestamp, dry_run=dry_run, steps=tuple(steps), lessons=lessons, undo=undo)

@@ -19,7 +19,7 @@ from habitus.app.conversations.command_lines import SkillCommandLines
 from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.learning.usage import find_stale_counters
 from habitus.app.operating import backing_up
-from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database
+from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database_size
 from habitus.app.operating.identity_provider import open_identity_provider
 from habitus.app.sharing.availability import explain_missing_answer
 from habitus.errors import StorageFailed, UserError
@@ -190,7 +190,7 @@ def _check_housekeeping(home: Home) -> HealthCheck:
     """What is stored, since when, how large it is, and what the last housekeeping freed."""
     name, oldest = "stored data", home.journal.get_oldest_turn_time()
     since = f"turns since {oldest.astimezone():%Y-%m-%d}" if oldest else "no turns"
-    detail = f"{since}, {format_size(sum(map(measure_database, {home.shared, home.local})))}"
+    detail = f"{since}, {format_size(sum(map(measure_database_size, {home.shared, home.local})))}"
     last = load_housekeeping_report(home.writable_dir)
     if last is not None:
         freed = f"{format_count(last.turns, 'old turn')} deleted, {format_size(last.freed_bytes)} freed"

@@ -78,12 +78,12 @@ def run_due_housekeeping(home: Home) -> HousekeepingReport | None:
         if held is None or (last is not None and abs(home.clock() - last.ran_on) < _INTERVAL):
             return None
         engines = [one for one in {home.shared, home.local} if one.dialect.name == "sqlite"]
-        before = sum(map(measure_database, engines))
+        before = sum(map(measure_database_size, engines))
         turns = home.journal.prune_turns()
         _remove_unused_folders(home)
         for engine in engines:
             _release_free_pages(engine)
-        freed = max(0, before - sum(map(measure_database, engines)))
+        freed = max(0, before - sum(map(measure_database_size, engines)))
         report = HousekeepingReport(ran_on=home.clock(), turns=turns, freed_bytes=freed)
         content = json.dumps({**asdict(report), "ran_on": report.ran_on.isoformat()})
         write_atomically(home.writable_dir / _FILE, content.encode())
@@ -103,7 +103,7 @@ def load_housekeeping_report(folder: Path) -> HousekeepingReport | None:
         return None
 
 
-def measure_database(engine: sa.Engine) -> int:
+def measure_database_size(engine: sa.Engine) -> int:
     """Return the size of a database in bytes, free pages included."""
     with sql.read_transaction(engine) as connection:
         if engine.dialect.name == "postgresql":

@@ -66,7 +66,7 @@ def answer_once(
     wanted = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     this = (answered_requests.c.user == home.settings.user) & (answered_requests.c.key == key)
     with hold_request_lock(home.settings, key):
-        claim, is_new = _claim_key(home, key, wanted, this)
+        claim, is_new = _claim_idempotency_key(home, key, wanted, this)
         if claim.asked != wanted:
             raise Invalid("This Idempotency-Key belongs to another request.", hint="Take a new one for a new request.")
         if claim.answer is not None:
@@ -104,7 +104,7 @@ def _make_conflict_error() -> Refused:
     return Refused("A request with this Idempotency-Key is under way.", hint="Send it again in a moment.")
 
 
-def _claim_key(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
+def _claim_idempotency_key(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
     """Return the row that owns the key, and whether this request created it."""
     now, mine = home.clock(), sa.select(answered_requests).where(this)
     with sql.write_transaction(home.shared, durable=True, lock="answers") as connection:

@@ -25,7 +25,7 @@ from habitus.app.home import Home
 from habitus.app.home_directory import DATABASE
 from habitus.app.learning import noted_sessions
 from habitus.app.learning.learning import find_remedy
-from habitus.app.library.layers import build_gates
+from habitus.app.library.layers import build_gate_context
 from habitus.app.review.reminding import count_pending_items
 from habitus.app.wiring import open_home
 from habitus.memory.recall import RecalledLesson
@@ -339,7 +339,7 @@ class HookPrompter:
         return f"{waits} pending review; the user can list them with `habitus review list`." if count else ""
 
     def _make_gates(self) -> GateContext:
-        return replace(build_gates(self._home.settings, self._user), tools=names.BUILT_IN_TOOLS)
+        return replace(build_gate_context(self._home.settings, self._user), tools=names.BUILT_IN_TOOLS)
 
 
 def _fit_into_budget(

@@ -191,7 +191,7 @@ class _DatabaseCopier:
             target.write_folders([FolderWrite(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
             if target.keeps_facts and trees:
                 stamps = target.record_facts(
-                    {row["folder"]: _build_facts(row) for row in some if row["folder"] in trees}
+                    {row["folder"]: _build_backend_facts(row) for row in some if row["folder"] in trees}
                 )
                 ids = {row["folder"]: row["id"] for row in some}
                 stamped = [{"the_id": ids[folder], "stamp": stamp} for folder, stamp in stamps.items()]
@@ -314,7 +314,7 @@ def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
     }
 
 
-def _build_facts(row: RowValues) -> BackendSkillFacts:
+def _build_backend_facts(row: RowValues) -> BackendSkillFacts:
     return BackendSkillFacts(
         version=row["version"],
         enabled=bool(row["enabled"]),
@@ -360,11 +360,11 @@ def _replace_all_tables(rows: sa.Connection, out: sa.Connection) -> None:
         # A new database starts with counters of its own, which the dump replaces.
         out.execute(there[name].delete())
     for name in tables:
-        copy_rows(rows, out, here[name], there[name])
+        copy_table_unchanged(rows, out, here[name], there[name])
         _advance_sequence(out, there[name])
 
 
-def copy_rows(rows: sa.Connection, out: sa.Connection, here: sa.Table, there: sa.Table) -> None:
+def copy_table_unchanged(rows: sa.Connection, out: sa.Connection, here: sa.Table, there: sa.Table) -> None:
     """Copy a table unchanged."""
     for some in _iterate_row_batches(rows, sa.select(here)):
         out.execute(there.insert(), some)

@@ -12,7 +12,7 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home, resolve_user_filter, select_memory
 from habitus.app.learning import curating
-from habitus.app.library.undoing import build_lesson_targets
+from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.app.use_cases.declaration import (
     AllUsers,
     ExpectedVersion,
@@ -279,7 +279,7 @@ def _collect_undo_command(memory: Cortex) -> Iterator[list[str]]:
     undo: list[str] = []
     with memory.record_changes() as made:
         yield undo
-    undo += ("undo", *build_lesson_targets(made)) if made else ()
+    undo += ("undo", *build_lesson_undo_targets(made)) if made else ()
 
 
 @use_case("learn curate", access=Access.ADMIN, example={"apply": True}, undo="lessons restore")

@@ -128,7 +128,7 @@ def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -
         heard = home.journal.get_last_request_times(user=user)
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
-    helps, hurts = _find_known_effects(findings)
+    helps, hurts = _select_strongest_effects(findings)
     agents = list_agent_activity(home, heard)
     own = any(one.layer != "bundled" for one in summaries)
     steps = OnboardingStatus(
@@ -161,7 +161,7 @@ def _count_pending_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> li
     return [sum(made < end and (done is None or done >= end) for made, done in open_from) for end in ends]
 
 
-def _find_known_effects(findings: EvidenceFindings) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
+def _select_strongest_effects(findings: EvidenceFindings) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
     """Return the skills with the strongest known effects, helpful and harmful, by their newest version."""
     newest: dict[str, KnownSkillEffect] = {}
     for one in findings.items:

@@ -210,7 +210,9 @@ def _decide_each(items: Sequence[InboxItem], decide: Callable[[InboxItem], Decis
 def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResult:
     if isinstance(item.subject, Engram):
         lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.signature)
-        return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
+        return DecisionResult(
+            item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
+        )
     refuse_unread_approval(home.settings, item.subject)
     proposal, version = home.review.approve(item.subject.id, home.build_author())
     return DecisionResult(
@@ -252,7 +254,9 @@ def reject_items(
 def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
     if isinstance(item.subject, Engram):
         lesson = select_memory(home, all_users).reject(item.id, by=home.settings.signature, reason=reason)
-        return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
+        return DecisionResult(
+            item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
+        )
     proposal = home.review.reject(item.subject.id, home.build_author(), reason)
     return DecisionResult(item=build_proposal_item(proposal), undo=_build_reopen_command(item.id))
 

@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.learning import studying
 from habitus.app.learning.learning import RemedyReport, apply_decisions
 from habitus.app.learning.mining import MiningSuggestion
-from habitus.app.library.undoing import build_lesson_targets
+from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
@@ -289,6 +289,6 @@ def _print_applied(context: typer.Context, applied: ApplyResult, made: Sequence[
     for reason, count in applied.reasons.items():
         output.print_line(f"  {count} ×: {reason}", style="yellow")
     if made:
-        output.print_undo_command(context, "undo", *build_lesson_targets(made))
+        output.print_undo_command(context, "undo", *build_lesson_undo_targets(made))
     if applied.already_learned:
         output.print_line(f"Already learned from: {output.format_count(applied.already_learned, 'turn')}.")

@@ -15,7 +15,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.home import refuse_if_read_only, select_memory
 from habitus.app.learning.curating import CurationReport
-from habitus.app.library.undoing import build_lesson_targets
+from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.app.use_cases import identity as use_case
 from habitus.app.use_cases import lessons
 from habitus.cli import completion, inputs, output
@@ -168,7 +168,7 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
         with habitus.memory.record_changes() as made:
             looked = habitus.memory.apply_page_texts(_split_memory_pages(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
-    undo = ("undo", *build_lesson_targets(made)) if made else ()
+    undo = ("undo", *build_lesson_undo_targets(made)) if made else ()
     output.print_command_result(context, as_json, _page_edits_as_json(looked), *looked.notes, counts, undo=undo)
 
 

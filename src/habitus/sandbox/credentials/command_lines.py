@@ -27,7 +27,7 @@ from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_inf
 from habitus.files import compute_tree_hash, write_atomically
 from habitus.redact import CountingRedactor, Redactor
 from habitus.resident_process import bind_socket
-from habitus.sandbox.child import find_reported_error
+from habitus.sandbox.child import parse_reported_error
 from habitus.sandbox.credentials.grants import (
     CommandLineCall,
     CommandLineCallLog,
@@ -113,7 +113,7 @@ class CommandLineRunner:
         """Run a command line, or refuse it. Either way the call is logged; `StorageFailed` if that is impossible."""
         skill, granted = replace_surrogates(skill), GrantedCredentials()
         try:
-            line = await asyncio.to_thread(self._find_command, skill)
+            line = await asyncio.to_thread(self._find_checked_command_line, skill)
             granted = line.granted
             answer = await self._run_in_sandbox(line, arguments, stdin)
         except asyncio.CancelledError:
@@ -149,7 +149,7 @@ class CommandLineRunner:
         """Stop the sandboxed processes."""
         await self._warm.close()
 
-    def _find_command(self, skill: str) -> SkillCommandLine:
+    def _find_checked_command_line(self, skill: str) -> SkillCommandLine:
         allowed = self._allowed()
         # Models often write the name of a Python module instead of the skill's.
         skill = skill if skill in allowed else skill.lower().replace("_", "-")
@@ -172,7 +172,7 @@ class CommandLineRunner:
 
     async def _build_program(self, line: SkillCommandLine) -> SandboxedProgram:
         venv = await self._environments.ensure_environment(line.dependencies)
-        given = await asyncio.to_thread(self._place_files, line)
+        given = await asyncio.to_thread(self._place_skill_files, line)
         script = PurePosixPath(given.get_visible_path(SKILLS, line.skill), line.script)
         certificates = [Path(path) for path in CERTIFICATES if line.granted.hosts and Path(path).is_dir()]
         return SandboxedProgram(
@@ -185,7 +185,7 @@ class CommandLineRunner:
             given=given.folder,
         )
 
-    def _place_files(self, line: SkillCommandLine) -> GivenFolder:
+    def _place_skill_files(self, line: SkillCommandLine) -> GivenFolder:
         given = self._given(compute_tree_hash(line.files))
         if not given.has_tree(line.skill):
             left_out = given.place_tree(line.skill, line.files, folders=line.folders).left_out
@@ -250,7 +250,7 @@ def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProx
 
 def _determine_outcome(run: ToolRunResult, redactor: Redactor) -> Outcome:
     """Return the sandbox's outcome, unless the program itself printed an error report."""
-    told = find_reported_error(run.stdout) if run.outcome.is_ok else ""
+    told = parse_reported_error(run.stdout) if run.outcome.is_ok else ""
     outcome = build_failed_outcome(f"It reports an error: {told}") if told else run.outcome
     return replace(outcome, reason=redactor.redact(outcome.reason).text)
 

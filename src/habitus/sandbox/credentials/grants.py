@@ -178,11 +178,11 @@ class _VariableResolver:
 
     def is_condition_met(self, name: str) -> bool:
         """Whether the setting is truthy, or the secret is both granted and set."""
-        said = find_setting(self._values.config, name)
+        said = get_setting_by_dotted_name(self._values.config, name)
         return bool(said) or (name in self._names and self._values.secret(name) is not None)
 
     def add_variable(self, spec: EnvSpec) -> None:
-        said = None if spec.sensitive else find_setting(self._values.config, spec.name)
+        said = None if spec.sensitive else get_setting_by_dotted_name(self._values.config, spec.name)
         if spec.source is VariableOrigin.USER:
             self.variables[spec.var] = self._values.user
         elif spec.source is VariableOrigin.TEMPLATE_FILE:
@@ -226,7 +226,7 @@ class _VariableResolver:
         return f"The secret '{spec.name}' is not granted: habitus secrets grant {spec.name} {self._skill}"
 
 
-def find_setting(config: Mapping[str, Any], name: str) -> Any:
+def get_setting_by_dotted_name(config: Mapping[str, Any], name: str) -> Any:
     """Return the setting under a dotted name, or None if it is not set."""
     if name in config:
         return config[name]

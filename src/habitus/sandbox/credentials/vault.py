@@ -31,7 +31,7 @@ _SHORTEST_GIVEN = 16
 _ROUNDS_GIVEN, _ROUNDS_TYPED = 2**14, 2**17  # scrypt cost: a variable holds a long key, people type short ones
 
 
-class KeySourceKind(StrEnum):
+class VaultKeySourceKind(StrEnum):
     """Where a vault's key comes from."""
 
     KEYRING = "keyring"
@@ -47,7 +47,7 @@ class Keyring(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeySources:
+class VaultKeySources:
     """The possible sources of a vault key, each queried only when needed: a keyring is slower than most commands."""
 
     read_environment: Callable[[], str | None]  # reads the password from a variable
@@ -55,9 +55,9 @@ class KeySources:
     prompt_password: Callable[[bool], str | None] = lambda is_new: None  # prompts a person; None if no one is present
 
 
-def build_key_sources(environ: Mapping[str, str]) -> KeySources:
+def build_vault_key_sources(environ: Mapping[str, str]) -> VaultKeySources:
     """Return the key sources of this process. Nothing can be typed until `Vault.prompting_with` says so."""
-    return KeySources(read_environment=lambda: _read_key_from_environ(environ), keyring=find_system_keyring)
+    return VaultKeySources(read_environment=lambda: _read_key_from_environ(environ), keyring=find_system_keyring)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,7 @@ class VaultKey:
             return None
 
 
-def check_key_sources(sources: KeySources) -> None:
+def require_vault_key_source(sources: VaultKeySources) -> None:
     """Raise `UserError` if a new vault would have no key: no variable, no keyring and no person to type one."""
     given = sources.read_environment()
     if given is not None:
@@ -89,35 +89,37 @@ def check_key_sources(sources: KeySources) -> None:
         _prompt_new_password(sources)
 
 
-def make_vault_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
+def make_vault_key(vault_id: str, sources: VaultKeySources) -> tuple[VaultKey, dict[str, Any]]:
     """Create a key for a new vault; return it with the description that later finds it again."""
     given = sources.read_environment()
     keyring = sources.keyring() if given is None else None
     how: dict[str, Any]
     if keyring is not None:
-        how, text = {"from": KeySourceKind.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
+        how, text = {"from": VaultKeySourceKind.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
         keyring.put(vault_id, text)
     else:
         # A random value from the environment needs no slow hash; a password that people can remember does.
         rounds = _ROUNDS_TYPED if given is None else _ROUNDS_GIVEN
-        how = {"from": KeySourceKind.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
+        how = {"from": VaultKeySourceKind.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
         password = _prompt_new_password(sources) if given is None else _check_password_length(given)
-        text = _derive_key(password, how["salt"], rounds)
+        text = _derive_key_from_password(password, how["salt"], rounds)
     key = _create_fernet_vault_key(text)
     return key, {**how, "check": key.seal(_CHECK)}
 
 
 def find_vault_key(
-    vault: Path, vault_id: str, key_description: Mapping[str, Any], sources: KeySources, *, may_prompt: bool
+    vault: Path, vault_id: str, key_description: Mapping[str, Any], sources: VaultKeySources, *, may_prompt: bool
 ) -> VaultKey:
     """Return the key of a vault as described. With `may_prompt`, a person is asked if needed."""
-    match KeySourceKind(key_description["from"]):
-        case KeySourceKind.KEYRING:
+    match VaultKeySourceKind(key_description["from"]):
+        case VaultKeySourceKind.KEYRING:
             key = _create_fernet_vault_key(_read_key_from_keyring(vault, vault_id, sources))
-        case KeySourceKind.PASSWORD:
+        case VaultKeySourceKind.PASSWORD:
             key = _create_fernet_vault_key(
-                _derive_key(
-                    _get_password(vault, sources, asks=may_prompt), key_description["salt"], key_description["rounds"]
+                _derive_key_from_password(
+                    _get_vault_password(vault, sources, asks=may_prompt),
+                    key_description["salt"],
+                    key_description["rounds"],
                 )
             )
     if key.unseal(key_description["check"]) != _CHECK:
@@ -163,7 +165,7 @@ def _call_keyring(ask: Callable[[], str | None]) -> str | None:
         raise StorageFailed(f"The keyring did not answer: {said}.", hint=hint) from None
 
 
-def _read_key_from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
+def _read_key_from_keyring(vault: Path, vault_id: str, sources: VaultKeySources) -> str:
     keyring = sources.keyring()
     key = None if keyring is None else keyring.get(vault_id)
     if key is None:
@@ -186,7 +188,7 @@ def _read_key_from_environ(environ: Mapping[str, str]) -> str | None:
         raise StorageFailed(f"The key of the vault can't be read: {error}.", hint=f"Check {VARIABLE}_FILE.") from None
 
 
-def _get_password(vault: Path, sources: KeySources, *, asks: bool) -> str:
+def _get_vault_password(vault: Path, sources: VaultKeySources, *, asks: bool) -> str:
     password = sources.read_environment()
     if password is None and asks:
         password = sources.prompt_password(False)
@@ -202,7 +204,7 @@ def _check_password_length(given: str) -> str:
     return given
 
 
-def _prompt_new_password(sources: KeySources) -> str:
+def _prompt_new_password(sources: VaultKeySources) -> str:
     typed = sources.prompt_password(True)
     if not typed:
         hint = f"Set {VARIABLE} to a long random text, and keep it: without it nothing in the vault can be read."
@@ -212,7 +214,7 @@ def _prompt_new_password(sources: KeySources) -> str:
 
 # Deriving a key is slow on purpose, and one process may open a vault many times.
 @functools.lru_cache(maxsize=4)
-def _derive_key(password: str, salt: str, rounds: int) -> str:
+def _derive_key_from_password(password: str, salt: str, rounds: int) -> str:
     try:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ModuleNotFoundError:
@@ -239,7 +241,7 @@ _BACKUP = "Put a backup in its place, or move it away and set the secrets again;
 
 def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
     """Open the vault of a home with the key sources of this process."""
-    return Vault(home, build_key_sources(environ))
+    return Vault(home, build_vault_key_sources(environ))
 
 
 def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
@@ -250,7 +252,7 @@ def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
 class Vault:
     """Stores secrets in an encrypted file. Names can be read without the key. Thread-safe."""
 
-    def __init__(self, home: Path, sources: KeySources) -> None:
+    def __init__(self, home: Path, sources: VaultKeySources) -> None:
         self._file = PrivateJsonFile(home / FILE, hint=_BACKUP)
         self._sources = sources
         self._lock = threading.RLock()
@@ -271,7 +273,9 @@ class Vault:
         """Whether only a typed password can open the vault."""
         kept = self._read_file()
         is_typed = (
-            bool(kept) and kept["key"]["from"] == KeySourceKind.PASSWORD and self._sources.read_environment() is None
+            bool(kept)
+            and kept["key"]["from"] == VaultKeySourceKind.PASSWORD
+            and self._sources.read_environment() is None
         )
         return is_typed and (self._key is None or self._key[0] != kept["id"])
 
@@ -280,7 +284,7 @@ class Vault:
         if kept := self._read_file():
             self._unlock_key(kept, may_prompt=True)
         else:
-            check_key_sources(self._sources)
+            require_vault_key_source(self._sources)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the stored secrets, sorted."""

@@ -100,7 +100,7 @@ def _serve_calls(spec: ConfinementSpec, line: socket.socket, own_pids: int | Non
         copy.start_call(call, fds)
         for fd in fds:
             os.close(fd)
-        spare = _fork_spare(spec, own_pids)
+        spare = _fork_for_next_call(spec, own_pids)
         reply = copy.wait_for_exit(line, float(call["wall_s"]))
         if own_pids is None:
             confine.kill_descendants(but=spare.pid if spare else 0)
@@ -115,7 +115,7 @@ def _serve_calls(spec: ConfinementSpec, line: socket.socket, own_pids: int | Non
         copy.release()
 
 
-def _fork_spare(spec: ConfinementSpec, own_pids: int | None) -> _ForkedCall | None:
+def _fork_for_next_call(spec: ConfinementSpec, own_pids: int | None) -> _ForkedCall | None:
     """Fork ahead for the next call; None if the running call has used up the limits."""
     try:
         return _ForkedCall(spec, own_pids)

@@ -28,7 +28,7 @@ class FrontMatterDocument:
     body: str = ""
     ending: str = ""  # the line ends after the body
 
-    def join_parts(self) -> str:
+    def render_document(self) -> str:
         """Return the file."""
         head = self.opening + (self.front or "") + self.closing
         return head + self.gap + self.body + self.ending
@@ -272,7 +272,7 @@ def _edit_field_lines(front: str, changes: FrontMatterChanges, indent: str = "")
             continue
         # A repeated key: the last one counts for readers, so only its comments stay.
         if key not in pending:
-            kept.append(_keep_comments(_get_leading_lines(lines)))
+            kept.append(_keep_comment_lines(_get_leading_lines(lines)))
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
@@ -280,7 +280,7 @@ def _edit_field_lines(front: str, changes: FrontMatterChanges, indent: str = "")
         elif value is not None:
             kept.append(_get_leading_lines(lines) + _render_key(key, value, indent))
         else:
-            kept.append(_keep_comments(_get_leading_lines(lines)))
+            kept.append(_keep_comment_lines(_get_leading_lines(lines)))
     for key, value in pending.items():
         if isinstance(value, Mapping):
             value = {name: text for name, text in value.items() if text is not None}
@@ -323,7 +323,7 @@ def _get_leading_lines(lines: str) -> str:
     return lead
 
 
-def _keep_comments(lead: str) -> str:
+def _keep_comment_lines(lead: str) -> str:
     return lead if lead.strip() else ""
 
 

@@ -166,7 +166,7 @@ def _split_prose_and_block(lines: Sequence[str]) -> tuple[str, str | None, int]:
 
 def _build_recipe(name: str, prose: str, value: Any) -> Recipe:
     if isinstance(value, list):
-        return Recipe(name=name, prose=prose, steps=_check_steps(value))
+        return Recipe(name=name, prose=prose, steps=_parse_recipe_steps(value))
     if not isinstance(value, dict):
         raise ValueError("the block is neither a list of steps nor fields")
     branches = value.get("branches") or {}
@@ -178,14 +178,14 @@ def _build_recipe(name: str, prose: str, value: Any) -> Recipe:
     return Recipe(
         name=to_text(value.get("name", name)),
         prose=to_text(value.get("description", prose)),
-        steps=_check_steps(value.get("steps") or []),
-        branches={branch: _check_steps(steps) for branch, steps in branches.items()},
+        steps=_parse_recipe_steps(value.get("steps") or []),
+        branches={branch: _parse_recipe_steps(steps) for branch, steps in branches.items()},
         params=params,
         mode=to_text(value.get("mode", "")),
     )
 
 
-def _check_steps(value: Any) -> tuple[RecipeStep, ...]:
+def _parse_recipe_steps(value: Any) -> tuple[RecipeStep, ...]:
     if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
         raise ValueError("a step is not a block of fields")
     return tuple(value)
@@ -198,13 +198,13 @@ class _RecipeYamlDumper(yaml.SafeDumper):
         return True
 
 
-def _represent_text(dumper: _RecipeYamlDumper, value: str) -> yaml.Node:
+def _represent_yaml_text(dumper: _RecipeYamlDumper, value: str) -> yaml.Node:
     # Quoting and escaping preserves invisible characters.
     style = None if value.replace("\n", "").isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_RecipeYamlDumper.add_representer(str, _represent_text)
+_RecipeYamlDumper.add_representer(str, _represent_yaml_text)
 
 
 class _RecipeYamlLoader(yaml.SafeLoader):

@@ -89,7 +89,7 @@ def update_skill_md(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_
 
 
 def _encode_file(parts: frontmatter.FrontMatterDocument, *, is_checked: bool) -> bytes:
-    content = parts.join_parts().encode()
+    content = parts.render_document().encode()
     if is_checked and len(content) > MAX_BYTES:
         raise Invalid(
             f"The skill is {len(content):,} bytes long; SKILL.md may have {MAX_BYTES:,}.",
@@ -105,7 +105,7 @@ def rename_skill_md(content: bytes, name: str, *, file: str = "SKILL.md") -> byt
     if parts.front is None and found is not None:
         return render_skill_md(found, is_checked=False)
     front = frontmatter.change_fields(frontmatter.normalize_newlines(parts.front or ""), {"name": name}, file)
-    return parts.with_front(front).join_parts().encode()
+    return parts.with_front(front).render_document().encode()
 
 
 def check_skill(skill: Skill, *, stored: Skill | None = None) -> None:

@@ -69,7 +69,7 @@ class _YamlValueBuilder:
         if isinstance(event, yaml.ScalarEvent):
             value = event.value
         elif isinstance(event, yaml.SequenceStartEvent):
-            value = list(self._build_items(depth))
+            value = list(self._build_sequence_items(depth))
         else:
             value = self._build_mapping(depth)
         if event.anchor is not None:
@@ -86,13 +86,13 @@ class _YamlValueBuilder:
             raise _make_yaml_error("aliases repeat too much", event)
         return value
 
-    def _build_items(self, depth: int) -> Iterator[Any]:
+    def _build_sequence_items(self, depth: int) -> Iterator[Any]:
         while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
             yield self._build_value(event, depth + 1)
 
     def _build_mapping(self, depth: int) -> dict[str, Any]:
         fields: dict[str, Any] = {}
-        items = self._build_items(depth)
+        items = self._build_sequence_items(depth)
         for key in items:
             name = key if isinstance(key, str) else json.dumps(key)
             if name in fields:

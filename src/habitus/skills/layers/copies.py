@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.files import Tree, TreeFile, compute_tree_hash, drop_eval_files
 from habitus.skills import trees
-from habitus.skills.layers.layer import Layer, merge_bodies, merge_summaries
+from habitus.skills.layers.layer import Layer, merge_layered_bodies, merge_layered_summaries
 from habitus.skills.layers.listing import ListedSkill, apply_layer_source, fill_copy_placeholders
 from habitus.skills.model import Skill, Stage
 from habitus.skills.sources.trust import OutsideContentPolicy, is_code_file
@@ -88,7 +88,11 @@ def merge_skill_copies(copies: Sequence[SkillCopy], fill: Mapping[str, str] | No
         base = skill if copy.skill.manifest.extends else None
         fills = copy.layer.fills_placeholders or copy.skill.manifest.placeholders or (base is not None and fills)
         shown = fill_copy_placeholders(copy.layer, copy.skill, fill) if fills and fill is not None else copy.skill
-        skill = shown if base is None else records.add_body(merge_summaries(base, shown), merge_bodies(base, shown))
+        skill = (
+            shown
+            if base is None
+            else records.add_body(merge_layered_summaries(base, shown), merge_layered_bodies(base, shown))
+        )
     return skill
 
 

@@ -89,7 +89,7 @@ def find_project_root(cwd: Path) -> Path:
     return next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
 
 
-def merge_summaries(lower: SkillSummary, higher: SkillSummary) -> SkillSummary:
+def merge_layered_summaries(lower: SkillSummary, higher: SkillSummary) -> SkillSummary:
     """Return the lower summary with the fields that the higher one states."""
     plain = {name: getattr(higher, name) for name in higher.stated & _SUMMARY_FIELDS}
     stated = {name: getattr(higher.manifest, name) for name in higher.stated & _MANIFEST_FIELDS}
@@ -109,6 +109,6 @@ def merge_summaries(lower: SkillSummary, higher: SkillSummary) -> SkillSummary:
     )
 
 
-def merge_bodies(lower: Skill, higher: Skill) -> str:
+def merge_layered_bodies(lower: Skill, higher: Skill) -> str:
     """Return the higher body if its file has one, or else the lower body."""
     return higher.body if "body" in higher.stated else lower.body

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.files import Tree
 from habitus.plain_data import to_plain
 from habitus.skills import lifecycle, trees
-from habitus.skills.layers.layer import Layer, format_skill_address, merge_summaries
+from habitus.skills.layers.layer import Layer, format_skill_address, merge_layered_summaries
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import (
@@ -225,7 +225,7 @@ def compose_listed_skill(
     if fills:
         summary = fill_copy_placeholders(layer, summary, fill)
     if base is not None and base.summary is not None:
-        summary = merge_summaries(base.summary, summary)
+        summary = merge_layered_summaries(base.summary, summary)
     standing = lifecycle.determine_status(
         problem=None,
         distrusted_for=outside.explain_distrust(layer, summary.name, tree_hash),

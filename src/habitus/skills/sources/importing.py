@@ -222,7 +222,7 @@ class SkillImporter:
                 result = ImportOutcome(name=entry.name, verdict=verdict, origin=entry.origin)
             # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
-            notes = (*_list_notes(entry), *lifecycle.list_missing_packages(says, self._packages))
+            notes = (*_list_notable_diagnostics(entry), *lifecycle.list_missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
         self._save_entries(to_save, author, layer, is_trusted=is_trusted)
         # An interrupted run wrote these but did not finish their counters and switches.
@@ -234,7 +234,7 @@ class SkillImporter:
             said = _describe_override(item, layer) if item is not None else ""
             yield replace(result, notes=(*result.notes, said)) if said else result
 
-    def adopt_installed(self, found: Sequence[IncomingSkill], layer: str) -> None:
+    def record_installed_as_imported(self, found: Sequence[IncomingSkill], layer: str) -> None:
         """Record skills that another tool installed here as imported from where they were found."""
         store = self._library.get_layer(layer).store
         entries = {entry.name: replace(entry, tree=store.read_tree(entry.name) or {}) for entry in found}
@@ -403,7 +403,7 @@ def _describe_override(item: ListedSkill, layer: str) -> str:
     return f"It takes the place of {' and '.join(others)}." if others else ""
 
 
-def _list_notes(entry: IncomingSkill) -> tuple[str, ...]:
+def _list_notable_diagnostics(entry: IncomingSkill) -> tuple[str, ...]:
     """Return the oddities worth showing; small deviations from the standard are left out."""
     return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
 

@@ -208,10 +208,12 @@ class LayerDatabase:
         ]
         if made:
             conn.execute(versions.insert(), made)
-        self._update_evals(conn, ((row, entry, values["version"]) for row, entry, values in rows))
+        self._replace_eval_files(conn, ((row, entry, values["version"]) for row, entry, values in rows))
         return {entry.folder: values["version"] for _, entry, values in rows}
 
-    def _update_evals(self, conn: sa.Connection, put: Iterable[tuple[SkillRow | None, ScannedFolder, int]]) -> None:
+    def _replace_eval_files(
+        self, conn: sa.Connection, put: Iterable[tuple[SkillRow | None, ScannedFolder, int]]
+    ) -> None:
         """Update the tasks and cases in place: they make no version, and only the newest version has them."""
         for row, entry, version in put:
             if row is None or not any(map(is_eval_file, entry.tree)):
@@ -265,14 +267,14 @@ class LayerDatabase:
 
     def set_enabled(self, conn: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
         """Enable or disable a skill and record who did."""
-        self._record_event(
+        self._record_lifecycle_event(
             conn, identity, LifecycleAction.ENABLED if enabled else LifecycleAction.DISABLED, author, now
         )
         conn.execute(
             skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=reserve_generations(conn))
         )
 
-    def _record_event(
+    def _record_lifecycle_event(
         self, conn: sa.Connection, identity: int, action: LifecycleAction, author: Author, now: datetime
     ) -> None:
         values = {"skill": identity, "action": action.value, "author": records.pack_author(author), "made_on": now}
@@ -344,7 +346,7 @@ class LayerDatabase:
         self, conn: sa.Connection, identity: int, where: str | None, author: Author, now: datetime
     ) -> None:
         """Mark a skill as archived."""
-        self._record_event(conn, identity, LifecycleAction.REMOVED, author, now)
+        self._record_lifecycle_event(conn, identity, LifecycleAction.REMOVED, author, now)
         conn.execute(
             skills.update()
             .where(skills.c.id == identity)
@@ -358,7 +360,7 @@ class LayerDatabase:
 
     def unarchive_skill(self, conn: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
         """Mark an archived skill as present in a folder."""
-        self._record_event(conn, identity, LifecycleAction.RESTORED, author, now)
+        self._record_lifecycle_event(conn, identity, LifecycleAction.RESTORED, author, now)
         conn.execute(
             skills.update()
             .where(skills.c.id == identity)

@@ -94,7 +94,7 @@ class ChangeRecorder:
         ]
         return ScannedFolder(
             folder=folder,
-            name=skill.name if skill is not None else _make_skill_name(folder),
+            name=skill.name if skill is not None else _make_skill_name_from_folder(folder),
             tree=found.tree,
             stamp=found.stamp,
             summary=None if skill is None else records.drop_body(skill, stages=trees.detect_stages(found.tree)),
@@ -105,7 +105,11 @@ class ChangeRecorder:
     # Intents written down, each to be carried out after the transaction is committed
 
     def plan_writes(
-        self, conn: sa.Connection, writes: Sequence[FolderWrite], author: Author, facts: Mapping[str, BackendSkillFacts]
+        self,
+        conn: sa.Connection,
+        writes: Sequence[FolderWrite],
+        author: Author,
+        facts: Mapping[str, BackendSkillFacts],
     ) -> WalRecord:
         """Store one write-ahead record for these writes, with facts about new skills."""
         everything = (tree for each in writes for tree in (each.before, each.tree))
@@ -306,6 +310,6 @@ def _unpack_facts(packed: Sequence[Any]) -> BackendSkillFacts:
     )
 
 
-def _make_skill_name(folder: str) -> str:
+def _make_skill_name_from_folder(folder: str) -> str:
     name = names.canonicalize_name(folder)
     return name if names.is_legal_name(name) else names.slugify(folder)

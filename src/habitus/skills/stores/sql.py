@@ -85,7 +85,7 @@ class SqlBackend:
         with sql.write_transaction(self._engine) as conn:
             there = self._read_files(conn, [each.folder for each in writes])
             for each in writes:
-                skill, others = _split_tree(each.folder, each.tree)
+                skill, others = _split_skill_from_files(each.folder, each.tree)
                 kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN_FILE}
                 changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _build_column_values(skill))})
                 wanted[each.folder] = {**kept, **others}
@@ -184,7 +184,7 @@ def _parse_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> FolderConten
     return FolderContents(tree={**others, MAIN_FILE: main}, stamp=stamp, facts=_parse_facts(row))
 
 
-def _split_tree(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
+def _split_skill_from_files(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
     """Split a tree into the skill for the columns and the files to store beside them."""
     skill, main = trees.parse_skill_tree(folder, tree).skill, trees.find_main_file(tree)
     content = tree[main].content if main is not None else None

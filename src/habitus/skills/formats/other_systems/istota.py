@@ -321,21 +321,25 @@ def _format_word(text: str) -> str:
 
 
 def _render_toml(fields: Mapping[str, Any]) -> str:
-    return "".join(f"{_write_key(key)} = {_format_value(value)}\n" for key, value in fields.items())
+    return "".join(f"{_format_toml_key(key)} = {_format_toml_value(value)}\n" for key, value in fields.items())
 
 
-def _write_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _format_value(key)
+def _format_toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _format_toml_value(key)
 
 
-def _format_value(value: Any) -> str:
+def _format_toml_value(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case list() | tuple():
-            return f"[{', '.join(_format_value(item) for item in value)}]"
+            return f"[{', '.join(_format_toml_value(item) for item in value)}]"
         case dict():
-            return "{" + ", ".join(f"{_write_key(key)} = {_format_value(item)}" for key, item in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{_format_toml_key(key)} = {_format_toml_value(item)}" for key, item in value.items())
+                + "}"
+            )
         case int() | float():
             return json.dumps(value)
         case None:
