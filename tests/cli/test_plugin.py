@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -140,3 +143,66 @@ def test_plugin_and_connect_are_never_both(direct: Direct) -> None:
     ran = direct("connect", "claude-code", "--yes")
     hint = "Remove it first: claude plugin uninstall habitus@habitus."
     assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: Claude Code has our plugin already. {hint}\n")
+
+
+@pytest.fixture
+def busy_cores() -> Iterator[None]:
+    """Every core of the machine has something else to do."""
+    with ExitStack() as burning:
+        for _ in range(os.cpu_count() or 1):
+            burner = burning.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            burning.callback(burner.kill)
+        yield
+
+
+WAITED_FOR_S = 5.0  # by Claude Code, before its first request
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("busy_cores")
+def test_with_every_core_busy_ten_fresh_homes_have_the_tools_in_the_first_request(tmp_path: Path) -> None:
+    (ours := tmp_path / "bin").mkdir()
+    (ours / "habitus").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m habitus "$@"\n')
+    (ours / "habitus").chmod(0o755)
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "claude-code", "version": "2"},
+    }
+    asked = [{"id": 1, "method": "initialize", "params": params}, {"id": 2, "method": "tools/list"}]
+    late: list[float] = []
+    for number in range(10):
+        (home := tmp_path / f"home-{number}").mkdir()
+        environ = {"HOME": str(home), "PATH": f"{ours}:{os.defpath}"}
+        began = time.monotonic()
+        with subprocess.Popen(
+            ["/bin/sh", HOOK.with_name("habitus.sh"), "mcp"],
+            env=environ,
+            cwd=home,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write("".join(json.dumps({"jsonrpc": "2.0", **one}) + "\n" for one in asked))
+            server.stdin.flush()
+            answers = [json.loads(server.stdout.readline()) for _ in asked]
+            took = time.monotonic() - began
+            server.terminate()
+        assert "recall_skill" in {tool["name"] for tool in answers[1]["result"]["tools"]}
+        late += [took] if took >= WAITED_FOR_S else []
+    assert late == []
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("busy_cores")
+def test_with_every_core_busy_connecting_adds_one_entry_and_disconnecting_leaves_each_byte(direct: Direct) -> None:
+    file = direct.cli.user_home / ".claude.json"
+    file.write_text('{"numStartups": 3,   "mcpServers": {"other": {"command": "x"}}}\n')
+    before = file.read_bytes()
+    direct.ok("connect", "claude-code", "--yes")
+    assert list(json.loads(file.read_bytes())["mcpServers"]) == ["other", "habitus"]
+    direct.ok("disconnect", "claude-code", "--yes")
+    assert file.read_bytes() == before
