@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -126,7 +127,7 @@ def example(heading: str) -> str:
 
 
 @pytest.mark.req("CL-12")
-@pytest.mark.parametrize("heading", ["pydantic-ai", *(one.heading for one in FRAMEWORKS)])
+@pytest.mark.parametrize("heading", ["pydantic-ai", *(one.heading for one in FRAMEWORKS), "Agno, CrewAI and others"])
 def test_a_framework_takes_at_most_twelve_lines(heading: str) -> None:
     assert len([line for line in example(heading).splitlines() if line.strip()]) <= MOST_LINES
 
@@ -234,6 +235,32 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
     judged = get_effective_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-12")
+def test_a_framework_without_an_integration_recalls_a_skill_over_mcp(
+    provider: FakeProvider, tmp_path: Path, run_cli: Cli, program: Path
+) -> None:
+    python = environment(tmp_path / "venv", "agno", "openai", "mcp")
+    environ = run_cli.environ({"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    del environ["HABITUS_HOME"]  # the MCP client hands on little more than HOME and PATH
+    with Habitus.open(read_settings(Path(environ["HOME"]) / ".habitus")) as habitus:
+        tea = Skill(name="tea-time", description="What tea time is", body="1. At five.")
+        habitus.skills.create(tea, habitus.build_author())
+    provider.gives(by_openai(1, ("recall_skill", {"name": "tea-time"})), by_openai(2, "Nearly."))
+    file = run_cli.cwd / "program.py"
+    file.write_text(
+        "from agno.models.openai import OpenAIChat\n"
+        f"model = OpenAIChat('gpt-x', base_url='{provider.address}/v1', api_key='none')\n"
+        f"question = {QUESTION!r}\n{example('Agno, CrewAI and others')}"
+    )
+    environ["AGNO_TELEMETRY"] = "false"
+    done = subprocess.run([python, file], env=environ, cwd=run_cli.cwd, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.rstrip().endswith("Nearly.")) == (0, True), done.stdout + done.stderr
+    first, second = [json.dumps(request.body) for request in provider.requests if "messages" in request.body]
+    assert "search_skills" in first
+    assert "1. At five." in second
 
 
 @pytest.mark.full
