@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from habitus.agent.user_input import read_attachments
 from habitus.llm.model import TextContent
+from habitus.llm.scripted import says
 from habitus.llm.transcription import TranscriptionResult
 from habitus.sandbox.files import GivenFolder
+from tests.agent.conftest import Talk
 
 
 @pytest.mark.req("SE-01")
@@ -38,3 +41,12 @@ async def test_a_transcript_says_how_sure_it_is_and_an_unclear_one_is_left_out(
     assert isinstance(part, TextContent)
     assert ("all right" in part.text) is bool(joined)
     assert bool(found.notices) is not bool(joined)
+
+
+@pytest.mark.full
+@pytest.mark.req("SE-01")
+async def test_a_spoken_request_reaches_the_model_marked_as_transcribed(talk: Talk, spoken: Path) -> None:
+    session, model = talk([says("Here they are.")])
+    await session.turn("", [spoken])
+    asked = str(model.asked[0].messages[-1])
+    assert re.search(r"\[transcribed(, \d+% sure)?\] [^\[]*month", asked)

@@ -39,4 +39,4 @@ def test_what_can_not_be_judged_is_said_in_a_line(run_cli: Cli, turn: str) -> No
     unknown = run_cli("sessions", "outcome", "nothing", "--ok")
     assert (unknown.code, unknown.err.startswith("habitus: There is no turn 'nothing'.")) == (1, True)
     neither = run_cli("sessions", "outcome", turn)
-    assert (neither.code, "--ok or --failed" in neither.err) == (2, True)
+    assert (neither.code, "--ok/--failed" in neither.err) == (2, True)

@@ -404,6 +404,8 @@ def test_errors_speak_of_fields_and_routes(api: TestClient) -> None:
     assert gone["detail"] == f"See GET {API}/skills."
     odd = api.get(f"{API}/skills", params={"limit": "many"})
     assert (odd.status_code, f"{API}/openapi.json" in odd.json()["detail"]) == (422, True)
+    unsaid = api.post(f"{API}/turns/none/outcome", json={})
+    assert (unsaid.status_code, unsaid.json()["detail"]) == (422, "Add 'ok'.")
     stale = api.patch(f"{API}/skills/brew-tea", json={"body": "x"}, headers={"If-Match": '"999"'})
     assert stale.status_code == 412
     assert "is at version 1 now, not 999" in stale.json()["title"]

@@ -81,7 +81,9 @@ def _resolve_session_id(settings: Settings, journal: Journal, id_prefix: str | N
     known = list_past_sessions(settings, journal, 1 if id_prefix is None else _MAX_SEARCHED, all_users=all_users)
     ids = [session.id for session in known]
     if not ids:
-        raise NotFound("There are no sessions yet.", hint="Start one: habitus chat.")
+        raise NotFound(
+            "There are no sessions yet.", hint="One begins with a chat, or with the first request of a connected agent."
+        )
     if id_prefix is None:
         return ids[0]
     found = [id for id in ids if id.startswith(id_prefix)]

@@ -116,5 +116,5 @@ def record_outcome(
     what a program reports over REST.
     """
     if ok is None:
-        raise ConflictingOptions("The outcome is missing.", hint="Add --ok or --failed; over REST, send ok.")
+        raise ConflictingOptions("The outcome is missing.", hint="Add --ok/--failed.")
     return record_judgement(home, id, ok=ok, by=by, source_kind=source_kind, reason=reason)

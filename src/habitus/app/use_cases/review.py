@@ -311,7 +311,8 @@ def reopen_proposals(
 def _reopen_proposal(home: Home, id: str) -> InboxItem:
     if (number := parse_proposal_number(id)) is None:
         raise Invalid(
-            f"'{id}' is not the number of a proposal.", hint="A lesson comes back with 'habitus undo ID:VERSION'."
+            f"'{id}' is not the number of a proposal.",
+            hint="A lesson comes back by the undo command that its rejection gave.",
         )
     proposal = home.review.get(number)
     if proposal.state is ProposalState.APPROVED and home.review.is_on_other_host(proposal):

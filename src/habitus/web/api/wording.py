@@ -9,7 +9,7 @@ from typing import Any
 from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
 
 API_ROOT = "/api/v1"
-_OPTION = re.compile(r"--[a-z][a-z-]*")
+_OPTION = re.compile(r"--[a-z][a-z-]*(?:/--[a-z][a-z-]*)?")
 _COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]*)(?P=quote)(?! where Habitus runs)")
 
 
