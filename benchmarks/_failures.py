@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.app import read_settings
-from habitus.app.learning.learning import find_remedy
+from habitus.app.learning.learning import find_known_remedy
 from habitus.app.wiring import open_home
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.findings import collect_findings
-from habitus.learning.remedies.sessions import SessionFacts, SessionReader
+from habitus.learning.remedies.findings import collect_remedy_findings
+from habitus.learning.remedies.session_facts import SessionFacts, SessionFactsCollector
 from habitus.learning.transcripts.model import TranscriptTurn
 
 DATA = Path(__file__).parent / "data"
@@ -68,7 +68,7 @@ def _steps(lines: Iterable[str]) -> list[Step]:
 
 
 def facts(kind: Kind, number: int, project: str) -> SessionFacts:
-    reader = SessionReader(session=f"{kind.name} {number}", project=project, file=f"{number}.jsonl")
+    reader = SessionFactsCollector(session=f"{kind.name} {number}", project=project, file=f"{number}.jsonl")
     events = []
     for at, step in enumerate(kind.sessions[number]):
         when = f"2026-05-{number + 1:02}T10:{at:02}:00Z"
@@ -105,7 +105,7 @@ def score_remedies(kinds: Sequence[Kind]) -> Found:
     """Each kind in a project of its own, learned from its first two sessions."""
     right, wrong, missed, found = 0, [], [], 0
     for kind in kinds:
-        lessons = collect_findings(facts(kind, number, f"/srv/{kind.name}") for number in LEARNED_FROM).lessons
+        lessons = collect_remedy_findings(facts(kind, number, f"/srv/{kind.name}") for number in LEARNED_FROM).lessons
         texts = [wording.describe_lesson(held) for held in lessons]
         good = [text for text in texts if kind.is_right(text)]
         right += len(good)
@@ -121,13 +121,13 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
     right, wrong, missed = 0, [], []
     settings = read_settings(place / "home", {"HOME": str(place), "USER": "ann"})
     with closing(open_home(settings.model_copy(update={"cwd": place}))) as home:
-        for held in collect_findings(
+        for held in collect_remedy_findings(
             facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM
         ).lessons:
             home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)
-            hint = find_remedy(home, failed.tool, arguments(failed), failed.error, str(place))
+            hint = find_known_remedy(home, failed.tool, arguments(failed), failed.error, str(place))
             right += kind.is_right(hint)
             wrong += [f"{kind.name}: {hint}"] if hint and not kind.is_right(hint) else []
             missed += [kind.name] if kind.says and not kind.is_right(hint) else []

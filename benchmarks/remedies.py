@@ -29,8 +29,8 @@ from _failures import FAMILIES, read_kinds, score_remedies
 from _planted import Maker, Plant, World
 from _report import progress, show
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.findings import RemedyFindings, collect_findings
-from habitus.learning.remedies.sessions import SessionFacts, SessionReader
+from habitus.learning.remedies.findings import RemedyFindings, collect_remedy_findings
+from habitus.learning.remedies.session_facts import SessionFacts, SessionFactsCollector
 from habitus.learning.transcripts import read_pieces
 from habitus.sandbox.machine import probe_machine
 
@@ -74,7 +74,11 @@ def _quality(makers: Sequence[Maker], options: argparse.Namespace) -> dict[str, 
                 world.furnish(plant)
                 files = [_written(world, steps, number) for number, steps in enumerate(plant.sessions)]
                 _score(
-                    plant, collect_findings(_facts(file) for file in files), tally[plant.kind], len(files), options.show
+                    plant,
+                    collect_remedy_findings(_facts(file) for file in files),
+                    tally[plant.kind],
+                    len(files),
+                    options.show,
                 )
         progress(f"{plant.kind}: {dict(tally[plant.kind])}")
     planted = [counts for counts in tally.values() if counts["planted"]]
@@ -146,9 +150,9 @@ def _written(world: World, steps: Iterable[tuple[str, object]], number: int) -> 
 
 
 def _facts(path: Path) -> SessionFacts:
-    reader: SessionReader | None = None
+    reader: SessionFactsCollector | None = None
     for piece in read_pieces(path):
-        reader = reader or SessionReader(session=piece.id, project=piece.project, file=path.name)
+        reader = reader or SessionFactsCollector(session=piece.id, project=piece.project, file=path.name)
         for turn in piece.turns:
             reader.add_turn(turn)
     assert reader is not None
@@ -161,7 +165,7 @@ def _speed(megabytes: int) -> dict[str, object]:
         home = Path(folder)
         files = _bulk(home / ".claude" / "projects" / "shop", megabytes * 1_000_000)
         began = time.perf_counter(), time.process_time()
-        found = collect_findings([_facts(file) for file in files])
+        found = collect_remedy_findings([_facts(file) for file in files])
         wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
         began_wc = time.perf_counter()
         subprocess.run(["wc", *map(str, files)], check=True, capture_output=True)

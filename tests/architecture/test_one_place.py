@@ -86,8 +86,8 @@ class NotebookFormat(SkillFormat):
 '''
 _DIARY = '''
 from habitus.learning.transcripts.model import TranscriptDraft
-from habitus.learning.transcripts.lines import read_objects
-from habitus.learning.transcripts.model import infer_outcome
+from habitus.learning.transcripts.reading import read_json_objects
+from habitus.learning.transcripts.model import infer_call_outcome
 from collections import Counter
 
 SOURCE = "diary"
@@ -100,9 +100,9 @@ def looks_like(row):
 def read(path, redactor):
     """One call a line, with what came of it."""
     draft = TranscriptDraft(id=path.stem, source=SOURCE, redactor=redactor)
-    for row in read_objects(path, Counter()):
+    for row in read_json_objects(path, Counter()):
         call = draft.add_call(draft.turn, "", row["did"], {})
-        draft.add_result(call, infer_outcome({}, row["came"]), row["came"])
+        draft.add_result(call, infer_call_outcome({}, row["came"]), row["came"])
     yield draft.finish()
 '''
 _USE = """

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from habitus.learning.budget import BudgetReachedError, SpendingStore
+from habitus.learning.budget import BudgetReachedError, DailyTokenUsageStore
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -15,13 +15,13 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 @pytest.mark.req("AG-02")
 def test_tokens_are_reserved_settled_and_capped(engine: sa.Engine) -> None:
-    purse = SpendingStore(engine, clock=lambda: NOW, cap=100)
+    purse = DailyTokenUsageStore(engine, clock=lambda: NOW, cap=100)
     purse.settle(purse.reserve(80), 30)
     purse.reserve(70)
     with pytest.raises(BudgetReachedError):
         purse.reserve(1)
-    assert (purse.get_today().tokens, purse.get_today().calls) == (100, 2)
-    assert [purse.claim_notice(), purse.claim_notice()] == [True, False]
+    assert (purse.get_usage_today().tokens, purse.get_usage_today().calls) == (100, 2)
+    assert [purse.claim_cap_notice(), purse.claim_cap_notice()] == [True, False]
 
 
 @pytest.mark.req("EL-08")

@@ -14,7 +14,7 @@ import pytest
 
 from habitus.errors import ToolFailed
 from habitus.files import build_file
-from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.transcripts.formats import registry
 from habitus.memory.gate import find_text_objection
 from habitus.redact import Redactor
@@ -67,7 +67,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "body": lambda text: trees.parse_skill_tree(
         "x", {"SKILL.md": build_file(f"---\nname: x\ndescription: d\n---\n{text}".encode())}
     ),
-    "error signature": make_signature,
+    "error signature": make_error_signature,
     "transcript": _transcript,
 }
 PUMPS = (

@@ -87,7 +87,7 @@ async def test_a_turn_that_fails_three_times_is_nudged_and_teaches_and_a_clean_o
         "project",
         str(habitus.settings.cwd),
     )
-    assert (len(desk.cheap.asked), habitus.spending.get_today().calls) == (1, 1)
+    assert (len(desk.cheap.asked), habitus.spending.get_usage_today().calls) == (1, 1)
 
     done = await desk.session.turn("six times seven?")
     await desk.session.close()

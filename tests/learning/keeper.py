@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from habitus import sql
-from habitus.learning.budget import SpendingStore
+from habitus.learning.budget import DailyTokenUsageStore
 from habitus.memory.model import LessonDraft, LessonDraftResult, LessonDraftStatus
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -43,5 +43,5 @@ class RecordingKeeper:
         self.broken += rules
 
 
-def spending(cap: int = 200_000) -> SpendingStore:
-    return SpendingStore(sql.create_in_memory_engine(), clock=lambda: NOW, cap=cap)
+def spending(cap: int = 200_000) -> DailyTokenUsageStore:
+    return DailyTokenUsageStore(sql.create_in_memory_engine(), clock=lambda: NOW, cap=cap)

@@ -53,11 +53,11 @@ async def test_tokens_are_asked_for_before_each_request_and_count_after_it() -> 
     budget = RunBudget(RunLimits(tokens=5_500), day=day)
     paid = budget.wrap_model(model)
     await fetch_answer(paid, ASK)
-    assert (budget.tokens, budget.requests, day.get_today().tokens) == (2_000, 1, 2_000)
+    assert (budget.tokens, budget.requests, day.get_usage_today().tokens) == (2_000, 1, 2_000)
     with pytest.raises(ProviderError, match="down"):
         await fetch_answer(paid, ASK)
     assert 2_900 < budget.tokens < 3_200  # what was sent, by an estimate
-    assert day.get_today().tokens == budget.tokens
+    assert day.get_usage_today().tokens == budget.tokens
     with pytest.raises(BudgetReachedError, match=r"are left\. 3,0\d\d tokens spent in 2 requests\.$"):
         await fetch_answer(budget.wrap_model(model), CompletionRequest(system="x" * 8_000, messages=()))
     assert (len(model.asked), budget.is_reached) == (2, True)

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus
-from habitus.app.learning.learning import find_remedy
+from habitus.app.learning.learning import find_known_remedy
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.alignment import NoRemedyReason, align_failure
+from habitus.learning.remedies.alignment import NoRemedyReason, align_failed_call
 from habitus.learning.remedies.calls import SessionCall, parse_commands
-from habitus.learning.remedies.findings import RemedyFindings, collect_findings
-from habitus.learning.remedies.sessions import SessionReader
+from habitus.learning.remedies.findings import RemedyFindings, collect_remedy_findings
+from habitus.learning.remedies.session_facts import SessionFactsCollector
 from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", c
 
 def session(
     number: int, *calls: SessionCall, said: Sequence[UserUtterance] = (), project: str = "/srv/shop"
-) -> SessionReader:
+) -> SessionFactsCollector:
     """As a transcript would tell it."""
     events = []
     for index, call in enumerate(calls):
@@ -49,16 +49,16 @@ def session(
         events.append(
             build_tool_result_event(call.name, success=call.success, error=call.error, call_id=str(index), at=at)
         )
-    reader = SessionReader(session=str(number), project=project)
+    reader = SessionFactsCollector(session=str(number), project=project)
     reader.add_turn(TranscriptTurn(id="1", events=tuple(events), utterances=tuple(said)))
     return reader
 
 
-def found(*sessions: SessionReader) -> RemedyFindings:
-    return collect_findings(each.build_facts() for each in sessions)
+def found(*sessions: SessionFactsCollector) -> RemedyFindings:
+    return collect_remedy_findings(each.build_facts() for each in sessions)
 
 
-def lessons(*sessions: SessionReader) -> list[str]:
+def lessons(*sessions: SessionFactsCollector) -> list[str]:
     return [
         f"{wording.describe_lesson(each)} ({wording.describe_evidence(each, NOW)})" for each in found(*sessions).lessons
     ]
@@ -221,9 +221,9 @@ def test_a_hint_is_given_for_the_error_it_was_learned_from_alone(habitus: Habitu
     draft = wording.draft_lesson(replace(held, project=habitus.project), now=NOW, user="ann")
     assert habitus.memory.encode(draft).engram is not None
     command = {"command": "helm upgrade api ./chart --wait"}
-    assert find_remedy(habitus, "Bash", command, NO_ROLLBACK) == text.partition(" (")[0]
+    assert find_known_remedy(habitus, "Bash", command, NO_ROLLBACK) == text.partition(" (")[0]
     for other in ("Error: UPGRADE FAILED: timed out waiting for hooks", "Error: chart requires kubeVersion: >=1.30"):
-        assert find_remedy(habitus, "Bash", command, other) == ""
+        assert find_known_remedy(habitus, "Bash", command, other) == ""
 
 
 @pytest.mark.req("EL-10")
@@ -341,7 +341,7 @@ def test_what_is_said_twice_and_is_no_order_is_no_rule(case: str) -> None:
 @pytest.mark.req("EL-10")
 def test_what_a_subagent_is_asked_is_no_rule_of_the_person() -> None:
     told = UserUtterance(text="Never edit any files, only report what you find.")
-    readers = [SessionReader(session=str(number), project="/srv/shop") for number in (1, 2)]
+    readers = [SessionFactsCollector(session=str(number), project="/srv/shop") for number in (1, 2)]
     for reader in readers:
         reader.add_turn(TranscriptTurn(id="1", events=(), utterances=(told,), is_sidechain=True))
     assert found(*readers).rules == ()
@@ -366,7 +366,7 @@ def test_any_line_can_be_taken_apart(line: str) -> None:
 
 @given(_LINES, _ERRORS, _CALLS)
 def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: list[SessionCall]) -> None:
-    remedy = align_failure([ran(line, error), *later], 0).remedy
+    remedy = align_failed_call([ran(line, error), *later], 0).remedy
     if remedy is not None:
         written = " ".join(call.command for call in later if call.success)
         assert all(word.strip("'") in written for word in remedy.right if word not in ("cd", ".", "&&"))
@@ -374,12 +374,12 @@ def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: l
 
 @given(_LINES, st.sampled_from(["1 failed, 2 passed", "AssertionError", "Connection reset by peer", "429"]), _CALLS)
 def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: str, later: list[SessionCall]) -> None:
-    assert align_failure([ran(line, error), *later], 0).remedy is None
+    assert align_failed_call([ran(line, error), *later], 0).remedy is None
 
 
 @given(_LINES, _ERRORS)
 def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
-    again = align_failure([ran(line, error), ran("ls"), ran(line)], 0)
+    again = align_failed_call([ran(line, error), ran("ls"), ran(line)], 0)
     assert again.remedy is None
     assert again.ending in (NoRemedyReason.RETRIED, NoRemedyReason.LEFT, NoRemedyReason.NOTHING)
 
@@ -388,4 +388,4 @@ def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
 def test_looking_around_changes_nothing(line: str, error: str, later: list[SessionCall]) -> None:
     calls = [ran(line, error), *later]
     looked = [part for call in calls for part in (call, replace(ran("ls"), turn=call.turn))]
-    assert align_failure(looked, 0).remedy == align_failure(calls, 0).remedy
+    assert align_failed_call(looked, 0).remedy == align_failed_call(calls, 0).remedy

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.learning.detectors import make_signature
+from habitus.learning.detectors import make_error_signature
 
 GOLDEN = [
     # numbers
@@ -52,19 +52,19 @@ GOLDEN = [
 @pytest.mark.req("EL-04")
 @pytest.mark.parametrize(("error", "expected"), GOLDEN)
 def test_golden_signatures(error: str, expected: str) -> None:
-    assert make_signature(error) == expected
+    assert make_error_signature(error) == expected
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("'\"/\\{}:0a. \n"), max_size=300))
 def test_any_text_has_a_signature_without_surrounding_space(text: str) -> None:
-    assert make_signature(text) == make_signature(text).strip()
+    assert make_error_signature(text) == make_error_signature(text).strip()
 
 
 @given(st.integers(), st.integers())
 def test_errors_that_differ_in_a_number_have_one_signature(one: int, other: int) -> None:
-    assert make_signature(f"row {one} is locked") == make_signature(f"row {other} is locked")
+    assert make_error_signature(f"row {one} is locked") == make_error_signature(f"row {other} is locked")
 
 
 @given(st.from_regex(r"[A-Za-z0-9_ ]{1,30}", fullmatch=True), st.from_regex(r"[A-Za-z0-9_ ]{1,30}", fullmatch=True))
 def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other: str) -> None:
-    assert make_signature(f"no table '{one}' here") == make_signature(f"no table '{other}' here")
+    assert make_error_signature(f"no table '{one}' here") == make_error_signature(f"no table '{other}' here")

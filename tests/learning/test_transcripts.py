@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind
 from habitus.learning import detectors
-from habitus.learning.remedies.findings import collect_findings
-from habitus.learning.remedies.sessions import SessionReader
+from habitus.learning.remedies.findings import collect_remedy_findings
+from habitus.learning.remedies.session_facts import SessionFactsCollector
 from habitus.learning.remedies.wording import describe_lesson
 from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, detect_format, read_transcripts
 from habitus.learning.transcripts.formats import habitus
@@ -567,10 +567,10 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not beside & {*path.parts}]
     (transcript,) = [found for path in files for found in read_transcripts(path)]
     assert (transcript.source, transcript.project, transcript.unread) == (host.split(",")[0], "/srv/shop", {})
-    reader = SessionReader(session=transcript.id, project=transcript.project)
+    reader = SessionFactsCollector(session=transcript.id, project=transcript.project)
     for turn in transcript.turns:
         reader.add_turn(turn)
-    told = collect_findings([reader.build_facts()])
+    told = collect_remedy_findings([reader.build_facts()])
     assert [describe_lesson(held) for held in told.candidates] == [
         "In this project run `uv run pytest`; `pytest` alone is not found."
     ]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from habitus.files import Tree
     from habitus.journal.journal import Journal
     from habitus.journal.usage import UsageObserver
-    from habitus.learning.budget import SpendingStore
+    from habitus.learning.budget import DailyTokenUsageStore
     from habitus.llm.model import SessionModels
     from habitus.memory.cortex import Cortex
     from habitus.pause import PauseSwitch
@@ -204,12 +204,12 @@ class Home:
         )
 
     @functools.cached_property
-    def spending(self) -> SpendingStore:
+    def spending(self) -> DailyTokenUsageStore:
         """The tokens that learning has spent, and may spend today."""
         # Loads the learners.
-        from habitus.learning.budget import SpendingStore
+        from habitus.learning.budget import DailyTokenUsageStore
 
-        return SpendingStore(self.shared, clock=self.clock, cap=self.settings.learning_tokens)
+        return DailyTokenUsageStore(self.shared, clock=self.clock, cap=self.settings.learning_tokens)
 
     @functools.cached_property
     def models(self) -> SessionModels:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from habitus.comparing import BoundedMatcher
 from habitus.errors import Invalid
 from habitus.improve.gate import MOST_CANDIDATES, GateClaim
-from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_value
+from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_structured_answer
 from habitus.redact import Redactor
 from habitus.skills import edits
 from habitus.skills.edits import EditOperation, TextEdit
@@ -109,7 +109,7 @@ class DraftedChange(BaseModel):
 async def draft_candidate(
     model: BudgetedModel, material: str, *, is_to_shorten: bool, redactor: Redactor
 ) -> DraftedChange:
-    return await ask_for_value(
+    return await ask_for_structured_answer(
         model,
         DraftedChange,
         system=load_prompt("improve", "shorten-skill" if is_to_shorten else "improve-skill"),

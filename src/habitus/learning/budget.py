@@ -62,7 +62,7 @@ class BudgetReachedError(ProviderError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DaySpending:
+class DailyTokenUsage:
     """The tokens that learning has spent on a day."""
 
     day: str
@@ -84,7 +84,7 @@ class TokenReservation:
     tokens: int
 
 
-class SpendingStore:
+class DailyTokenUsageStore:
     """Stores the tokens that learning spends per day, shared by all processes of a home."""
 
     def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime], cap: int) -> None:
@@ -94,7 +94,7 @@ class SpendingStore:
 
     def reserve(self, tokens: int) -> TokenReservation:
         """Reserve tokens of today for a call; `BudgetReachedError` if too few are left."""
-        day = self._today()
+        day = self._get_date_today()
         with sql.write_transaction(self._engine) as conn:
             sql.insert_missing_rows(conn, learning_spending, [{"day": day, "tokens": 0, "calls": 0, "is_told": False}])
             # One conditional update, so two processes never reserve the same tokens.
@@ -105,8 +105,8 @@ class SpendingStore:
             if conn.execute(taken).rowcount:
                 return TokenReservation(day=day, tokens=tokens)
         raise BudgetReachedError(
-            f"Learning may spend {self.cap:,} tokens a day, and {self.get_today().tokens:,} are spent; this call could "
-            f"take {tokens:,}. Retry tomorrow (UTC), or raise HABITUS_LEARNING_TOKENS."
+            f"Learning may spend {self.cap:,} tokens a day, and {self.get_usage_today().tokens:,} are spent; this call "
+            f"could take {tokens:,}. Retry tomorrow (UTC), or raise HABITUS_LEARNING_TOKENS."
         )
 
     def settle(self, reserved: TokenReservation, used: int) -> None:
@@ -118,22 +118,22 @@ class SpendingStore:
                 .values(tokens=learning_spending.c.tokens + (used - reserved.tokens))
             )
 
-    def get_today(self) -> DaySpending:
+    def get_usage_today(self) -> DailyTokenUsage:
         """Return today's spending."""
-        day = self._today()
+        day = self._get_date_today()
         with sql.read_transaction(self._engine) as conn:
             row = conn.execute(sa.select(learning_spending).where(learning_spending.c.day == day)).first()
-        return DaySpending(day=day, tokens=row.tokens if row else 0, calls=row.calls if row else 0, cap=self.cap)
+        return DailyTokenUsage(day=day, tokens=row.tokens if row else 0, calls=row.calls if row else 0, cap=self.cap)
 
-    def claim_notice(self) -> bool:
+    def claim_cap_notice(self) -> bool:
         """Whether the user has yet to be told today that the cap is reached; True for only one process."""
         telling = learning_spending.update().where(
-            learning_spending.c.day == self._today(), learning_spending.c.is_told == sa.false()
+            learning_spending.c.day == self._get_date_today(), learning_spending.c.is_told == sa.false()
         )
         with sql.write_transaction(self._engine) as conn:
             return conn.execute(telling.values(is_told=True)).rowcount > 0
 
-    def _today(self) -> str:
+    def _get_date_today(self) -> str:
         return self._clock().astimezone(UTC).date().isoformat()
 
 
@@ -188,7 +188,7 @@ class RunBudget:
         self,
         limits: RunLimits | None = None,
         *,
-        day: SpendingStore | None = None,
+        day: DailyTokenUsageStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits or RunLimits()
@@ -235,7 +235,7 @@ class RunBudget:
         read = _estimate_input_tokens(ask) * 4 // 3 + 500
         try:
             with self._lock:
-                most = self._limit_usage(
+                most = self._cap_usage_to_limits(
                     TokenUsage(input_tokens=read, output_tokens=ask.max_tokens or _DEFAULT_ANSWER_TOKENS), model
                 )
                 day = self._day.reserve(read + most.output_tokens) if self._day is not None else None
@@ -249,7 +249,7 @@ class RunBudget:
             ask=replace(ask, max_tokens=most.output_tokens) if is_shorter else ask, max_usage=most, day=day
         )
 
-    def _limit_usage(self, most: TokenUsage, model: str) -> TokenUsage:
+    def _cap_usage_to_limits(self, most: TokenUsage, model: str) -> TokenUsage:
         limits, taken = self.limits, self.usage + self._aside
         if limits.minutes is not None and self._clock() - self._began >= 60 * limits.minutes:
             raise BudgetReachedError("Its time is up.")
@@ -315,7 +315,7 @@ class BudgetedModel:
                 elif isinstance(piece, CompletionResult):
                     paid, aside = aside, None
                     said = TokenUsage(input_tokens=read, output_tokens=estimate_message_tokens(piece.message))
-                    await self._settle(paid, piece.usage if _is_reported(piece.usage) else said)
+                    await self._settle(paid, piece.usage if _is_usage_reported(piece.usage) else said)
                 yield piece
         except ProviderError as fault:
             known, unheard = fault.usage, 0
@@ -351,7 +351,7 @@ def _estimate_input_tokens(ask: CompletionRequest) -> int:
     return estimate_tokens(ask.system) + asked + (estimate_tokens(str(ask.schema)) if ask.schema else 0)
 
 
-def _is_reported(usage: TokenUsage) -> bool:
+def _is_usage_reported(usage: TokenUsage) -> bool:
     return usage.input_tokens + usage.output_tokens > 0
 
 
@@ -376,7 +376,7 @@ MAX_ATTEMPTS = 2
 DEFAULT_PATIENCE_S = 60.0
 
 
-async def ask_for_value(
+async def ask_for_structured_answer(
     model: BudgetedModel,
     answer_type: type[AnswerT],
     *,
@@ -409,7 +409,7 @@ class RubricAnswer(BaseModel):
     reason: str = ""
 
 
-async def judge_rubric(
+async def judge_by_rubric(
     task: Task, rubric: RubricCheck, submission: Submission, *, model: BudgetedModel, redactor: Redactor
 ) -> Outcome:
     """Return whether the submission meets the rubric; the outcome is `infra` if the model gave no answer."""
@@ -419,7 +419,7 @@ async def judge_rubric(
         ensure_ascii=False,
     )
     try:
-        said = await ask_for_value(
+        said = await ask_for_structured_answer(
             model,
             RubricAnswer,
             system=load_prompt("learning", "judge-rubric"),

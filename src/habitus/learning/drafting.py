@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.learning.budget import BudgetedModel, ask_for_value
+from habitus.learning.budget import BudgetedModel, ask_for_structured_answer
 from habitus.llm.model import AssistantMessage, ChatMessage, PersonMessage, TextContent, ToolResultMessage
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
@@ -53,12 +53,12 @@ async def draft_skill(
 ) -> Skill:
     """Draft a skill under a free name, without saving it; `Invalid` if there is no work to draft from."""
     # Redacted before it is sent, and the draft again afterwards, because a model may repeat a secret.
-    material = redactor.redact(_render_material(cells, messages)).text
+    material = redactor.redact(_render_session_material(cells, messages)).text
     if not material:
         raise Invalid("There is nothing to save yet.", hint="Do some work first, then save how it is done.")
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
-    draft = await ask_for_value(
+    draft = await ask_for_structured_answer(
         model,
         SkillDraftAnswer,
         system=load_prompt("learning", "draft-skill"),
@@ -74,7 +74,7 @@ def _build_skill(draft: SkillDraftAnswer, is_taken: Callable[[str], bool], redac
     if not body:
         raise Invalid("The draft has no steps.", hint="Say what to keep: /skill save HINT.")
     label, title, description, when_to_use = (
-        _join_line(redactor.redact(text).text)
+        _collapse_whitespace(redactor.redact(text).text)
         for text in (draft.label, draft.name, draft.description, draft.when_to_use)
     )
     return Skill(
@@ -86,20 +86,20 @@ def _build_skill(draft: SkillDraftAnswer, is_taken: Callable[[str], bool], redac
     )
 
 
-def _join_line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-def _render_material(cells: Sequence[Cell], messages: Sequence[ChatMessage]) -> str:
-    run = _keep_newest([_render_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
-    said = _keep_newest(
+def _render_session_material(cells: Sequence[Cell], messages: Sequence[ChatMessage]) -> str:
+    run = _keep_newest_that_fit([_render_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
+    said = _keep_newest_that_fit(
         [text for message in messages[-MESSAGES:] if (text := _render_message(message))], _MESSAGE_CHARS
     )
     parts = [("# Cells that were run", run), ("# Conversation", said)]
     return "\n\n".join("\n\n".join([heading, *texts]) for heading, texts in parts if texts)
 
 
-def _keep_newest(texts: Sequence[str], room: int) -> list[str]:
+def _keep_newest_that_fit(texts: Sequence[str], room: int) -> list[str]:
     """Return the latest texts that fit, in order; the last one always, even if it is too long."""
     kept: list[str] = []
     for text in reversed(texts):
@@ -115,25 +115,25 @@ def _render_cell(cell: Cell) -> str:
     lines = [f"## {cell.description}" if cell.description else "## A cell", "```python", cell.code.strip(), "```"]
     if came_of_it.strip():
         lines += ["came to:" if cell.error is None else "failed with:", "```", came_of_it.strip(), "```"]
-    return _shorten("\n".join(lines))
+    return _shorten_middle("\n".join(lines))
 
 
 def _render_message(message: ChatMessage) -> str:
     match message:
         case PersonMessage(parts=parts):
-            return _render_side("Person", (part.text for part in parts if isinstance(part, TextContent)))
+            return _render_speaker_text("Person", (part.text for part in parts if isinstance(part, TextContent)))
         case AssistantMessage(text=text):
-            return _render_side("Agent", [text])
+            return _render_speaker_text("Agent", [text])
         case ToolResultMessage(tool=tool, content=content):
-            return _render_side(f"Result of {tool}", [content])
+            return _render_speaker_text(f"Result of {tool}", [content])
 
 
-def _render_side(who: str, texts: Iterable[str]) -> str:
+def _render_speaker_text(who: str, texts: Iterable[str]) -> str:
     said = "\n\n".join(text.strip() for text in texts if text.strip())
-    return _shorten(f"{who}: {said}") if said else ""
+    return _shorten_middle(f"{who}: {said}") if said else ""
 
 
-def _shorten(text: str) -> str:
+def _shorten_middle(text: str) -> str:
     if len(text) <= _MAX_PART_CHARS:
         return text
     half = _MAX_PART_CHARS // 2
@@ -160,11 +160,11 @@ class CodeDraft(BaseModel):
 async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", redactor: Redactor) -> CodeDraft:
     """Draft a program from the material; `refused` says why an earlier draft failed its trial.
 
-    Raises the errors of `ask_for_value`.
+    Raises the errors of `ask_for_structured_answer`.
     """
     again = f"\n\n# An earlier draft was not accepted\n\n{refused}" if refused else ""
     record = redactor.redact(f"{material}{again}").text
-    return await ask_for_value(
+    return await ask_for_structured_answer(
         model, CodeDraft, system=load_prompt("learning", "draft-code"), record=record, max_tokens=_MAX_ANSWER_TOKENS
     )
 
@@ -213,8 +213,8 @@ class TaskDraftsAnswer(BaseModel):
 async def draft_tasks(
     model: BudgetedModel, material: str, count: int, *, redactor: Redactor = PATTERNS_ONLY
 ) -> list[dict[str, Any]]:
-    """Return rows of tasks that examine a skill, drafted from its text. Raises the errors of `ask_for_value`."""
-    drafted = await ask_for_value(
+    """Return task rows for a skill, drafted from its text. Raises the errors of `ask_for_structured_answer`."""
+    drafted = await ask_for_structured_answer(
         model,
         TaskDraftsAnswer,
         system=load_prompt("learning", "draft-tasks"),

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from habitus.events import AgentEvent, EventKind, TurnEnded
-from habitus.learning.budget import DEFAULT_PATIENCE_S, SpendingStore
-from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.budget import DEFAULT_PATIENCE_S, DailyTokenUsageStore
+from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.detectors.monitor import ACC, MonitorMode, assume_rule_unknown
 from habitus.learning.detectors.rules import DetectorLesson, drop_covered_lessons, run_detectors
 from habitus.learning.post_mortem import CONSOLIDATION_SOURCE, BufferedCell, Cerebellum
-from habitus.learning.remedies.calls import SessionCall, pair_calls
+from habitus.learning.remedies.calls import SessionCall, pair_calls_with_results
 from habitus.llm.model import Model
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
@@ -56,7 +56,7 @@ class Learner:
         keeper: LessonSink | None,
         model: Model | None = None,
         *,
-        spending: SpendingStore,
+        spending: DailyTokenUsageStore,
         mode: MonitorMode | str = MonitorMode.PASSIVE,
         redactor: Redactor = PATTERNS_ONLY,
         remedy: Callable[[SessionCall], str] = lambda call: "",
@@ -97,7 +97,7 @@ class Learner:
     async def advise(self) -> Sequence[str]:
         """Return remedies for the latest failures, and nudges; each is said once per turn."""
         events, self._calls, told = self._calls, [], self._told
-        failed = [call for call in pair_calls(events) if call.success is False]
+        failed = [call for call in pair_calls_with_results(events) if call.success is False]
         remedies = dict.fromkeys([await asyncio.to_thread(self._remedy, call) for call in failed])
         new = [remedy for remedy in remedies if remedy and remedy not in told]
         told.update(new)
@@ -181,11 +181,11 @@ class Learner:
 
 def find_broken_rules(fired: Sequence[DetectorLesson], in_prompt: Sequence[str]) -> list[str]:
     """Return the rules in the prompt that the model broke."""
-    rules = {_normalize_text(lesson.rule) for lesson in fired}
-    return [rule for rule in in_prompt if _normalize_text(rule) in rules]
+    rules = {_collapse_whitespace(lesson.rule) for lesson in fired}
+    return [rule for rule in in_prompt if _collapse_whitespace(rule) in rules]
 
 
-def _normalize_text(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -193,7 +193,7 @@ def draft_detector_lesson(
     lesson: DetectorLesson, evidence: LessonProvenance, *, redactor: Redactor, user: str, project: str
 ) -> LessonDraft:
     """Return a detector's lesson as a draft for memory; `evidence` says where it was learned."""
-    error = redactor.redact(_find_error_signature(lesson.evidence)).text
+    error = redactor.redact(_find_last_error_signature(lesson.evidence)).text
     return LessonDraft(
         text=lesson.rule,
         kind=lesson.kind,
@@ -207,8 +207,8 @@ def draft_detector_lesson(
     )
 
 
-def _find_error_signature(evidence: Sequence[AgentEvent]) -> str:
+def _find_last_error_signature(evidence: Sequence[AgentEvent]) -> str:
     """Return the signature of the last error among the events; empty if there is none."""
     failed = (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT)
     errors = [str(event.detail.get("error") or "") for event in evidence if event.kind in failed]
-    return next((make_signature(error) for error in reversed(errors) if error), "")
+    return next((make_error_signature(error) for error in reversed(errors) if error), "")

@@ -18,12 +18,12 @@ from habitus.learning.budget import (
     DEFAULT_PATIENCE_S,
     BudgetedModel,
     BudgetReachedError,
+    DailyTokenUsageStore,
     RunBudget,
-    SpendingStore,
-    ask_for_value,
+    ask_for_structured_answer,
 )
-from habitus.learning.detectors.error_signatures import make_signature
-from habitus.learning.provenance import SourceTracker
+from habitus.learning.detectors.error_signatures import make_error_signature
+from habitus.learning.provenance import OutsideContentTracker
 from habitus.llm.model import Model, ProviderError, UnusableAnswerError
 from habitus.memory.model import (
     SCRATCHPAD_TOPIC,
@@ -73,9 +73,9 @@ class PostMortemResult:
 async def run_post_mortem(
     cells: Sequence[Cell], *, model: BudgetedModel, redactor: Redactor, patience_s: float = DEFAULT_PATIENCE_S
 ) -> PostMortemResult:
-    """Ask the model about all cells in one call. Raises the errors of `ask_for_value`."""
+    """Ask the model about all cells in one call. Raises the errors of `ask_for_structured_answer`."""
     record = render_cells(cells, redactor)
-    answer = await ask_for_value(
+    answer = await ask_for_structured_answer(
         model,
         PostMortemAnswer,
         system=load_prompt("learning", "post-mortem"),
@@ -83,7 +83,7 @@ async def run_post_mortem(
         max_tokens=MAX_ANSWER_TOKENS,
         patience_s=patience_s,
     )
-    lessons, refused = check_lessons(answer.lessons, cells, redactor)
+    lessons, refused = sort_out_lessons(answer.lessons, cells, redactor)
     return PostMortemResult(lessons=lessons, refused=refused)
 
 
@@ -99,11 +99,11 @@ def render_cells(cells: Sequence[Cell], redactor: Redactor) -> str:
     """Return the newest cells as JSON, so their output can't pose as instructions."""
     steps = [
         {
-            "intended": _cut_end(cell.description or "(not said)", _MAX_FIELD_CHARS["intended"], redactor),
-            "did": _cut_end(cell.code, _MAX_FIELD_CHARS["did"], redactor),
-            "printed": _cut_start(cell.stdout, _MAX_FIELD_CHARS["printed"], redactor),
-            "warned": _cut_start(cell.stderr, _MAX_FIELD_CHARS["warned"], redactor),
-            "failed": _cut_start(cell.error or "", _MAX_FIELD_CHARS["failed"], redactor),
+            "intended": _redact_and_cut_end(cell.description or "(not said)", _MAX_FIELD_CHARS["intended"], redactor),
+            "did": _redact_and_cut_end(cell.code, _MAX_FIELD_CHARS["did"], redactor),
+            "printed": _redact_and_cut_start(cell.stdout, _MAX_FIELD_CHARS["printed"], redactor),
+            "warned": _redact_and_cut_start(cell.stderr, _MAX_FIELD_CHARS["warned"], redactor),
+            "failed": _redact_and_cut_start(cell.error or "", _MAX_FIELD_CHARS["failed"], redactor),
         }
         for cell in cells[-MAX_CELLS:]
     ]
@@ -111,14 +111,14 @@ def render_cells(cells: Sequence[Cell], redactor: Redactor) -> str:
     return json.dumps(kept, ensure_ascii=False, indent=1)
 
 
-def _cut_end(text: str, limit: int, redactor: Redactor) -> str:
+def _redact_and_cut_end(text: str, limit: int, redactor: Redactor) -> str:
     """Redact the text, then cut its end."""
     # Redacted before it is cut, so half a secret can't escape the patterns.
     safe = redactor.redact(text[: limit * 20]).text.strip()
     return safe if len(safe) <= limit else safe[:limit] + " …"
 
 
-def _cut_start(text: str, limit: int, redactor: Redactor) -> str:
+def _redact_and_cut_start(text: str, limit: int, redactor: Redactor) -> str:
     safe = redactor.redact(text[-limit * 20 :]).text.strip()
     return safe if len(safe) <= limit else "… " + safe[-limit:]
 
@@ -129,7 +129,7 @@ QUOTATION_WORDS = 6
 _ADDRESS_PATTERN = re.compile(r"(?i)\b(?:https?|ftp|file|ssh)://|\bwww\.|[\w.+-]+@[\w-]+\.\w")
 
 
-def check_lessons(
+def sort_out_lessons(
     lessons: Sequence[str], cells: Sequence[Cell], redactor: Redactor
 ) -> tuple[tuple[str, ...], tuple[RejectedLesson, ...]]:
     """Return the first three acceptable lessons, and the rejected ones with the reason."""
@@ -138,7 +138,7 @@ def check_lessons(
     refused: list[RejectedLesson] = []
     for given in lessons:
         text = redactor.redact(" ".join(given.split())).text
-        reason = _find_objection(text, said)
+        reason = _find_answer_objection(text, said)
         if reason:
             refused.append(RejectedLesson(text=text[:LONGEST], reason=reason))
         elif text not in kept and len(kept) < MAX_LESSONS:
@@ -148,7 +148,7 @@ def check_lessons(
     return tuple(kept), tuple(refused)
 
 
-def _find_objection(text: str, said: set[tuple[str, ...]]) -> str:
+def _find_answer_objection(text: str, said: set[tuple[str, ...]]) -> str:
     if len(text) < SHORTEST:
         return "it says nothing"
     if len(text) > LONGEST:
@@ -195,7 +195,7 @@ class Cerebellum:
 
     model: Model | None
     encode: Callable[[LessonDraft], LessonDraftResult]
-    spending: SpendingStore = field(kw_only=True)
+    spending: DailyTokenUsageStore = field(kw_only=True)
     redactor: Redactor = field(kw_only=True)
     patience_s: float = field(default=DEFAULT_PATIENCE_S, kw_only=True)
     _turn: deque[BufferedCell] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
@@ -204,14 +204,14 @@ class Cerebellum:
     _unstored: deque[LessonDraft] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
     # Calls that have not returned yet, by id.
     _calls: dict[str, Cell] = field(default_factory=dict)
-    _sources: SourceTracker = field(default_factory=SourceTracker)
+    _sources: OutsideContentTracker = field(default_factory=OutsideContentTracker)
 
     def on_pre_execute(self, cell: Cell) -> None:
         self._sources.record_cell(cell.code)
 
     def on_post_execute(self, cell: Cell) -> None:
         """Buffer a cell that failed or warned."""
-        if self.model is not None and _can_teach(cell):
+        if self.model is not None and _is_worth_studying(cell):
             self._turn.append(BufferedCell(cell=cell))
 
     def on_event(self, event: AgentEvent) -> None:
@@ -244,11 +244,11 @@ class Cerebellum:
         """Drop the cells of a cancelled turn; those of earlier turns stay buffered."""
         self._turn.clear()
         self._calls.clear()
-        self._sources.is_own_turn(has_files=False)
+        self._sources.is_turn_free_of_outside_content(has_files=False)
 
     def close_turn(self, *, has_files: bool) -> None:
         """The turn is over: say of its cells whether it read anything from outside."""
-        is_own = self._sources.is_own_turn(has_files=has_files)
+        is_own = self._sources.is_turn_free_of_outside_content(has_files=has_files)
         self._turn = deque((replace(waiting, is_own=is_own) for waiting in self._turn), maxlen=MAX_CELLS)
 
     def take_cells(self) -> tuple[BufferedCell, ...]:
@@ -269,10 +269,10 @@ class Cerebellum:
         about: dict[str, list[BufferedCell]] = {}
         for waiting in taken[-MAX_CELLS:]:
             about.setdefault(waiting.topic, []).append(waiting)
-        found = [await self._study_topic(each, topic, ended) for topic, each in about.items()]
+        found = [await self._study_cells_of_topic(each, topic, ended) for topic, each in about.items()]
         return tuple(draft for drafts in found for draft in drafts)
 
-    async def _study_topic(
+    async def _study_cells_of_topic(
         self, taken: Sequence[BufferedCell], topic: str, ended: TurnEnded
     ) -> tuple[LessonDraft, ...]:
         assert self.model is not None
@@ -286,7 +286,7 @@ class Cerebellum:
             )
         except BudgetReachedError as reached:
             self._buffer_again(taken, counts=False)
-            if await asyncio.to_thread(self.spending.claim_notice):
+            if await asyncio.to_thread(self.spending.claim_cap_notice):
                 log.warning("%s", reached)
             return ()
         except (ProviderError, UnusableAnswerError, TimeoutError) as fault:
@@ -296,7 +296,7 @@ class Cerebellum:
         except BaseException:
             self._buffer_again(taken)
             raise
-        error = self.redactor.redact(find_main_signature(cells)).text
+        error = self.redactor.redact(find_main_error_signature(cells)).text
         evidence = LessonProvenance(trace=ended.turn, session=ended.session, error_signature=error)
         drafts = tuple(
             replace(
@@ -341,11 +341,11 @@ def draft_post_mortem_lesson(
     )
 
 
-def find_main_signature(cells: Sequence[Cell]) -> str:
+def find_main_error_signature(cells: Sequence[Cell]) -> str:
     """Return the signature of the last error, or of the last warning if nothing failed; empty if there is neither."""
     errors = [cell.error for cell in cells if cell.error] or [cell.stderr for cell in cells]
-    return make_signature(errors[-1]) if errors else ""
+    return make_error_signature(errors[-1]) if errors else ""
 
 
-def _can_teach(cell: Cell) -> bool:
+def _is_worth_studying(cell: Cell) -> bool:
     return not cell.is_clean and cell.stopped is not CellStopReason.CANCELLED

@@ -13,7 +13,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.running_code import check_readable_folders, open_scratchpads
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
-from habitus.learning.dreaming import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
+from habitus.learning.self_play import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
 from habitus.tasks.checks import ValidatorCheck
 from habitus.tasks.files import write_task
 from habitus.tasks.model import Task, TaskSolution

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
-from habitus.learning.dreaming import (
+from habitus.learning.self_play import (
     Dreamer,
     DreamResult,
     DreamVerdict,
     ExtractedLesson,
-    find_challenge_objection,
+    find_lesson_objection,
 )
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.tasks.checks import ValidatorCheck
@@ -114,7 +114,7 @@ async def test_whatever_happens_nothing_is_verified_that_was_not_seen_to_help(ou
 )
 async def test_the_guard_turns_away_what_is_empty_or_copied(changed: dict[str, object], why: str) -> None:
     lesson = replace(GOOD, **changed)  # type: ignore[arg-type]
-    assert why in find_challenge_objection(lesson, CHALLENGE)
+    assert why in find_lesson_objection(lesson, CHALLENGE)
     dreamt, _ = await run((NO, NO, NO), lesson)
     assert (dreamt.verdict, why in dreamt.reason) == (DreamVerdict.REJECTED, True)
 
@@ -124,4 +124,4 @@ async def test_the_guard_turns_away_what_is_empty_or_copied(changed: dict[str, o
 def test_words_in_a_row_count_as_a_copy_from_six_on(words: int) -> None:
     copied = " ".join(CHALLENGE.request.split()[:words])
     lesson = replace(GOOD, trigger=f"Whenever {copied} something")
-    assert bool(find_challenge_objection(lesson, CHALLENGE)) is (words >= 6 or "prices.csv" in copied.split()), copied
+    assert bool(find_lesson_objection(lesson, CHALLENGE)) is (words >= 6 or "prices.csv" in copied.split()), copied

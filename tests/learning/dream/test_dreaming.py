@@ -9,12 +9,12 @@ import pytest
 
 from habitus.agent.background import EventLoopThread
 from habitus.app import Habitus, read_settings
-from habitus.app.learning import dreaming
+from habitus.app.learning import self_play
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.operating.job_kinds import DreamJob
 from habitus.app.tasks.workspaces import PAD
 from habitus.learning.budget import RunBudget
-from habitus.learning.dreaming import DreamVerdict, parse_challenge
+from habitus.learning.self_play import DreamVerdict, parse_challenge
 from habitus.llm.model import CompletionRequest, PersonMessage, TextContent
 from habitus.llm.providers import open_provider_model
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
@@ -62,8 +62,8 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
     with Habitus.open(read_settings(home)) as habitus:
         player = ScriptedModel(_knows_only_with_its_lesson)
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        solver = dreaming.SessionSolver(habitus, RunBudget().wrap_model(player), run="job/0")
-        dreamt = await dreaming.dream_with_solver(
+        solver = self_play.SessionSolver(habitus, RunBudget().wrap_model(player), run="job/0")
+        dreamt = await self_play.dream_with_solver(
             habitus, CHALLENGE, solver, RunBudget().wrap_model(teacher), key="job/0"
         )
 
@@ -71,13 +71,13 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.verified, kept.trust, kept.evidence.trace) == (True, TrustLevel.VERIFIED, "job/0")
         assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
-        again = await dreaming.dream_challenge(habitus, CHALLENGE, key="job/0")
+        again = await self_play.dream_challenge(habitus, CHALLENGE, key="job/0")
         assert again.reason == "its lesson is stored or pending review"  # nobody is asked a second time
 
         tries = open_improve_store(habitus).list_rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
         assert all(one.tokens for one in tries)
-        killed = dreaming.SessionSolver(
+        killed = self_play.SessionSolver(
             habitus, RunBudget().wrap_model(ScriptedModel([])), run="job/0"
         )  # nobody to ask: it was tried
         attempts = [await killed.solve(CHALLENGE) for _ in tries]
@@ -96,14 +96,14 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
 async def test_a_challenge_whose_lesson_waits_is_not_dreamt_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABITUS_MEMORY", "copilot")
     with Habitus.open(read_settings(home)) as habitus:
-        (home / dreaming.CHALLENGES_FOLDER).mkdir()
-        (home / dreaming.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
-        clumsy = dreaming.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
+        (home / self_play.CHALLENGES_FOLDER).mkdir()
+        (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
+        clumsy = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
         teacher = ScriptedModel([says(json.dumps({**LESSON, "confidence": 0.3}))])
-        own = next(one for one in dreaming.list_challenges(habitus.settings) if one.id == CHALLENGE.id)
-        await dreaming.dream_with_solver(habitus, own, clumsy, RunBudget().wrap_model(teacher), key="job/0")
+        own = next(one for one in self_play.list_challenges(habitus.settings) if one.id == CHALLENGE.id)
+        await self_play.dream_with_solver(habitus, own, clumsy, RunBudget().wrap_model(teacher), key="job/0")
         assert len(habitus.memory.list_pending_lessons()) == 1
-        again = await dreaming.dream_challenge(habitus, own, key="job/1")  # no model is configured, and none is asked
+        again = await self_play.dream_challenge(habitus, own, key="job/1")  # no model is configured, and none is asked
         assert (again.verdict, again.tokens) == (DreamVerdict.NOTHING, 0)
         planned = DreamJob(habitus, EventLoopThread("dreams")).plan_parts({"domain": "python_general"})
         assert CHALLENGE.id not in [part["challenge"]["id"] for part in planned]
@@ -114,24 +114,24 @@ async def test_a_challenge_whose_lesson_waits_is_not_dreamt_again(home: Path, mo
 @pytest.mark.req("LP-03")
 async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        (home / dreaming.CHALLENGES_FOLDER).mkdir()
-        (home / dreaming.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
-        clumsy = dreaming.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
+        (home / self_play.CHALLENGES_FOLDER).mkdir()
+        (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
+        clumsy = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        dreamt = await dreaming.dream_with_solver(
+        dreamt = await self_play.dream_with_solver(
             habitus, CHALLENGE, clumsy, RunBudget().wrap_model(teacher), key="job/0"
         )
         assert dreamt.verdict is DreamVerdict.CANDIDATE
-        (candidate,) = dreaming.list_unverified_lessons(habitus)
-        still = await dreaming.verify_with_solver(habitus, candidate, clumsy)
+        (candidate,) = self_play.list_unverified_lessons(habitus)
+        still = await self_play.verify_with_solver(habitus, candidate, clumsy)
         assert still.verdict is DreamVerdict.CANDIDATE
-        able = dreaming.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(_knows_only_with_its_lesson)))
-        shown = await dreaming.verify_with_solver(habitus, candidate, able)
+        able = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(_knows_only_with_its_lesson)))
+        shown = await self_play.verify_with_solver(habitus, candidate, able)
         assert shown.verdict is DreamVerdict.VERIFIED, shown
-        assert dreaming.list_unverified_lessons(habitus) == ()
+        assert self_play.list_unverified_lessons(habitus) == ()
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.id, kept.verified, kept.trust) == (candidate, True, TrustLevel.VERIFIED)
-        again = await dreaming.verify_with_solver(habitus, candidate, clumsy)
+        again = await self_play.verify_with_solver(habitus, candidate, clumsy)
         assert again.reason == "it is verified already"
 
 
@@ -144,8 +144,10 @@ async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nob
     )
     with Habitus.open(read_settings(home)) as habitus:
         nobody = ScriptedModel([])
-        solver = dreaming.SessionSolver(habitus, RunBudget().wrap_model(nobody))
-        dreamt = await dreaming.dream_with_solver(habitus, unsound, solver, RunBudget().wrap_model(nobody), key="job/1")
+        solver = self_play.SessionSolver(habitus, RunBudget().wrap_model(nobody))
+        dreamt = await self_play.dream_with_solver(
+            habitus, unsound, solver, RunBudget().wrap_model(nobody), key="job/1"
+        )
         assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
         assert habitus.memory.list_lessons() == ()
 
@@ -160,11 +162,11 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
             text="Rows may lack a name.", kind=LessonKind.LESSON, produced_by=LessonProducer.DETECTOR, evidence=evidence
         )
         habitus.memory.encode(lesson)
-        made, sound = await dreaming.invent_challenge_with_model(habitus, RunBudget().wrap_model(teacher))
+        made, sound = await self_play.invent_challenge_with_model(habitus, RunBudget().wrap_model(teacher))
         assert (made.id, sound.is_sound, sound.reason) == ("join-names", True, "")
         assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
-        assert made in dreaming.list_challenges(habitus.settings)
-        assert [path.name for path in (home / dreaming.CHALLENGES_FOLDER).iterdir()] == ["join-names.toml"]
+        assert made in self_play.list_challenges(habitus.settings)
+        assert [path.name for path in (home / self_play.CHALLENGES_FOLDER).iterdir()] == ["join-names.toml"]
 
 
 @pytest.mark.full
@@ -173,8 +175,8 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
 async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(home: Path) -> None:
     with real_model() as address, Habitus.open(read_settings(home)) as habitus:
         model = open_provider_model("openai:smollm2", {}, base_url=address)
-        solver = dreaming.SessionSolver(habitus, RunBudget().wrap_model(model))
-        dreamt = await dreaming.dream_with_solver(
+        solver = self_play.SessionSolver(habitus, RunBudget().wrap_model(model))
+        dreamt = await self_play.dream_with_solver(
             habitus, CHALLENGE, solver, RunBudget().wrap_model(model), key="job/2"
         )
         assert not dreamt.passed

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, Refused
 from habitus.evidence.model import ItemKind
-from habitus.learning.detectors.rules import DETECTORS, is_more_specific
+from habitus.learning.detectors.rules import DETECTORS, is_more_specific_detector
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD
@@ -204,7 +204,7 @@ def _find_superseded_rules(memory: Cortex) -> list[Engram]:
         for together in taught.values()
         for one in together
         for better in together
-        if is_more_specific(better.evidence.detector, one.evidence.detector)
+        if is_more_specific_detector(better.evidence.detector, one.evidence.detector)
     ]
 
 

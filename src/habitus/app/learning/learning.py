@@ -27,9 +27,15 @@ from habitus.learning.remedies.findings import (
     RemedyCoverage,
     RemedyFindings,
     SupportedRemedy,
-    collect_findings,
+    collect_remedy_findings,
 )
-from habitus.learning.remedies.sessions import FileStamp, SessionFacts, SessionReader, StudiedFileStore, read_file_stamp
+from habitus.learning.remedies.session_facts import (
+    FileStamp,
+    SessionFacts,
+    SessionFactsCollector,
+    StudiedFileStore,
+    read_file_stamp,
+)
 from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
 from habitus.learning.transcripts.model import SkillUse, TranscriptTurn, UserUtterance
@@ -157,7 +163,7 @@ class SessionFactCollector:
 
     home: Home
     only_new: bool = False  # skip files that an earlier run has read
-    _readers: dict[tuple[str, str], SessionReader] = field(default_factory=dict)
+    _readers: dict[tuple[str, str], SessionFactsCollector] = field(default_factory=dict)
     _stamps: dict[str, FileStamp] = field(default_factory=dict)
     _found: RemedyFindings | None = None
 
@@ -177,7 +183,9 @@ class SessionFactCollector:
         key = str(studied.file), studied.transcript
         if key not in self._readers:
             project = resolve_project(studied.project)
-            self._readers[key] = SessionReader(session=studied.transcript, project=project, file=studied.file.name)
+            self._readers[key] = SessionFactsCollector(
+                session=studied.transcript, project=project, file=studied.file.name
+            )
         self._readers[key].add_turn(studied.turn)
 
     def read_journal(self, limit: int = 10_000) -> int:
@@ -189,7 +197,9 @@ class SessionFactCollector:
                 f"{JOURNAL_PREFIX}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))
             ):
                 continue
-            reader = self._readers[f"{JOURNAL_PREFIX}{kept.id}", kept.id] = SessionReader(session=kept.id, file=kept.id)
+            reader = self._readers[f"{JOURNAL_PREFIX}{kept.id}", kept.id] = SessionFactsCollector(
+                session=kept.id, file=kept.id
+            )
             for turn in (one for one in journal.list_session_turns(kept.id, user=user) if one.is_real):
                 said = UserUtterance(text=turn.request, at=turn.started_on.isoformat())
                 reader.add_turn(TranscriptTurn(id=turn.id, events=turn.events, utterances=(said,)))
@@ -199,7 +209,9 @@ class SessionFactCollector:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
             earlier = self._store().load_facts(without=self._stamps)
-            self._found = collect_findings([*earlier, *(reader.build_facts() for reader in self._readers.values())])
+            self._found = collect_remedy_findings(
+                [*earlier, *(reader.build_facts() for reader in self._readers.values())]
+            )
         return self._found
 
     def make_report(self) -> RemedyReport:
@@ -269,13 +281,13 @@ def _describe_remedy(failure: RecurringFailure, ways: Iterable[SupportedRemedy])
     return next((wording.describe_lesson(way) for way in fitting), "")
 
 
-def find_remedy(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
+def find_known_remedy(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
     """Return the remedy that memory knows for this failure as a sentence; empty if it knows none.
 
     `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
     where = resolve_project(project) if project else home.project
-    return wording.find_remedy(_list_visible_lessons(home.memory, where), tool, arguments, error)
+    return wording.find_known_remedy(_list_visible_lessons(home.memory, where), tool, arguments, error)
 
 
 def _list_visible_lessons(memory: Cortex, project: str) -> Iterable[Engram]:

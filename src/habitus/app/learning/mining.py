@@ -397,7 +397,7 @@ def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
 
 def observe_transcript_turn(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
     """Return a turn of another agent's transcript, both as a journal turn and as mining sees it."""
-    turn, made = studied.turn, calls.pair_calls(studied.turn.events, project=studied.project)
+    turn, made = studied.turn, calls.pair_calls_with_results(studied.turn.events, project=studied.project)
     done = [
         ObservedCall(
             name=call.name,

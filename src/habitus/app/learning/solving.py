@@ -29,7 +29,7 @@ from habitus.evidence.model import FixedAssignments, has_left_trace
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
 from habitus.journal.model import Exposure, SkillPlacementKind, SourceKind, Turn
-from habitus.learning.budget import BudgetedModel, RunBudget, judge_rubric
+from habitus.learning.budget import BudgetedModel, RunBudget, judge_by_rubric
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
 from habitus.learning.transcripts.firings import describe_event
@@ -189,7 +189,7 @@ async def run_rollout(
         if outcome.kind is not OutcomeKind.INFRA:
             calls = tuple(parse_call(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
             submission = Submission(reply=done.reply, calls=calls, workspace=workspace)
-            ask = partial(judge_rubric, model=model, redactor=home.redactor)
+            ask = partial(judge_by_rubric, model=model, redactor=home.redactor)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         if fixed is not None:
             session.judge(outcome.kind, turn=done.turn, source=source_type, source_kind=SourceKind.VALIDATOR)
@@ -303,7 +303,7 @@ class ProgramSolver:
                 return rollout.with_outcome(build_infra_outcome(problem), usage=said.usage)
             calls = tuple(call for turn in turns for call in _list_calls(self.home.clock, turn))
             payer = self.judge_model
-            ask = partial(judge_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
+            ask = partial(judge_by_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         events = [event for turn in turns for event in turn.turn.events]

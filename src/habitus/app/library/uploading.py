@@ -23,7 +23,7 @@ from habitus.app.operating.jobs import open_queue
 from habitus.errors import Invalid, Refused
 from habitus.files import Tree, build_file, parse_user_path, translate_disk_errors
 from habitus.jobs.model import Job
-from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget, ask_for_value
+from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget, ask_for_structured_answer
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import sanitize_file_name
@@ -328,7 +328,7 @@ async def ask_second_opinion(model: BudgetedModel, name: str, tree: Tree, *, red
         try:
             prompt = load_prompt("learning", "second-look")
             found += (
-                await ask_for_value(
+                await ask_for_structured_answer(
                     model, _SecondOpinionReply, system=prompt, record=record, max_tokens=_MAX_REPLY_TOKENS
                 )
             ).doubts

@@ -25,7 +25,7 @@ from habitus.app.operating.damage import find_damage
 from habitus.app.operating.doctor import HealthCheck, HealthCheckState, check_operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
-from habitus.learning.budget import SpendingStore
+from habitus.learning.budget import DailyTokenUsageStore
 from habitus.llm.agents import list_installed_programs
 from habitus.memory.cortex import Cortex
 from habitus.sandbox.machine import describe_protections, probe_machine
@@ -194,8 +194,8 @@ def _check_memory(settings: Settings, memory: Cortex) -> HealthCheck:
     return HealthCheck.ok("memory", f"{settings.memory.value}, {lessons} lessons{wait}")
 
 
-def _check_learning_budget(settings: Settings, spending: SpendingStore) -> HealthCheck:
-    settings, spent = settings, spending.get_today()
+def _check_learning_budget(settings: Settings, spending: DailyTokenUsageStore) -> HealthCheck:
+    settings, spent = settings, spending.get_usage_today()
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
         return HealthCheck.ok("learning tokens", "learning from errors is off")
     if spent.tokens >= spent.cap:

@@ -18,7 +18,7 @@ from habitus import sql
 from habitus.agent.background import EventLoopThread
 from habitus.app import home_directory
 from habitus.app.home import Home
-from habitus.app.learning import curating, dreaming, improving, studying
+from habitus.app.learning import curating, improving, self_play, studying
 from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.noted_sessions import learn_from_noted_sessions
 from habitus.app.library import importing
@@ -273,11 +273,11 @@ class VerifyJob(_ChallengeJob):
     about = "Solves exercises with and without each lesson. Calls a model."
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.list_unverified_lessons(self._home)]
+        return [{"lesson": id, "model": given.get("model", "")} for id in self_play.list_unverified_lessons(self._home)]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         return asdict(
-            self._loop.run_and_wait(dreaming.verify_lesson_again(self._home, part["lesson"], model=part["model"]))
+            self._loop.run_and_wait(self_play.verify_lesson_again(self._home, part["lesson"], model=part["model"]))
         )
 
 
@@ -299,9 +299,9 @@ class DreamJob(_ChallengeJob):
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         path = given.get("challenges")
-        found = dreaming.list_challenges(self._home.settings, Path(path) if path else None)
+        found = self_play.list_challenges(self._home.settings, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
-        taught = dreaming.list_taught_challenges(self._home)
+        taught = self_play.list_taught_challenges(self._home)
         # If nothing is left, each part says that its lesson is known.
         wanted = [each for each in wanted if each.hash not in taught] or wanted
         cycles = given.get("cycles") or len(wanted)
@@ -320,7 +320,7 @@ class DreamJob(_ChallengeJob):
             minutes=None if until is None else max(until - time.time(), 0.0) / 60,
         )
         challenge = parse_task(part["challenge"], "the job")
-        dreamt = dreaming.dream_challenge(self._home, challenge, key=key, model=part["model"], limits=limits)
+        dreamt = self_play.dream_challenge(self._home, challenge, key=key, model=part["model"], limits=limits)
         return asdict(self._loop.run_and_wait(dreamt))
 
 

@@ -24,7 +24,7 @@ from habitus import pause, sql
 from habitus.app.operating.idempotency import answered_requests
 from habitus.improve.store import improve_candidates, improve_rollouts
 from habitus.journal.tables import exposures, lasting_outcomes, menu_exposures, seen_skills, turn_menus, turns, uses
-from habitus.learning.remedies.sessions import studied_files
+from habitus.learning.remedies.session_facts import studied_files
 from habitus.memory.tables import engram_versions
 from habitus.sandbox.credentials.command_lines import calls
 from habitus.sandbox.credentials.grants import granted_credentials

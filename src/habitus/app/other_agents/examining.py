@@ -18,8 +18,8 @@ from habitus.files import Tree
 from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
-from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, collect_findings
-from habitus.learning.remedies.sessions import SessionReader
+from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, collect_remedy_findings
+from habitus.learning.remedies.session_facts import SessionFactsCollector
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
 from habitus.skills import names, trees
@@ -211,14 +211,14 @@ class AgentExaminer:
     def _read_history(self, agent: KnownAgent) -> _AgentHistory:
         """Read all transcripts of the agent and collect requests, skill uses and findings."""
         past = _AgentHistory()
-        readers: dict[tuple[Path, str], SessionReader] = {}
+        readers: dict[tuple[Path, str], SessionFactsCollector] = {}
         for number, path in enumerate(agent.find_transcripts(self.environ, self.home), 1):
             self.on_progress(number)
             try:
                 for piece in read_pieces(path, self.redactor):
                     key = path, piece.id
                     reader = readers.setdefault(
-                        key, SessionReader(session=piece.id, project=piece.project, file=path.name)
+                        key, SessionFactsCollector(session=piece.id, project=piece.project, file=path.name)
                     )
                     for turn in piece.turns:
                         reader.add_turn(turn)
@@ -234,7 +234,7 @@ class AgentExaminer:
             except OSError:
                 # The file was removed meanwhile, or is not readable for this user.
                 continue
-        past.found = collect_findings(reader.build_facts() for reader in readers.values()) if readers else None
+        past.found = collect_remedy_findings(reader.build_facts() for reader in readers.values()) if readers else None
         return past
 
     def _remark_on_unused(
@@ -283,8 +283,8 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
             # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
             is_urgent=bool(each.command)
             and each.is_open
-            and not each.is_probe
-            and (each.can_teach or each.sessions >= _MIN_SESSIONS_OF_WORK),
+            and not each.is_probe_command
+            and (each.can_have_remedy or each.sessions >= _MIN_SESSIONS_OF_WORK),
             about=f"{called}: {each.signature}",
         )
     for rule in found.rules:

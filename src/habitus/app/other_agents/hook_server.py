@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.background import BackgroundTasks, run_in_thread
-from habitus.agent.choosing import ExposureAssigner, SessionMemory, choose_skills, find_relevant_skills, find_unseen
+from habitus.agent.choosing import (
+    ExposureAssigner,
+    SessionMemory,
+    choose_skills,
+    find_relevant_skills,
+    find_unseen_skills,
+)
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
 from habitus.agent.user_input import SubmittedRequest
@@ -67,7 +73,7 @@ class _OpenProject:
 
     home: Home
     hosting: HostedConversations
-    prompter: HookPrompter
+    prompter: HookContextComposer
     # The prompter is not thread-safe, so callers take turns.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -126,7 +132,7 @@ class HookDaemon:
         handling = asyncio.create_task(self._handle_event(event, payload))
         await asyncio.wait([handling], timeout=_LOCK_PATIENCE_S)
         # Asked on the loop, because all threads may be waiting for the same lock.
-        if handling.done() or not _is_locked(self._settings.home / DATABASE):
+        if handling.done() or not _is_database_locked(self._settings.home / DATABASE):
             return await handling
 
         async def finish() -> None:
@@ -162,7 +168,7 @@ class HookDaemon:
             place, is_new = session.place, payload.get("source", "startup") == "startup"
             async with place.lock:
                 said = await run_in_thread(lambda: place.prompter.compose_session_start(session.offers, is_new=is_new))
-        self._background.spawn(self._warm_up(place))
+        self._background.spawn(self._open_search_index_early(place))
         return said
 
     async def _handle_prompt(self, payload: Mapping[str, Any]) -> str:
@@ -219,7 +225,7 @@ class HookDaemon:
 
         async def opening() -> _HookSession:
             place, conversation = await self._find_project(cwd), f"{SOURCE_TYPE}-{id}"
-            offers = await run_in_thread(lambda: place.prompter.open_offers(conversation))
+            offers = await run_in_thread(lambda: place.prompter.open_exposure_assigner(conversation))
             return _HookSession(place=place, conversation=conversation, offers=offers)
 
         return self._sessions.hold(id, opening)
@@ -235,7 +241,7 @@ class HookDaemon:
 
     def _open_project(self, cwd: Path) -> _OpenProject:
         home = self._open_home_at(cwd if cwd.is_dir() else self._settings.user_home)
-        return _OpenProject(home=home, hosting=HostedConversations(home), prompter=HookPrompter(home))
+        return _OpenProject(home=home, hosting=HostedConversations(home), prompter=HookContextComposer(home))
 
     def _open_home_at(self, cwd: Path) -> Home:
         return open_home(self._settings.model_copy(update={"cwd": cwd}))
@@ -245,7 +251,7 @@ class HookDaemon:
             await self._sessions.close_key(id)
         await run_in_thread(place.close)
 
-    async def _warm_up(self, place: _OpenProject) -> None:
+    async def _open_search_index_early(self, place: _OpenProject) -> None:
         """Open the search index before the first request waits for it."""
         async with place.lock:
             await run_in_thread(lambda: place.prompter.compose_request_context("warm up", ExposureAssigner()))
@@ -261,7 +267,7 @@ class HookDaemon:
             self._has_learned.set()
 
 
-def _is_locked(database: Path) -> bool:
+def _is_database_locked(database: Path) -> bool:
     """Return whether another connection holds the write lock of an SQLite database."""
     try:
         with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
@@ -283,7 +289,7 @@ REQUEST_TOKENS = 300
 _MAX_QUERY_CHARS = 4_000
 
 
-class HookPrompter:
+class HookContextComposer:
     """Composes the context that hooks add in one project; all methods read the database."""
 
     def __init__(self, home: Home) -> None:
@@ -293,7 +299,7 @@ class HookPrompter:
         cortex = home.open_memory()
         self._memory = SessionMemory(cortex=cortex, user=self._user.name, project=home.project)
 
-    def open_offers(self, conversation: str) -> ExposureAssigner:
+    def open_exposure_assigner(self, conversation: str) -> ExposureAssigner:
         """Return the record of a session's offers, which also decides at random what is withheld."""
         return ExposureAssigner(
             open_random_assignment(self._home.settings, self._home.journal, conversation, OutageGuard())
@@ -301,7 +307,9 @@ class HookPrompter:
 
     def compose_session_start(self, offers: ExposureAssigner, *, is_new: bool = True) -> str:
         """Return the rules and, in a new session, also new skills and the number of pending changes."""
-        rules = [note for note in self._memory.recall_standing().rules if offers.assign_note(note, is_steady=True)]
+        rules = [
+            note for note in self._memory.recall_profile_and_rules().rules if offers.assign_lesson(note, is_steady=True)
+        ]
         parts = [prompt.build_bullet_section("rules", "Rules", [note.prompt_line for note in rules]).text]
         if is_new:
             parts += [self._describe_new_skills(), self._describe_pending_changes()]
@@ -312,13 +320,13 @@ class HookPrompter:
         text = self._home.redact(text[:_MAX_QUERY_CHARS])
         request = SelectionInput(text=text, source_type=SOURCE_TYPE, user=self._user, now=self._home.clock())
         snapshot = self._home.skills.snapshot(check_disk=False, user=self._user.name)
-        chosen = choose_skills(snapshot, request, self._make_gates(), self._home.journal)
+        chosen = choose_skills(snapshot, request, self._build_gate_context(), self._home.journal)
         ruled = [choice.summary for choice in chosen.eager]
         on_menu = {one.name: one for one in chosen.menu}
         search = partial(self._home.finder.search, text, at=snapshot)
         found = [on_menu[hit.id] for hit in find_relevant_skills(search, on_menu)]
         lessons = () if chosen.excludes_lessons or chosen.excludes_memory else self._memory.recall_lessons(text).lessons
-        return _fit_into_budget(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
+        return _compose_within_budget(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
 
     def compose_failure_context(self, tool: str, arguments: object, error: str) -> str:
         """Return the known remedy against this error; empty if it is unknown."""
@@ -326,9 +334,9 @@ class HookPrompter:
         return self._home.redact(prompt.build_bullet_section("lessons", "Seen before", [remedy]).text) if remedy else ""
 
     def _describe_new_skills(self) -> str:
-        home, gates = self._home, self._make_gates()
+        home, gates = self._home, self._build_gate_context()
         snapshot = home.skills.snapshot(user=self._user.name)
-        news = find_unseen(home.journal, self._user.name, snapshot, gates, home.skills.layers)
+        news = find_unseen_skills(home.journal, self._user.name, snapshot, gates, home.skills.layers)
         if news and not home.is_read_only:
             home.journal.mark_skills_seen(self._user.name, menu.list_visible_hashes(snapshot, gates))
         return prompt.build_news_section(news).text
@@ -338,11 +346,11 @@ class HookPrompter:
         waits = "One change is" if count == 1 else f"{count} changes are"
         return f"{waits} pending review; the user can list them with `habitus review list`." if count else ""
 
-    def _make_gates(self) -> GateContext:
+    def _build_gate_context(self) -> GateContext:
         return replace(build_gate_context(self._home.settings, self._user), tools=names.BUILT_IN_TOOLS)
 
 
-def _fit_into_budget(
+def _compose_within_budget(
     budget: int, lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary], offers: ExposureAssigner
 ) -> prompt.ComposedPrompt:
     """Compose as many lessons and skills as fit, then leave out those withheld at random."""
@@ -352,8 +360,8 @@ def _fit_into_budget(
         else:
             skills = skills[:-1]
     # Withheld only after the cut, so a withheld lesson leaves its room empty instead of letting another one in.
-    told = [note for note in lessons if offers.assign_note(note)]
-    return _compose_context(told, [summary for summary in skills if offers.assign_line(summary)])
+    told = [note for note in lessons if offers.assign_lesson(note)]
+    return _compose_context(told, [summary for summary in skills if offers.assign_skill_line(summary)])
 
 
 def _compose_context(lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary]) -> prompt.ComposedPrompt:

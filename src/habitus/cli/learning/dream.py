@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.learning import dreaming
+from habitus.app.learning import self_play
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import add_job
 from habitus.app.tasks.validation import validate_tasks
@@ -23,7 +23,7 @@ from habitus.errors import NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import RunLimits
-from habitus.learning.dreaming import DOMAINS
+from habitus.learning.self_play import DOMAINS
 
 
 def run_self_play(
@@ -53,7 +53,7 @@ def run_self_play(
             _check_challenges(habitus, Path(challenges) if challenges else None, as_json)
             return
         if invent:
-            made, sound = asyncio.run(dreaming.invent_challenge(habitus, model=model))
+            made, sound = asyncio.run(self_play.invent_challenge(habitus, model=model))
             came_to = f"({made.domain}) is saved" if sound.is_sound else f"is not usable: {sound.reason}"
             found = {"challenge": made.as_json(), "soundness": sound}
             output.print_command_result(context, as_json, found, f"{made.id} {came_to}.")
@@ -62,7 +62,7 @@ def run_self_play(
             raise NotFound(f"There is no domain '{domain}'.", hint=f"There are: {', '.join(DOMAINS)}.")
         path = str(Path(challenges).absolute()) if challenges else ""
         # An unreadable challenge is reported now, not later by a worker.
-        dreaming.list_challenges(habitus.settings, Path(path) if path else None)
+        self_play.list_challenges(habitus.settings, Path(path) if path else None)
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_parse_budget_limits(budget)}
         queue = jobs.open_queue(habitus)
         id = add_job(habitus.settings, queue, "dream", given)
@@ -110,7 +110,7 @@ def _print_new_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int
 
 def _check_challenges(habitus: Habitus, path: Path | None, as_json: bool) -> None:
     """Run each challenge's own solution and exit with 1 if one is not valid."""
-    found = validate_tasks(habitus, (("", each) for each in dreaming.list_challenges(habitus.settings, path)))
+    found = validate_tasks(habitus, (("", each) for each in self_play.list_challenges(habitus.settings, path)))
     bad = [each for each in found if not each.is_sound]
     if as_json:
         output.print_json({"challenges": found})

@@ -9,7 +9,7 @@ Pure rules, no model, no storage:
 from __future__ import annotations
 
 from habitus.events import AgentEvent, EventKind, build_event, build_tool_call_event, build_tool_result_event
-from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.detectors.monitor import ACC, MonitorMode
 from habitus.learning.detectors.rules import DETECTORS, Detector, DetectorLesson, run_detectors
 
@@ -24,6 +24,6 @@ __all__ = [
     "build_event",
     "build_tool_call_event",
     "build_tool_result_event",
-    "make_signature",
+    "make_error_signature",
     "run_detectors",
 ]

@@ -19,7 +19,7 @@ MAX_ERROR_CHARS = 4000
 
 # After every round the whole turn is examined again.
 @lru_cache(maxsize=512)
-def make_signature(error: str) -> str:
+def make_error_signature(error: str) -> str:
     """Return the same text for the same kind of error; empty if the error says nothing."""
     text = _get_traceback_error(_unwrap_message(error[:MAX_ERROR_CHARS].strip()))
     for pattern, placeholder in _PLACEHOLDERS:
@@ -64,11 +64,11 @@ def _unwrap_message(text: str) -> str:
         envelope, end = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
         return text
-    message = _find_message(envelope)
+    message = _find_envelope_message(envelope)
     return f"{text[:start]}{message}{text[end:]}".strip() if message else text
 
 
-def _find_message(envelope: object) -> str:
+def _find_envelope_message(envelope: object) -> str:
     """Return the first text under `message`, `error`, `detail`, `msg` or `reason`, outermost first.
 
     Empty if there is none.
@@ -79,7 +79,7 @@ def _find_message(envelope: object) -> str:
         inside = envelope.get(key)
         if isinstance(inside, str) and inside:
             return inside
-        if isinstance(inside, dict) and (found := _find_message(inside)):
+        if isinstance(inside, dict) and (found := _find_envelope_message(inside)):
             return found
     return ""
 
@@ -112,7 +112,7 @@ class ErrorCause(StrEnum):
     WORK = "work"
 
     @property
-    def can_teach(self) -> bool:
+    def can_have_remedy(self) -> bool:
         """Whether an error of this cause can have a general remedy."""
         return self not in (ErrorCause.TRANSIENT, ErrorCause.WORK)
 
@@ -234,9 +234,11 @@ def classify_error(error: str) -> ClassifiedError:
     for cause, pattern in _CAUSES:
         if found := pattern.search(text):
             about = next((group for group in found.groups() if group), "")
-            signature = make_signature(_find_essential_line(text))
+            signature = make_error_signature(_find_essential_error_line(text))
             return ClassifiedError(cause=cause, subject=about.strip("'\"`‘"), signature=signature, text=text)
-    return ClassifiedError(cause=ErrorCause.OTHER, signature=make_signature(_find_essential_line(text)), text=text)
+    return ClassifiedError(
+        cause=ErrorCause.OTHER, signature=make_error_signature(_find_essential_error_line(text)), text=text
+    )
 
 
 _ERROR_PREFIX = re.compile(
@@ -252,7 +254,7 @@ _HEADLINE = re.compile(
 )
 
 
-def _find_essential_line(text: str) -> str:
+def _find_essential_error_line(text: str) -> str:
     """Return the line that says what is wrong: the last one of a traceback, else the first that reads like an error."""
     head = _ERROR_PREFIX.match(text)
     rest = (text[head.end() :] if head else text).strip() or text

@@ -13,9 +13,9 @@ from habitus.learning.detectors.rules import (
     DETECTORS,
     DetectorLesson,
     drop_covered_lessons,
-    mask_killed_cells,
+    hide_outcomes_of_killed_cells,
     run_detectors,
-    sort_by_precedence,
+    sort_lessons_by_precedence,
 )
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,14 @@ class ACC:
         round_idx: int = 0,
     ) -> None:
         """Record an event, with the severity of its kind unless given; `ValueError` if the kind is unknown."""
-        known = _parse_kind(kind)
+        known = _parse_event_kind(kind)
         detail = dict(detail or {})
         severity = get_severity(known, detail) if severity is None else severity
         self._append_event(AgentEvent(kind=known, detail=detail, severity=severity, round_idx=round_idx))
 
     def observe_event(self, event: AgentEvent) -> None:
         """Record an event; `ValueError` if its kind is unknown."""
-        _parse_kind(event.kind)
+        _parse_event_kind(event.kind)
         self._append_event(event)
 
     def emit(
@@ -95,8 +95,10 @@ class ACC:
             turn = self._turn
             events = tuple(turn.events)
         waiting = [(name, detector) for name, detector in DETECTORS.items() if name not in turn.nudged]
-        fired = [found for name, detector in waiting if (found := detector(mask_killed_cells(name, events)))]
-        lessons = sort_by_precedence(drop_covered_lessons(fired, turn.nudged.values()))[:1]
+        fired = [
+            found for name, detector in waiting if (found := detector(hide_outcomes_of_killed_cells(name, events)))
+        ]
+        lessons = sort_lessons_by_precedence(drop_covered_lessons(fired, turn.nudged.values()))[:1]
         turn.nudged |= {found.detector: found for found in lessons}
         return tuple(lessons)
 
@@ -117,7 +119,7 @@ class ACC:
         """Return each rule once, without those that memory knows."""
         told: dict[str, DetectorLesson] = {}
         for lesson in lessons:
-            if lesson.rule not in told and not self._is_known(lesson.rule):
+            if lesson.rule not in told and not self._is_rule_known(lesson.rule):
                 told[lesson.rule] = lesson
         return tuple(told.values())
 
@@ -131,7 +133,7 @@ class ACC:
             with self._lock:
                 self._turn.events.append(event)
 
-    def _is_known(self, rule: str) -> bool:
+    def _is_rule_known(self, rule: str) -> bool:
         try:
             return self._has_similar(rule)
         except Exception:
@@ -145,7 +147,7 @@ class _TurnEvents:
     nudged: dict[str, DetectorLesson] = field(default_factory=dict)  # by detector
 
 
-def _parse_kind(kind: EventKind | str) -> EventKind:
+def _parse_event_kind(kind: EventKind | str) -> EventKind:
     try:
         return EventKind(kind)
     except ValueError:

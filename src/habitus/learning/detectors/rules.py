@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.events import AgentEvent, EventKind, ToolCallRecord, get_text_detail
-from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.memory.model import SCRATCHPAD_TOPIC, LessonKind
 
 
@@ -45,10 +45,10 @@ def run_detectors(events: Sequence[AgentEvent]) -> list[DetectorLesson]:
     return [found for detector in DETECTORS.values() if (found := detector(events))]
 
 
-def detect_name_switch(events: Sequence[AgentEvent]) -> DetectorLesson | None:
+def detect_scratchpad_name_switch(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if a turn uses two or more scratchpad names."""
     firsts: dict[str, AgentEvent] = {}
-    for event in _filter_kind(events, EventKind.SCRATCHPAD_CALL):
+    for event in _filter_events_by_kind(events, EventKind.SCRATCHPAD_CALL):
         if name := get_text_detail(event, "name"):
             firsts.setdefault(name, event)
     return make_lesson("name_switch", firsts.values()) if len(firsts) >= 2 else None
@@ -62,14 +62,14 @@ def detect_oversized_cell(events: Sequence[AgentEvent]) -> DetectorLesson | None
         if event.kind is EventKind.SCRATCHPAD_EMPTY_CODE
         or (event.kind is EventKind.SCRATCHPAD_CALL and _read_number(event, "code_len") > LARGE_CELL_CHARS)
     ]
-    arrived_empty = any(_filter_kind(found, EventKind.SCRATCHPAD_EMPTY_CODE))
+    arrived_empty = any(_filter_events_by_kind(found, EventKind.SCRATCHPAD_EMPTY_CODE))
     return make_lesson("oversized_cell", found) if arrived_empty or len(found) >= 2 else None
 
 
 def detect_repeated_tool_error(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if the same tool failed twice in a row, without another tool's result in between."""
     streak: list[AgentEvent] = []
-    for event in _list_results(events):
+    for event in _list_independent_results(events):
         if event.kind is not EventKind.TOOL_RESULT:
             continue
         if streak and (
@@ -87,8 +87,8 @@ def detect_repeated_error_signature(events: Sequence[AgentEvent]) -> DetectorLes
     """Fire if the same error occurred three times, for any tool and arguments."""
     by_signature: dict[str, list[AgentEvent]] = defaultdict(list)
     told_by_cell = ""
-    for event in _list_results(events):
-        known = make_signature(get_text_detail(event, "error")) if _read_success(event) is False else ""
+    for event in _list_independent_results(events):
+        known = make_error_signature(get_text_detail(event, "error")) if _read_success(event) is False else ""
         # A failed cell is reported twice, by the scratchpad and by its tool; that is one error.
         is_told_again = known == told_by_cell and _is_scratchpad_result(event)
         told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
@@ -100,7 +100,7 @@ def detect_repeated_error_signature(events: Sequence[AgentEvent]) -> DetectorLes
 
 def detect_kill_loop(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire after two or more killed cells in any scratchpads; the advice depends on why they were killed."""
-    kills = list(_filter_kind(events, EventKind.SCRATCHPAD_KILLED))
+    kills = list(_filter_events_by_kind(events, EventKind.SCRATCHPAD_KILLED))
     if len(kills) < 2:
         return None
     was_silence = all(_is_killed_for_silence(get_text_detail(event, "reason")) for event in kills)
@@ -140,16 +140,16 @@ def detect_same_call_again(events: Sequence[AgentEvent]) -> DetectorLesson | Non
     counts. A search gives the same answer the second time, also with its words in another order.
     """
     answered = [call for call in ToolCallRecord.from_events(events) if call.call_event and call.success is not False]
-    return _find_same_question(answered) or _find_same_call(answered)
+    return _detect_repeated_question(answered) or _detect_repeated_call(answered)
 
 
 def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if two calls alternate, twice each, with unchanged results."""
     made = [call for call in ToolCallRecord.from_events(events) if call.call_event]
     for first, second, third, fourth in zip(made, made[1:], made[2:], made[3:], strict=False):
-        takes_turns = _is_repeated(first, third) and _is_repeated(second, fourth)
+        takes_turns = _is_same_call_and_result(first, third) and _is_same_call_and_result(second, fourth)
         if takes_turns and _make_call_key(first) != _make_call_key(second):
-            return make_lesson("ping_pong", _list_events([first, second, third, fourth]))
+            return make_lesson("ping_pong", _list_events_of_calls([first, second, third, fourth]))
     return None
 
 
@@ -164,7 +164,7 @@ def detect_no_new_information(events: Sequence[AgentEvent]) -> DetectorLesson | 
         if not _make_call_key(call) or _make_call_key(call) not in {_make_call_key(earlier) for earlier in run}:
             run.append(call)
         if len(run) >= 3:
-            return make_lesson("no_new_information", _list_events(run))
+            return make_lesson("no_new_information", _list_events_of_calls(run))
     return None
 
 
@@ -172,7 +172,7 @@ def _build_counting_detector(name: str, kind: EventKind, least: int) -> Detector
     """Return a detector that fires after so many events of a kind."""
 
     def detect(events: Sequence[AgentEvent]) -> DetectorLesson | None:
-        found = list(_filter_kind(events, kind))
+        found = list(_filter_events_by_kind(events, kind))
         return make_lesson(name, found) if len(found) >= least else None
 
     return detect
@@ -182,7 +182,7 @@ detect_reset_churn = _build_counting_detector("reset_churn", EventKind.SCRATCHPA
 detect_repair_churn = _build_counting_detector("repair_churn", EventKind.HISTORY_REPAIR, 3)
 detect_cap_exhausted = _build_counting_detector("cap_exhausted", EventKind.CAP_EXHAUSTED, 1)
 DETECTORS: Mapping[str, Detector] = {
-    "name_switch": detect_name_switch,
+    "name_switch": detect_scratchpad_name_switch,
     "oversized_cell": detect_oversized_cell,
     "repeated_tool_error": detect_repeated_tool_error,
     "repeated_error_signature": detect_repeated_error_signature,
@@ -198,11 +198,11 @@ DETECTORS: Mapping[str, Detector] = {
 }
 
 
-def _filter_kind(events: Sequence[AgentEvent], kind: EventKind) -> Iterator[AgentEvent]:
+def _filter_events_by_kind(events: Sequence[AgentEvent], kind: EventKind) -> Iterator[AgentEvent]:
     return (event for event in events if event.kind is kind)
 
 
-def _list_results(events: Sequence[AgentEvent]) -> Iterator[AgentEvent]:
+def _list_independent_results(events: Sequence[AgentEvent]) -> Iterator[AgentEvent]:
     """Yield the results in order, with one failure for calls that were sent and failed together.
 
     The error was not known yet when the other calls were sent, so they are no retries.
@@ -237,14 +237,14 @@ def _is_informative(call: ToolCallRecord) -> bool:
     return bool(_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT_CHARS)
 
 
-def _is_repeated(call: ToolCallRecord, later: ToolCallRecord) -> bool:
+def _is_same_call_and_result(call: ToolCallRecord, later: ToolCallRecord) -> bool:
     return bool(_make_call_key(call)) and (_make_call_key(call), _result_digest(call)) == (
         _make_call_key(later),
         _result_digest(later),
     )
 
 
-def _find_same_call(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None:
+def _detect_repeated_call(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None:
     repeats: dict[str, list[ToolCallRecord]] = defaultdict(list)
     seen: set[str] = set()
     for call in answered:
@@ -260,11 +260,11 @@ def _find_same_call(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None
             run.clear()
         run.append(call)
         if len(run) >= 3:
-            return make_lesson("same_call_again", _list_events(run))
+            return make_lesson("same_call_again", _list_events_of_calls(run))
     return None
 
 
-def _find_same_question(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None:
+def _detect_repeated_question(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None:
     asked: dict[tuple[str, str], list[tuple[frozenset[str], ToolCallRecord]]] = defaultdict(list)
     for call in answered:
         question = call.call_event.detail.get("question") if call.call_event else None
@@ -277,12 +277,12 @@ def _find_same_question(answered: Sequence[ToolCallRecord]) -> DetectorLesson | 
         earlier = asked[(call.name, str(question.get("rest", "")))]
         for other_words, other in earlier:
             if len(words & other_words) >= SAME_QUESTION_SHARE * len(words | other_words):
-                return make_lesson("same_call_again", _list_events([other, call]))
+                return make_lesson("same_call_again", _list_events_of_calls([other, call]))
         earlier.append((words, call))
     return None
 
 
-def _list_events(made: Sequence[ToolCallRecord]) -> list[AgentEvent]:
+def _list_events_of_calls(made: Sequence[ToolCallRecord]) -> list[AgentEvent]:
     return [event for call in made for event in (call.call_event, call.result_event) if event]
 
 
@@ -393,27 +393,30 @@ _PRECEDENCE_RANKS = {
 }
 
 
-def is_more_specific(detector: str, than: str) -> bool:
+def is_more_specific_detector(detector: str, than: str) -> bool:
     """Whether both detect the same kind of trouble and the first is more specific."""
     (family, place), (other, behind) = _PRECEDENCE_RANKS[detector], _PRECEDENCE_RANKS[than]
     return family == other and place < behind
 
 
-def sort_by_precedence(lessons: Iterable[DetectorLesson]) -> list[DetectorLesson]:
+def sort_lessons_by_precedence(lessons: Iterable[DetectorLesson]) -> list[DetectorLesson]:
     """Sort lessons by family, the most specific detector first."""
     return sorted(lessons, key=lambda each: _PRECEDENCE_RANKS[each.detector])
 
 
-def mask_killed_cells(detector: str, events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+def hide_outcomes_of_killed_cells(detector: str, events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     """Return the events on which a detector may advise before the turn is over.
 
     Less specific detectors must not see a killed cell as a failure yet: their advice (stop calling the tool) could
     contradict that of the kill loop one round later (run the same cell again).
     """
-    if not is_more_specific("kill_loop", detector):
+    if not is_more_specific_detector("kill_loop", detector):
         return events
-    rounds = {event.round_idx for event in _filter_kind(events, EventKind.SCRATCHPAD_KILLED)}
-    return [_clear_verdict(event) if event.round_idx in rounds and _is_cell_event(event) else event for event in events]
+    rounds = {event.round_idx for event in _filter_events_by_kind(events, EventKind.SCRATCHPAD_KILLED)}
+    return [
+        _clear_event_outcome(event) if event.round_idx in rounds and _is_cell_event(event) else event
+        for event in events
+    ]
 
 
 def _is_cell_event(event: AgentEvent) -> bool:
@@ -421,7 +424,7 @@ def _is_cell_event(event: AgentEvent) -> bool:
     return is_of_pad or _is_scratchpad_result(event)
 
 
-def _clear_verdict(event: AgentEvent) -> AgentEvent:
+def _clear_event_outcome(event: AgentEvent) -> AgentEvent:
     return replace(event, detail={**event.detail, "success": None}, severity=1)
 
 
@@ -434,7 +437,8 @@ def drop_covered_lessons(
         each
         for each in found
         if not any(
-            is_more_specific(one.detector, each.detector) and _shares_round(one, each) for one in (*found, *told)
+            is_more_specific_detector(one.detector, each.detector) and _shares_round(one, each)
+            for one in (*found, *told)
         )
     )
 

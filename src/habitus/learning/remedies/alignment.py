@@ -48,7 +48,7 @@ class RemedyAlignment:
     at: int = 0  # index of the call that succeeded; 0 if none did
 
 
-def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
+def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
     """Align a failed call with the calls after it, and return the remedy or how it ended."""
     failed = calls[index]
     about = classify_error(failed.error)
@@ -57,7 +57,7 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
     named: list[SessionCall] = []  # calls in between that ran what the error recommends
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
-        named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
+        named += (each for each in between[-1:] if _has_run_advised_command(each, failed, about))
         if later.name != failed.name or not _has_got_further(failed, later, about):
             continue
         if _has_same_goal(failed, later) or (
@@ -67,23 +67,29 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
         ):
             ending = NoRemedyReason.LEFT
         if _is_same_call(failed, later) or (
-            between and _is_other_mode(between[-1], failed) and _extends(failed, later)
+            between
+            and _is_same_program_with_other_flags(between[-1], failed)
+            and _has_worked_with_more_options(failed, later)
         ):
             found = (
-                _find_preparation(failed, between, named, about)
+                _infer_preparation_remedy(failed, between, named, about)
                 if later.turn == failed.turn
                 else NoRemedyReason.RETRIED
             )
-        elif _is_named_by_error(later, failed, about) and any(
+        elif _has_run_advised_command(later, failed, about) and any(
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # a preparation; the retry itself comes later
-        elif _is_other_step(later, failed, about) and any(_extends(failed, each) for each in calls[at + 1 : end]):
+        elif _is_possible_preparation(later, failed, about) and any(
+            _has_worked_with_more_options(failed, each) for each in calls[at + 1 : end]
+        ):
             continue  # `cmake -B` before `cmake --build`, `touch x` before `cat x`
         elif named and _has_same_goal(failed, later):
-            found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
+            found = _build_preparation_remedy(
+                failed, named, about
+            )  # the goal was reached after it, with other arguments
         else:
-            found = _find_replacement(failed, later, between, about)
+            found = _infer_replacement_remedy(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
     return RemedyAlignment(remedy=None, ending=ending)
@@ -107,19 +113,19 @@ def _judge_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: in
         return RemedyAlignment(remedy=None, ending=found, at=at)
     if found.bypasses_guard:
         return RemedyAlignment(remedy=None, ending=NoRemedyReason.GUARDED, at=at)
-    may_teach = about.has_message and (about.cause.can_teach or _is_advised(found, about))
+    may_teach = about.has_message and (about.cause.can_have_remedy or _is_advised_by_error(found, about))
     if not may_teach or not found.can_be_quoted:
         return RemedyAlignment(remedy=None, ending=NoRemedyReason.LEFT, at=at)
     return RemedyAlignment(remedy=found, at=at)
 
 
-def _is_advised(remedy: Remedy, about: ClassifiedError) -> bool:
+def _is_advised_by_error(remedy: Remedy, about: ClassifiedError) -> bool:
     """Return whether the error message itself recommends the remedy."""
     match remedy.change:
         case RemedyKind.FLAGS:
             return about.mentions_any(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
         case RemedyKind.FIRST:
-            return any(_is_named_command(each, about) for each in parse_commands(quote_for_shell(remedy.right)))
+            return any(_is_command_in_error(each, about) for each in parse_commands(quote_for_shell(remedy.right)))
         case _:
             return False
 
@@ -129,7 +135,7 @@ def _has_same_goal(failed: SessionCall, later: SessionCall) -> bool:
     wanted = failed.failing_command
     if wanted is None:
         return not failed.command
-    return any(_get_goal(each) == _get_goal(wanted) for each in later.commands)
+    return any(_get_command_goal(each) == _get_command_goal(wanted) for each in later.commands)
 
 
 def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
@@ -139,22 +145,23 @@ def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
         return False
     wanted = failed.failing_command
     return wanted is not None and any(
-        _make_run_key(each, wanted) == _make_run_key(wanted, wanted) for each in _list_last_commands(later)
+        _make_command_run_key(each, wanted) == _make_command_run_key(wanted, wanted)
+        for each in _list_last_commands(later)
     )
 
 
-def _extends(failed: SessionCall, later: SessionCall) -> bool:
+def _has_worked_with_more_options(failed: SessionCall, later: SessionCall) -> bool:
     """Return whether a call that worked is the failed one, perhaps with more options."""
     wanted = failed.failing_command
     return wanted is not None and any(
-        each.head == wanted.head and each.place == wanted.place and not _drop_words(wanted.args, each.args)
+        each.head == wanted.head and each.place == wanted.place and not _subtract_words(wanted.args, each.args)
         for each in (_list_last_commands(later) if later.has_worked else ())
     )
 
 
-def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _is_possible_preparation(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether a call does something else than the failed one, so that it prepares it if that works later."""
-    if _is_other_mode(later, failed):
+    if _is_same_program_with_other_flags(later, failed):
         return True
     wanted = failed.failing_command
     if wanted is None or about.cause is ErrorCause.PROGRAM:
@@ -162,7 +169,7 @@ def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedErr
     return wanted.program not in (each.program for each in later.commands)
 
 
-def _is_other_mode(act: SessionCall, failed: SessionCall) -> bool:
+def _is_same_program_with_other_flags(act: SessionCall, failed: SessionCall) -> bool:
     """Return whether a call runs the same program with other flags alone, which then prepares what failed."""
     wanted = failed.failing_command
     if wanted is None or not act.has_worked or act.is_edit:
@@ -177,15 +184,15 @@ def _is_other_mode(act: SessionCall, failed: SessionCall) -> bool:
     )
 
 
-def _make_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
-    return command.words, command.env, command.place, _list_unfinished_steps(command, failed)
+def _make_command_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
+    return command.words, command.env, command.place, _list_unfinished_prior_steps(command, failed)
 
 
 def _list_last_commands(call: SessionCall) -> list[ShellCommand]:
     return [each for each in call.commands if each.is_last]
 
 
-def _list_unfinished_steps(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
+def _list_unfinished_prior_steps(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
     """Return the steps before it on its line, without those that a line which failed at it had already completed."""
     count = len(command.before)
     is_done = count < len(failed.before) and command.before == failed.before[len(failed.before) - count :]
@@ -195,20 +202,20 @@ def _list_unfinished_steps(command: ShellCommand, failed: ShellCommand) -> tuple
 # Replacement: the same goal in another way
 
 
-def _find_replacement(
+def _infer_replacement_remedy(
     failed: SessionCall, later: SessionCall, between: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     is_next = failed.turn == later.turn and all(each.is_read_only or not each.has_worked for each in between)
     if not failed.command:
-        return _replace_argument(failed, later, about, is_next=is_next)
+        return _infer_tool_argument_remedy(failed, later, about, is_next=is_next)
     wanted = failed.failing_command
     if wanted is None:
         return None
-    found = (_replace_command(wanted, each, about, is_next=is_next) for each in _list_last_commands(later))
+    found = (_infer_command_remedy(wanted, each, about, is_next=is_next) for each in _list_last_commands(later))
     return next(filter(None, found), None)
 
 
-def _replace_command(
+def _infer_command_remedy(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     if list_read_only_flags(later) ^ list_read_only_flags(failed):
@@ -216,8 +223,8 @@ def _replace_command(
     if about.cause is ErrorCause.PROGRAM and any(
         get_program_name(word) == get_program_name(about.subject) for word in failed.head
     ):
-        return _replace_program(failed, later, about, is_next=is_next)
-    if _is_through_interpreter(failed, later):
+        return _infer_program_remedy(failed, later, about, is_next=is_next)
+    if _is_same_script_by_interpreter(failed, later):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
     if is_next and _runs_through(failed, later):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.base, (*later.words[: -len(failed.words)], *failed.base))
@@ -232,7 +239,7 @@ def _replace_command(
     differing = [
         what
         for what, is_same in (
-            ("before", failed.before == _list_unfinished_steps(later, failed)),
+            ("before", failed.before == _list_unfinished_prior_steps(later, failed)),
             ("place", failed.place == later.place),
             ("env", failed.env == later.env),
             ("head", failed.head == later.head),
@@ -242,24 +249,24 @@ def _replace_command(
     ]
     # Another runner may need fewer words: `-h localhost` means nothing inside a container.
     is_through_other = differing == ["head", "args"] and (
-        failed.targets == later.targets or not _drop_words(later.args, failed.args)
+        failed.targets == later.targets or not _subtract_words(later.args, failed.args)
     )
     if len(differing) != 1 and not is_through_other:
         return None
     if differing == ["args"]:
-        return _replace_words(failed, later, about, is_next=is_next)
+        return _infer_argument_remedy(failed, later, about, is_next=is_next)
     if not is_next and about.cause is ErrorCause.OTHER:
         return None
     base = later.base
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
-            steps = _join_steps(later.before[len(failed.before) :])
+            steps = _join_shell_steps(later.before[len(failed.before) :])
             return _build_remedy(RemedyKind.INSTEAD, about, failed.base, (*steps, *base))
         case "place":
             return _build_remedy(
                 RemedyKind.PLACE,
                 about,
-                (*_change_directory(failed.place), *base),
+                (*_build_cd_prefix(failed.place), *base),
                 ("cd", later.place or ".", "&&", *base),
             )
         case "env" if added := tuple(each for each in later.env if each not in failed.env):
@@ -282,19 +289,19 @@ def _runs_through(failed: ShellCommand, later: ShellCommand) -> bool:
     )
 
 
-def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
+def _is_same_script_by_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
     """`bash run.sh` for `./run.sh`."""
     if not failed.words[0].startswith(("./", "/")) or failed.words[1:] != later.words[2:]:
         return False
     return list(map(posixpath.normpath, later.words[1:2])) == [posixpath.normpath(failed.words[0])]
 
 
-def _replace_program(
+def _infer_program_remedy(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     """For a missing program only the way it is started matters."""
     if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
-        return _build_remedy(RemedyKind.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.head, (*_join_shell_steps(later.before), *later.head))
     if failed.program == later.program and failed.env != later.env:
         added = tuple(each for each in later.env if each not in failed.env)
         return _build_remedy(RemedyKind.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
@@ -316,11 +323,11 @@ def _replace_program(
     return None
 
 
-def _replace_words(
+def _infer_argument_remedy(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
-    gone, new = _drop_words(failed.args, later.args), _drop_words(later.args, failed.args)
-    lost, came = _list_loose_words(failed.args, later.args), _list_loose_words(later.args, failed.args)
+    gone, new = _subtract_words(failed.args, later.args), _subtract_words(later.args, failed.args)
+    lost, came = _list_new_plain_words(failed.args, later.args), _list_new_plain_words(later.args, failed.args)
     base = later.base
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
@@ -331,8 +338,13 @@ def _replace_words(
             else None
         )
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
-        return _replace_name(failed, later, lost[0], came[0], about)
-    if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _add_subcommand(failed, later, came[0])):
+        return _infer_name_remedy(failed, later, lost[0], came[0], about)
+    if (
+        len(came) == 1
+        and not gone
+        and new == tuple(came)
+        and (subcommand := _find_added_subcommand(failed, later, came[0]))
+    ):
         is_told = about.mentions_any(came) or (is_next and about.cause is ErrorCause.OPTION)
         return _build_remedy(RemedyKind.INSTEAD, about, failed.base, subcommand) if is_told else None
     if came and not lost and about.mentions_any(new):
@@ -341,7 +353,7 @@ def _replace_words(
     return None
 
 
-def _add_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
+def _find_added_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
     """Return the command with the subcommand that was added; empty if the added word is a target."""
     base = failed.base
     at = later.args.index(came)
@@ -349,7 +361,7 @@ def _add_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tup
     return later.words[: len(later.head) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
 
 
-def _replace_name(
+def _infer_name_remedy(
     failed: ShellCommand, later: ShellCommand, lost: str, came: str, about: ClassifiedError
 ) -> Remedy | None:
     if lost != about.subject and not about.mentions_any([lost]):
@@ -359,10 +371,12 @@ def _replace_name(
     is_close = about.cause is ErrorCause.OPTION and SequenceMatcher(None, lost, came).ratio() >= 0.6
     if not (is_moved or is_suggested or is_close):
         return None
-    return _build_remedy(RemedyKind.NAME, about, _cut_after_word(failed, lost), _cut_after_word(later, came))
+    return _build_remedy(
+        RemedyKind.NAME, about, _cut_command_after_word(failed, lost), _cut_command_after_word(later, came)
+    )
 
 
-def _replace_argument(
+def _infer_tool_argument_remedy(
     failed: SessionCall, later: SessionCall, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     if CUT_MARK in (failed.summary[-1:], later.summary[-1:]):
@@ -373,7 +387,7 @@ def _replace_argument(
         return None
     key = differing[0]
     lost, came = before.get(key), after.get(key)
-    if not (_is_short(lost) and _is_short(came)):
+    if not (_is_short_value(lost) and _is_short_value(came)):
         return None
     is_told = about.mentions_any([str(each) for each in (came, key) if each is not None])
     is_near = isinstance(lost, str) and isinstance(came, str) and _is_similar_name(lost, came)
@@ -384,7 +398,7 @@ def _replace_argument(
     return _build_remedy(RemedyKind.ARGUMENT, about, wrong, right, tool=failed.name)
 
 
-def _is_short(value: object) -> bool:
+def _is_short_value(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= 80 and value.count(" ") < 3 and "\n" not in value
     return value is None or isinstance(value, bool | int | float)
@@ -398,41 +412,48 @@ def _is_similar_name(one: str, other: str) -> bool:
 # Preparation: the same call, after another one
 
 
-def _find_preparation(
+def _infer_preparation_remedy(
     failed: SessionCall, between: Sequence[SessionCall], named: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     if named:
-        return _build_preparation(failed, named, about)
+        return _build_preparation_remedy(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.is_read_only]
-    told = [each for each in between if each.has_worked and _answers_error(each, failed, about)]
+    told = [each for each in between if each.has_worked and _is_response_to_error(each, failed, about)]
     if not acts and not told:
         return NoRemedyReason.RETRIED
     if told:
-        return _build_preparation(failed, told[-1:], about)
-    if len(acts) == 1 and not acts[0].is_edit and (_is_preparation(acts[0]) or _is_other_mode(acts[0], failed)):
-        return _build_preparation(failed, acts, about)
+        return _build_preparation_remedy(failed, told[-1:], about)
+    if (
+        len(acts) == 1
+        and not acts[0].is_edit
+        and (_is_known_preparation(acts[0]) or _is_same_program_with_other_flags(acts[0], failed))
+    ):
+        return _build_preparation_remedy(failed, acts, about)
     return NoRemedyReason.LEFT
 
 
-def _is_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _has_run_advised_command(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether the call ran what the error message says to run."""
     wanted = failed.failing_command
     if wanted is None or not call.has_worked:
         return False
-    return any(_is_named_command(each, about) and _get_goal(each) != _get_goal(wanted) for each in call.commands)
+    return any(
+        _is_command_in_error(each, about) and _get_command_goal(each) != _get_command_goal(wanted)
+        for each in call.commands
+    )
 
 
-def _is_named_command(command: ShellCommand, about: ClassifiedError) -> bool:
+def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
     first = command.args[:1]
     return bool(first) and about.mentions_any({" ".join((*command.head, *first)), " ".join((command.program, *first))})
 
 
-def _get_goal(command: ShellCommand) -> tuple[str, ...]:
+def _get_command_goal(command: ShellCommand) -> tuple[str, ...]:
     """Return the program and its first target, whatever runner starts it."""
     return command.program, *command.targets[:1]
 
 
-def _build_preparation(
+def _build_preparation_remedy(
     failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     wanted = failed.failing_command
@@ -448,13 +469,13 @@ def _build_preparation(
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
         return NoRemedyReason.LEFT
-    moved = _change_directory(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
-    right = (*moved, *_join_steps([(*each.env, *each.words) for each in steps])[:-1])
+    moved = _build_cd_prefix(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
+    right = (*moved, *_join_shell_steps([(*each.env, *each.words) for each in steps])[:-1])
     return _build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
 
 
 def _list_short_arguments(call: SessionCall) -> tuple[str, ...]:
-    return tuple(f"{key}={value}" for key, value in call.full_arguments.items() if _is_short(value))
+    return tuple(f"{key}={value}" for key, value in call.full_arguments.items() if _is_short_value(value))
 
 
 _INSTALLS = make_word_set("install add sync ci i get require restore bundle setup ensure activate use enable")
@@ -469,12 +490,12 @@ _PREPARES = (
 )
 
 
-def _is_preparation(call: SessionCall) -> bool:
+def _is_known_preparation(call: SessionCall) -> bool:
     words = {part for each in call.commands for word in each.words for part in (word, *re.split(r"[:.]", word))}
     return bool(words & _PREPARES) or any("activate" in word for word in words)
 
 
-def _answers_error(act: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _is_response_to_error(act: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether a call addresses what the error message says."""
     if not act.command:
         return about.cause is ErrorCause.OTHER and about.mentions_any([act.name, act.name.lower()])
@@ -510,18 +531,18 @@ def _build_remedy(
     return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool, says=says)
 
 
-def _cut_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
+def _cut_command_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
     """Return the command up to a word, without flags except the one whose value it may be."""
     at = command.args.index(word)
     args = command.args[:at]
     return (*command.head, *(each for each in args[:-1] if not is_flag(each)), *args[-1:], word)
 
 
-def _drop_words(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for word, is_new in _mark_new(words, others) if is_new)
+def _subtract_words(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word, is_new in _mark_new_words(words, others) if is_new)
 
 
-def _mark_new(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, bool]]:
+def _mark_new_words(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield each word and whether the others lack it; of one that occurs again (`plan -out plan`) the last is new."""
     rest, new = Counter(words), Counter(words) - Counter(others)
     for word in words:
@@ -529,20 +550,20 @@ def _mark_new(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str
         rest[word] -= 1
 
 
-def _list_loose_words(args: Sequence[str], others: Sequence[str]) -> list[str]:
+def _list_new_plain_words(args: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return the new words that are neither flags nor values of new flags."""
     found: list[str] = []
     after_flag = False
-    for word, is_new in _mark_new(args, others):
+    for word, is_new in _mark_new_words(args, others):
         after_flag = is_new and (after_flag or is_flag(word))
         if is_new and not after_flag:
             found.append(word)
     return found
 
 
-def _join_steps(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def _join_shell_steps(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(word for step in steps for word in (*step, "&&"))
 
 
-def _change_directory(place: str) -> tuple[str, ...]:
+def _build_cd_prefix(place: str) -> tuple[str, ...]:
     return ("cd", place, "&&") if place else ()

@@ -39,7 +39,7 @@ class SessionCall(ToolCallRecord):
         return get_text_detail(self.result_event, "at")
 
     @property
-    def doubtful_line(self) -> str:
+    def failure_like_line(self) -> str:
         """A line of a successful result that reads like a failure."""
         return get_text_detail(self.result_event, "doubt")
 
@@ -52,11 +52,11 @@ class SessionCall(ToolCallRecord):
     @cached_property
     def full_arguments(self) -> Mapping[str, object]:
         """The arguments that the summary holds unshortened."""
-        return _parse_arguments(self.summary)
+        return _parse_argument_summary(self.summary)
 
     @property
     def has_worked(self) -> bool:
-        return self.success is True and not self.doubtful_line
+        return self.success is True and not self.failure_like_line
 
     @property
     def has_reached_work(self) -> bool:
@@ -104,7 +104,7 @@ class SessionCall(ToolCallRecord):
         """Whether it edits the work itself, which is no general remedy."""
         if not self.command:
             return self.name.lower().replace("_", "").startswith(_EDITING_TOOLS)
-        return bool(_WRITES.search(self.command)) or any(_is_edit(each.words) for each in self.commands)
+        return bool(_WRITES.search(self.command)) or any(_is_edit_command(each.words) for each in self.commands)
 
 
 _LOOKING_TOOLS = (
@@ -155,7 +155,7 @@ def list_read_only_flags(command: ShellCommand) -> set[str]:
     return set(found)
 
 
-def _is_edit(words: tuple[str, ...]) -> bool:
+def _is_edit_command(words: tuple[str, ...]) -> bool:
     match words:
         case ("sed" | "perl", *rest):
             return any(word.startswith("-i") or "i" in word[1:3] for word in rest if is_flag(word))
@@ -175,7 +175,7 @@ _KEY = re.compile(r"(?:, )?([\w.-]+)=")
 
 
 @lru_cache(maxsize=1024)
-def _parse_arguments(summary: str) -> Mapping[str, object]:
+def _parse_argument_summary(summary: str) -> Mapping[str, object]:
     """Return the arguments that a summary holds unshortened."""
     found: dict[str, object] = {}
     decoder, position = json.JSONDecoder(), 0
@@ -187,19 +187,25 @@ def _parse_arguments(summary: str) -> Mapping[str, object]:
     return found
 
 
-def pair_calls(events: Iterable[AgentEvent], *, turn: str = "", project: str = "") -> Iterator[SessionCall]:
+def pair_calls_with_results(
+    events: Iterable[AgentEvent], *, turn: str = "", project: str = ""
+) -> Iterator[SessionCall]:
     """Yield the calls that returned, in the order in which they did."""
     seen = list(events)
     order = {id(event): number for number, event in enumerate(seen)}
     made = SessionCall.from_events(seen, turn=turn, project=project)
     done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
-        yield replace(call, success=False, error=call.doubtful_line) if _is_failure_hidden(call) else call
+        yield replace(call, success=False, error=call.failure_like_line) if _is_failure_hidden(call) else call
 
 
 def _is_failure_hidden(call: SessionCall) -> bool:
     """Return whether a pipe hid a missing program: the output is only the shell's message about it."""
-    about = classify_error(call.doubtful_line) if call.doubtful_line and call.success and "|" in call.command else None
+    about = (
+        classify_error(call.failure_like_line)
+        if call.failure_like_line and call.success and "|" in call.command
+        else None
+    )
     if about is None or about.cause is not ErrorCause.PROGRAM:
         return False
     return any(
@@ -364,8 +370,8 @@ def parse_commands(line: str) -> tuple[ShellCommand, ...]:
     place = ""
     env: tuple[str, ...] = ()
     before: tuple[tuple[str, ...], ...] = ()
-    for words, join, follows in _split_line(line):
-        assigned, words = _split_env(words)
+    for words, join, follows in _split_shell_line(line):
+        assigned, words = _split_env_assignments(words)
         words = _strip_wrappers(words)
         if not words:
             env = (*env, *assigned)
@@ -393,7 +399,7 @@ def parse_commands(line: str) -> tuple[ShellCommand, ...]:
     return tuple(found)
 
 
-def _split_line(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
+def _split_shell_line(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
     """Yield words, the operator before them, and whether something follows that hides their exit status."""
     runs: list[tuple[list[str], str]] = [([], "")]
     skips = False
@@ -421,7 +427,7 @@ def _unquote(word: str) -> str:
     return _QUOTES.sub(lambda found: next((part for part in found.groups() if part is not None), ""), word)
 
 
-def _split_env(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split_env_assignments(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if words[0] == "env":
         words = tuple(words[1:])
     count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))

@@ -10,7 +10,7 @@ from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
 from habitus.learning.remedies.calls import Remedy, RemedyKind, get_program_name, is_flag, quote_for_shell
 from habitus.learning.remedies.corrections import UserCorrection, choose_wording, is_same_rule
-from habitus.learning.remedies.sessions import CallFailure, SessionFacts
+from habitus.learning.remedies.session_facts import CallFailure, SessionFacts
 from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
@@ -24,7 +24,7 @@ _PROBES = LOOKUP_PROGRAMS | {
 }
 
 
-def is_probe(words: Sequence[str]) -> bool:
+def is_probe_command(words: Sequence[str]) -> bool:
     """Return whether a command only looks something up."""
     return bool(words) and get_program_name(words[0]) in _PROBES
 
@@ -43,8 +43,8 @@ class RecurringFailure:
     signature: str
     command: str = ""  # the last failing command line; empty for tools
     is_open: bool = False  # no similar call succeeded later, in any session
-    can_teach: bool = False  # it is not about the work at hand, such as a failing test, and not transient
-    is_probe: bool = False  # it only looked something up, or is a call of the agent's own tools
+    can_have_remedy: bool = False  # it is not about the work at hand, such as a failing test, and not transient
+    is_probe_command: bool = False  # it only looked something up, or is a call of the agent's own tools
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,7 @@ class SupportedRemedy:
     @property
     def is_about_probe(self) -> bool:
         """Whether the failed command only looked something up. A missing program is worth knowing all the same."""
-        return self.remedy.cause is not ErrorCause.PROGRAM and is_probe(self.remedy.wrong)
+        return self.remedy.cause is not ErrorCause.PROGRAM and is_probe_command(self.remedy.wrong)
 
     @property
     def is_clear(self) -> bool:
@@ -109,9 +109,9 @@ class RemedyFindings:
     coverage: RemedyCoverage
 
 
-def collect_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
+def collect_remedy_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
-    held = _join_projects(_weigh_remedies(seen))
+    held = _merge_across_projects(_weigh_remedies(seen))
     lessons = tuple(each for each in held if each.is_lesson)
     return RemedyFindings(
         failures=_rank_failures(seen),
@@ -143,8 +143,8 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             signature=signature,
             command=command,
             is_open=all(failure.ending is NoRemedyReason.NOTHING for _, failure in members),
-            can_teach=members[-1][1].cause.can_teach,
-            is_probe=is_probe(members[-1][1].words),
+            can_have_remedy=members[-1][1].cause.can_have_remedy,
+            is_probe_command=is_probe_command(members[-1][1].words),
         )
         found.append((-seconds - 20 * calls, signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
@@ -168,7 +168,7 @@ def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
         all_ways = set().union(
             *(rivals[_make_failure_key(facts.project, failure, made)] for facts, failure, made in support)
         )
-        held = _join_support(support)
+        held = _merge_support(support)
         found.append(
             replace(
                 held, against=_count_contradictions(held.remedy, support, seen), share=len(sessions) / len(all_ways)
@@ -208,7 +208,7 @@ def _make_failure_key(project: str, failure: CallFailure, remedy: Remedy) -> tup
     return project, failure.tool, failure.signature, failure.about, quote_for_shell(remedy.wrong[:1])
 
 
-def _join_support(support: _Support) -> SupportedRemedy:
+def _merge_support(support: _Support) -> SupportedRemedy:
     sessions = {facts.session for facts, _, _ in support}
     last_facts, _, remedy = support[-1]
     rights = [made.right for _, _, made in support]
@@ -293,7 +293,7 @@ def _has_failed_remedy(remedy: Remedy, failure: CallFailure, signatures: set[str
             return False
 
 
-def _join_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
+def _merge_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
     """Merge remedies that hold in several projects into one that belongs to no project."""
     groups: dict[tuple[object, ...], list[SupportedRemedy]] = defaultdict(list)
     for each in held:
@@ -356,7 +356,7 @@ def _count_remedied_failures(seen: Sequence[SessionFacts], lessons: Sequence[Sup
         count["calls"] += facts.calls
         for failure in facts.failures:
             count["failures"] += 1
-            count["teachable"] += failure.cause.can_teach
+            count["teachable"] += failure.cause.can_have_remedy
             count["guarded"] += failure.ending is NoRemedyReason.GUARDED
             if failure.remedy:
                 count["remedied"] += 1

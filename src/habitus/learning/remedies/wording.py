@@ -17,7 +17,7 @@ from habitus.learning.remedies.calls import (
     SessionCall,
     ShellCommand,
     is_flag,
-    pair_calls,
+    pair_calls_with_results,
     parse_commands,
     parse_iso_timestamp,
     quote_for_shell,
@@ -117,7 +117,7 @@ def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: 
     evidence = LessonProvenance(trace=found.traces[-1], told=describe_evidence(found, now))
     if isinstance(found, SupportedRemedy):
         text, kind, is_sure = describe_lesson(found), LessonKind.LESSON, found.sessions >= SURE_FROM
-        evidence, body = replace(evidence, error_signature=found.signatures[0]), _draft_body(found.remedy)
+        evidence, body = replace(evidence, error_signature=found.signatures[0]), _build_lesson_body(found.remedy)
     else:
         text, kind, is_sure, body = found.correction.text, found.correction.kind, found.is_lesson, None
     return LessonDraft(
@@ -133,7 +133,7 @@ def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: 
     )
 
 
-def _draft_body(remedy: Remedy) -> SelfPlayLessonBody:
+def _build_lesson_body(remedy: Remedy) -> SelfPlayLessonBody:
     return SelfPlayLessonBody(
         trigger=f"{remedy.cause.value}: {remedy.says or remedy.about}",
         anti_pattern=quote_for_shell(remedy.wrong),
@@ -142,10 +142,10 @@ def _draft_body(remedy: Remedy) -> SelfPlayLessonBody:
     )
 
 
-def find_remedy(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
+def find_known_remedy(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
     """Return the known remedy against this failure; empty if there is none."""
     failed = build_tool_result_event(tool, success=False, error=error)
-    (call,) = pair_calls((build_tool_call_event(tool, arguments), failed))
+    (call,) = pair_calls_with_results((build_tool_call_event(tool, arguments), failed))
     return find_remedy_for_call(lessons, call)
 
 
@@ -158,13 +158,15 @@ def find_remedy_for_call(lessons: Iterable[Engram], failed: SessionCall) -> str:
         for lesson in lessons
         if lesson.produced_by is LessonProducer.TRANSCRIPTS
         and lesson.body
-        and _is_about(lesson, lesson.body, failed, about)
+        and _is_lesson_about_call(lesson, lesson.body, failed, about)
     ]
     best = max(found, key=lambda lesson: (lesson.confidence, lesson.counters.frequency, lesson.id), default=None)
     return best.text if best else ""
 
 
-def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, about: ClassifiedError) -> bool:
+def _is_lesson_about_call(
+    lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, about: ClassifiedError
+) -> bool:
     """Return whether the failed call is the one that the lesson warns of, with the same error."""
     subject = about.phrase if about.cause is ErrorCause.OTHER else about.subject
     is_same_name = bool(subject) and body.trigger == f"{about.cause.value}: {subject}"
@@ -175,7 +177,7 @@ def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, abo
     wanted, warned = failed.failing_command, parse_commands(body.anti_pattern)
     if wanted is None or not warned or body.domains != (_SHELL,):
         return False
-    return _is_warned_of(wanted, warned[-1], frozenset(body.correct_pattern.split()))
+    return _is_warned_command(wanted, warned[-1], frozenset(body.correct_pattern.split()))
 
 
 _ALIKE = 0.6  # share of common words in two error signatures
@@ -186,7 +188,7 @@ def _is_same_error(one: str, other: str) -> bool:
     return bool(words & others) and len(words & others) >= _ALIKE * len(words | others)
 
 
-def _is_warned_of(failed: ShellCommand, warned: ShellCommand, remedy: frozenset[str]) -> bool:
+def _is_warned_command(failed: ShellCommand, warned: ShellCommand, remedy: frozenset[str]) -> bool:
     """Return whether the command starts the same, has the wrong flags, and does not already follow the advice."""
     if failed.head[: len(warned.head)] != warned.head:
         return False

@@ -105,7 +105,7 @@ class LessonApplier:
     def apply_post_mortem(self, failures: FailedCallCollector, found: PostMortemResult) -> None:
         """Store the lessons of a post-mortem and mark its turns as learned."""
         cells = list(failures.cells.values())
-        error = self.redactor.redact(post_mortem.find_main_signature(cells)).text
+        error = self.redactor.redact(post_mortem.find_main_error_signature(cells)).text
         evidence = LessonProvenance(error_signature=error, trace=failures.file.name)
         project = failures.project or self.project
         told = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from habitus.events import AgentEvent, ToolCallRecord
-from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.sandbox.model import Cell
 
@@ -29,18 +29,22 @@ class FailedCallCollector:
         if len(self.cells) >= MAX_FAILURES_PER_FILE:
             return
         self.project = self.project or studied.project
-        found = list_failed_calls(studied.turn.events)
+        found = list_failed_calls_as_cells(studied.turn.events)
         for cell in found:
             tool = cell.code.partition("(")[0]
-            self.cells.setdefault((tool, make_signature(cell.error or "")), cell)
+            self.cells.setdefault((tool, make_error_signature(cell.error or "")), cell)
         if found:
             self.turns.append(studied.digest)
 
 
-def list_failed_calls(events: Sequence[AgentEvent]) -> list[Cell]:
+def list_failed_calls_as_cells(events: Sequence[AgentEvent]) -> list[Cell]:
     """Return the failed calls as cells with the call and its error."""
     return [
-        Cell(code=f"{call.name}({call.summary})", description=_find_intent(call.summary), error=call.error or "failed")
+        Cell(
+            code=f"{call.name}({call.summary})",
+            description=_find_stated_intent(call.summary),
+            error=call.error or "failed",
+        )
         for call in ToolCallRecord.from_events(events)
         if call.success is False
     ]
@@ -49,7 +53,7 @@ def list_failed_calls(events: Sequence[AgentEvent]) -> list[Cell]:
 _DESCRIPTION_ARGUMENT = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
 
 
-def _find_intent(args: str) -> str:
+def _find_stated_intent(args: str) -> str:
     """Return the intent that a call states about itself; empty if there is none."""
     said = _DESCRIPTION_ARGUMENT.search(args)
     return said[1] if said else ""

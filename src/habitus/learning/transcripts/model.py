@@ -174,13 +174,13 @@ class TranscriptDraft:
     def take_piece(self, *, without: Collection[TurnDraft]) -> Transcript:
         """Return the finished turns and remove them; those in `without` stay."""
         ids = {id(turn) for turn in without}
-        return self._hand_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
+        return self._build_piece([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
 
     def finish(self) -> Transcript:
         """Return all remaining turns as the last piece."""
-        return self._hand_on(self.turns, goes_on=False)
+        return self._build_piece(self.turns, goes_on=False)
 
-    def _hand_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
+    def _build_piece(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
         names = {turn.id for turn in ended}
         uses = [use for use in self.skill_uses if use.turn in names or not goes_on]
         turns = tuple(turn.finish() for turn in ended if turn.events or turn.said)
@@ -258,7 +258,7 @@ _REFUSAL_FIELDS = frozenset((*_DENIAL_FIELDS, "interrupted", "status"))
 _REFUSED_STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected", "aborted"})
 
 
-def is_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
+def is_call_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
     """Whether a user, a rule or a hook kept the call from running or stopped it, which says nothing about the tool."""
     for given in fields:
         if _REFUSAL_FIELDS.isdisjoint(given):
@@ -300,11 +300,11 @@ def is_empty_search(args: object, code: int, output: str) -> bool:
     """Whether a search or comparison exited with 1 because of its result, and not because it failed."""
     if code != 1:
         return False
-    programs = {_get_program(part) for part in _list_deciding_parts(get_shell_text(args))}
+    programs = {_get_program(part) for part in _list_exit_deciding_parts(get_shell_text(args))}
     return bool(programs & (_COMPARE_PROGRAMS if output else LOOKUP_PROGRAMS))
 
 
-def _list_deciding_parts(command: str) -> list[str]:
+def _list_exit_deciding_parts(command: str) -> list[str]:
     """Return the parts of a command that can decide its exit code: the last one, and those that `&&` joins to it."""
     last = re.split(r";|\n|\|\|", command.strip().rstrip(";"))[-1]
     return [part.rpartition("|")[2] for part in last.split("&&")]
@@ -343,7 +343,7 @@ class _CommandExit:
     output: str
 
 
-def infer_outcome(
+def infer_call_outcome(
     args: object,
     text: str,
     *,
@@ -361,7 +361,7 @@ def infer_outcome(
     parsed = _parse_result_objects(text)
     ended = _find_exit(text, (*objects, *parsed))
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
-    if is_refused(*objects, texts=(*said, *spoken)):
+    if is_call_refused(*objects, texts=(*said, *spoken)):
         return CallOutcome(success=None)
     reading = _infer_success(text, (*objects, *(parsed if has_failed is None else ())), has_failed, ended)
     if not reading.success and ended and is_empty_search(args, ended.code, ended.output):
@@ -374,7 +374,7 @@ def _infer_success(
 ) -> CallOutcome:
     if has_failed:
         return CallOutcome(success=False, error=text)
-    if reading := next(filter(None, map(_infer_from_fields, objects)), None):
+    if reading := next(filter(None, map(_infer_outcome_from_fields, objects)), None):
         return reading
     if has_failed is False:
         return CallOutcome(success=True)
@@ -386,7 +386,7 @@ def _infer_success(
     return CallOutcome(success=not is_error, error=text.lstrip() if is_error else "")
 
 
-def _infer_from_fields(fields: Mapping[str, object]) -> CallOutcome | None:
+def _infer_outcome_from_fields(fields: Mapping[str, object]) -> CallOutcome | None:
     """Infer the outcome from a structured result; None if its fields say nothing about success."""
     if _OUTCOME_FIELDS.isdisjoint(fields):
         return None

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from habitus.events import EventKind, build_event
-from habitus.learning.transcripts.lines import as_string, join_text, read_objects
 from habitus.learning.transcripts.model import (
     OpenCall,
     SkillUse,
@@ -18,9 +17,10 @@ from habitus.learning.transcripts.model import (
     TranscriptDraft,
     TurnDraft,
     UserStopKind,
-    infer_outcome,
+    infer_call_outcome,
     parse_user_refusal,
 )
+from habitus.learning.transcripts.reading import join_text, read_json_objects, string_or_empty
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "claude_code"
@@ -40,7 +40,7 @@ _NON_REQUEST_PREFIXES = (
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    kind = as_string(row.get("type"))
+    kind = string_or_empty(row.get("type"))
     if kind in _CONVERSATION:
         return "message" in row
     return "sessionId" in row or "leafUuid" in row or kind in _WITHOUT_EVENTS
@@ -50,7 +50,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     session = _ClaudeCodeSession(path.stem, redactor)
-    for row in read_objects(path, unread):
+    for row in read_json_objects(path, unread):
         session.add_row(row)
         if session.draft.is_large:
             yield session.take_piece()
@@ -85,7 +85,7 @@ class _ClaudeCodeSession:
     def add_row(self, row: Mapping[str, object]) -> None:
         """Add a line of the file."""
         self._line += 1
-        if self._is_repeated_line(as_string(row.get("uuid"))):
+        if self._is_repeated_line(string_or_empty(row.get("uuid"))):
             return
         self.draft.project = self.draft.project or self._read_directory(row)
         match row.get("type"):
@@ -102,7 +102,7 @@ class _ClaudeCodeSession:
 
     def _read_directory(self, row: Mapping[str, object]) -> str:
         """Return the redacted directory of a line; the last one is cached, because it hardly ever changes."""
-        given = as_string(row.get("cwd"))[:1000]
+        given = string_or_empty(row.get("cwd"))[:1000]
         if given != self._cwd[0]:
             self._cwd = given, self._redactor.redact(given).text
         return self._cwd[1]
@@ -133,7 +133,7 @@ class _ClaudeCodeSession:
     def finish(self) -> Transcript:
         for call in self.draft.calls.values():
             if not call.is_answered:
-                self._note_skill(call, None)
+                self._record_skill_use(call, None)
         return self.draft.finish()
 
     def _add_user_row(self, row: Mapping[str, object]) -> None:
@@ -145,7 +145,7 @@ class _ClaudeCodeSession:
         if is_asked:
             self.draft.add_utterance(turn, words, after=self._stopped, at=_read_timestamp(row))
             self._stopped = None
-        elif any(as_string(block.get("text")).startswith(_INTERRUPTED_PREFIX) for block in blocks):
+        elif any(string_or_empty(block.get("text")).startswith(_INTERRUPTED_PREFIX) for block in blocks):
             self._stopped = self._stopped or UserStopKind.INTERRUPTED
         for block in blocks:
             if block.get("type") == "tool_result":
@@ -154,7 +154,7 @@ class _ClaudeCodeSession:
     def _add_assistant_row(self, row: Mapping[str, object]) -> None:
         turn = self._find_turn(row)
         message = row.get("message")
-        answer = as_string(message.get("id")) if isinstance(message, Mapping) else ""
+        answer = string_or_empty(message.get("id")) if isinstance(message, Mapping) else ""
         # One answer may be spread over several lines.
         if not answer or self._answers.get(turn.id) != answer:
             self._answers[turn.id] = answer
@@ -164,7 +164,7 @@ class _ClaudeCodeSession:
                 self._add_call(turn, row, block)
 
     def _add_call(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
-        call_id, name = as_string(block.get("id")), as_string(block.get("name")) or "unknown"
+        call_id, name = string_or_empty(block.get("id")), string_or_empty(block.get("name")) or "unknown"
         if call_id and call_id in self.draft.calls:
             return
         args = block.get("input")
@@ -172,13 +172,13 @@ class _ClaudeCodeSession:
             self._skills[call_id] = _read_skill_name(args, self._redactor)
         self.draft.add_call(turn, call_id, name, args, at=_read_timestamp(row), cwd=self._read_directory(row))
 
-    def _note_skill(self, call: OpenCall, success: bool | None) -> None:
+    def _record_skill_use(self, call: OpenCall, success: bool | None) -> None:
         if skill := self._skills.pop(call.id, ""):
             use = SkillUse(skill=skill, turn=call.turn.id, round_idx=call.round_idx, success=success)
             self.draft.skill_uses.append(use)
 
     def _add_result(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
-        call = self.draft.calls.get(as_string(block.get("tool_use_id")))
+        call = self.draft.calls.get(string_or_empty(block.get("tool_use_id")))
         if call is None:
             self.draft.unread["result without a call"] += 1
             return
@@ -186,21 +186,21 @@ class _ClaudeCodeSession:
             return
         text = join_text(block.get("content"))
         structured = row.get("toolUseResult")
-        reading = infer_outcome(
+        reading = infer_call_outcome(
             call.args,
             text,
             fields=(structured, block, row),
             has_failed=block.get("is_error") is True,
-            spoken=(as_string(structured),),
+            spoken=(string_or_empty(structured),),
         )
         if reading.success is None:
             self._add_refusal(turn, row, block, text)
         self.draft.add_result(call, reading, text, at=_read_timestamp(row))
-        self._note_skill(call, reading.success)
+        self._record_skill_use(call, reading.success)
 
     def _add_refusal(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
         structured = row.get("toolUseResult")
-        is_person, words = parse_user_refusal(row, block, texts=(text, as_string(structured)))
+        is_person, words = parse_user_refusal(row, block, texts=(text, string_or_empty(structured)))
         if is_person and words:
             self.draft.add_utterance(turn, words, after=UserStopKind.REFUSED, at=_read_timestamp(row))
         elif is_person:
@@ -230,8 +230,8 @@ class _ClaudeCodeSession:
         return turn
 
     def _find_side_turn(self, row: Mapping[str, object]) -> TurnDraft:
-        uuid, parent = as_string(row.get("uuid")), as_string(row.get("parentUuid"))
-        root = as_string(row.get("agentId")) or self._roots.get(parent) or uuid
+        uuid, parent = string_or_empty(row.get("uuid")), string_or_empty(row.get("parentUuid"))
+        root = string_or_empty(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
         if root not in self._sides:
             self._sides[root] = self.draft.open_turn(is_sidechain=True)
@@ -245,12 +245,12 @@ def _read_request(row: Mapping[str, object], blocks: list[Mapping[str, object]])
     origin = row.get("origin")
     if isinstance(origin, Mapping) and origin.get("kind") not in (None, "human"):
         return ""
-    texts = [as_string(block.get("text")) for block in blocks if block.get("type") == "text"]
+    texts = [string_or_empty(block.get("text")) for block in blocks if block.get("type") == "text"]
     return "\n".join(text for text in texts if text.strip() and not text.lstrip().startswith(_NON_REQUEST_PREFIXES))
 
 
 def _read_timestamp(row: Mapping[str, object]) -> str:
-    return as_string(row.get("timestamp"))[:40]
+    return string_or_empty(row.get("timestamp"))[:40]
 
 
 def _read_skill_name(args: object, redactor: Redactor) -> str:
@@ -260,5 +260,7 @@ def _read_skill_name(args: object, redactor: Redactor) -> str:
     """
     if not isinstance(args, Mapping):
         return "unknown"
-    name = as_string(args.get("skill")) or as_string(args.get("command")) or as_string(args.get("name"))
+    name = (
+        string_or_empty(args.get("skill")) or string_or_empty(args.get("command")) or string_or_empty(args.get("name"))
+    )
     return redactor.redact(name.strip().lstrip("/").split(" ")[0][:200]).text or "unknown"

@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import (
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    as_list,
-    as_mapping,
-    as_string,
     format_timestamp,
     join_text,
-    read_rows,
+    list_or_empty,
+    mapping_or_empty,
+    read_transcript_by_rows,
+    string_or_empty,
 )
-from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "cline"
@@ -46,7 +46,7 @@ def owns(path: Path) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per task, in pieces."""
     talk = TranscriptBuilder(path.parent.name, SOURCE, redactor)
-    return read_rows(path, talk, _ClineTask(talk).add_row)
+    return read_transcript_by_rows(path, talk, _ClineTask(talk).add_row)
 
 
 class _ClineTask:
@@ -58,19 +58,23 @@ class _ClineTask:
 
     def add_row(self, row: Mapping[str, object]) -> None:
         at, content = format_timestamp(row.get("ts")), row.get("content")
-        parts = [as_mapping(part) for part in as_list(content)] or [{"type": "text", "text": as_string(content)}]
+        parts = [mapping_or_empty(part) for part in list_or_empty(content)] or [
+            {"type": "text", "text": string_or_empty(content)}
+        ]
         for part in parts:
             match part.get("type"), row.get("role"):
                 case "tool_use", _:
-                    self.talk.add_call(as_string(part.get("id")), as_string(part.get("name")), part.get("input"), at=at)
+                    self.talk.add_call(
+                        string_or_empty(part.get("id")), string_or_empty(part.get("name")), part.get("input"), at=at
+                    )
                 case "tool_result", _:
                     text = join_text(part.get("content"))
                     has_failed = part.get("is_error") is True or bool(_FAILED.match(text)) or None
-                    self._add_result(as_string(part.get("tool_use_id")), text, has_failed=has_failed, at=at)
+                    self._add_result(string_or_empty(part.get("tool_use_id")), text, has_failed=has_failed, at=at)
                 case "text", "assistant":
-                    self._add_text_use(as_string(part.get("text")), at)
+                    self._add_text_use(string_or_empty(part.get("text")), at)
                 case "text", _:
-                    self._add_user_text(as_string(part.get("text")), at)
+                    self._add_user_text(string_or_empty(part.get("text")), at)
 
     def _add_text_use(self, text: str, at: str) -> None:
         if found := _TOOL_USE.search(text):

@@ -10,8 +10,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import TranscriptBuilder, as_mapping, as_string, join_text, read_rows
 from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
+    TranscriptBuilder,
+    join_text,
+    mapping_or_empty,
+    read_transcript_by_rows,
+    string_or_empty,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "codex"
@@ -21,20 +27,20 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    return as_string(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
+    return string_or_empty(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    return read_rows(path, talk, partial(_add_row, talk))
+    return read_transcript_by_rows(path, talk, partial(_add_row, talk))
 
 
 def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
-    payload, at = as_mapping(row.get("payload")), as_string(row.get("timestamp"))[:40]
+    payload, at = mapping_or_empty(row.get("payload")), string_or_empty(row.get("timestamp"))[:40]
     match row.get("type"):
         case "session_meta" | "turn_context":
-            if cwd := as_string(payload.get("cwd")):
+            if cwd := string_or_empty(payload.get("cwd")):
                 talk.set_project(cwd)
                 talk.cwd = talk.redact_directory(cwd)
         case "response_item":
@@ -50,19 +56,19 @@ def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
 def _add_event(talk: TranscriptBuilder, payload: Mapping[str, object], at: str) -> None:
     match payload.get("type"):
         case "user_message":
-            talk.add_request(as_string(payload.get("message")), at=at)
-        case "item_completed" if as_mapping(payload.get("item")).get("type") == "UserMessage":
-            talk.add_request(join_text(as_mapping(payload.get("item")).get("content")), at=at)
+            talk.add_request(string_or_empty(payload.get("message")), at=at)
+        case "item_completed" if mapping_or_empty(payload.get("item")).get("type") == "UserMessage":
+            talk.add_request(join_text(mapping_or_empty(payload.get("item")).get("content")), at=at)
         case "turn_aborted":
             talk.mark_interrupted()
 
 
 def _add_item(talk: TranscriptBuilder, item: Mapping[str, object], at: str) -> None:
-    id = as_string(item.get("call_id"))
+    id = string_or_empty(item.get("call_id"))
     if item.get("type") in _CALLS:
         args = item.get("arguments") or item.get("input") or item.get("action")
-        talk.add_call(id, as_string(item.get("name")) or "shell", args, at=at)
+        talk.add_call(id, string_or_empty(item.get("name")) or "shell", args, at=at)
     elif item.get("type") in _RESULTS:
         output = item.get("output")
-        text = join_text(as_mapping(output).get("content")) if isinstance(output, dict) else join_text(output)
+        text = join_text(mapping_or_empty(output).get("content")) if isinstance(output, dict) else join_text(output)
         talk.add_result(id, text, fields=(item, output), at=at)

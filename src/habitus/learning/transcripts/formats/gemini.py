@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import (
-    TranscriptBuilder,
-    as_list,
-    as_mapping,
-    as_string,
-    join_text,
-    read_objects,
-)
 from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
+    TranscriptBuilder,
+    join_text,
+    list_or_empty,
+    mapping_or_empty,
+    read_json_objects,
+    string_or_empty,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "gemini"
@@ -38,12 +38,12 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    for row in read_objects(path, unread):
+    for row in read_json_objects(path, unread):
         # Only some versions write the directory; the folder's name, set below, replaces it otherwise.
-        talk.set_project(next(filter(None, map(as_string, as_list(row.get("directories")))), ""))
+        talk.set_project(next(filter(None, map(string_or_empty, list_or_empty(row.get("directories")))), ""))
         messages = row.get("messages")
         for message in messages if isinstance(messages, list) else (row,):
-            _add_message(talk, as_mapping(message))
+            _add_message(talk, mapping_or_empty(message))
             yield from talk.take_pieces()
     talk.set_project(_find_project(path.parent.parent) if path.parent.name == "chats" else "")
     yield talk.finish(unread)
@@ -58,13 +58,13 @@ def _find_project(folder: Path) -> str:
 
 
 def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
-    at = as_string(message.get("timestamp"))[:40]
+    at = string_or_empty(message.get("timestamp"))[:40]
     match message.get("type"):
         case "user":
             talk.add_request(join_text(message.get("content")), at=at)
         case "gemini":
-            for call in map(as_mapping, as_list(message.get("toolCalls"))):
-                _add_call(talk, call, as_string(call.get("timestamp"))[:40] or at)
+            for call in map(mapping_or_empty, list_or_empty(message.get("toolCalls"))):
+                _add_call(talk, call, string_or_empty(call.get("timestamp"))[:40] or at)
         case None if "projectHash" in message:
             pass
         case "info" | "error" | "warning":
@@ -74,15 +74,15 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
 
 
 def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
-    id, status = as_string(call.get("id")), as_string(call.get("status")).lower()
-    name, text = as_string(call.get("name")), _join_results(call.get("result"))
-    ended = _parse_shell_end(text) if name == _SHELL_TOOL else {}
+    id, status = string_or_empty(call.get("id")), string_or_empty(call.get("status")).lower()
+    name, text = string_or_empty(call.get("name")), _join_results(call.get("result"))
+    ended = _parse_shell_failure(text) if name == _SHELL_TOOL else {}
     talk.add_call(id, name, call.get("args"), at=at)
     has_failed = None if ended else _FAILED_BY_STATUS.get(status)
     talk.add_result(id, text, fields=(ended or call,), has_failed=has_failed, at=at)
 
 
-def _parse_shell_end(text: str) -> Mapping[str, object]:
+def _parse_shell_failure(text: str) -> Mapping[str, object]:
     """Return the output and exit code of a shell command that failed; empty if it did not."""
     lines, ended = text.splitlines(), dict[str, str]()
     while lines and (found := _SHELL_END.fullmatch(lines[-1])):
@@ -101,7 +101,8 @@ def _join_results(value: object) -> str:
     if isinstance(value, str):
         return value
     responses = [
-        as_mapping(as_mapping(as_mapping(part).get("functionResponse")).get("response")) for part in as_list(value)
+        mapping_or_empty(mapping_or_empty(mapping_or_empty(part).get("functionResponse")).get("response"))
+        for part in list_or_empty(value)
     ]
-    said = [as_string(response.get("output")) or as_string(response.get("error")) for response in responses]
+    said = [string_or_empty(response.get("output")) or string_or_empty(response.get("error")) for response in responses]
     return "\n".join(filter(None, said)) or join_text(value)

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import (
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    as_list,
-    as_mapping,
-    as_string,
     format_timestamp,
     has_tables,
     join_text,
+    list_or_empty,
+    mapping_or_empty,
     parse_json,
-    read_database,
+    read_database_transcripts,
+    string_or_empty,
 )
-from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "goose"
@@ -30,19 +30,21 @@ def owns(path: Path) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session."""
-    return read_database(path, SOURCE, "SELECT * FROM sessions ORDER BY rowid", partial(_read_session, redactor))
+    return read_database_transcripts(
+        path, SOURCE, "SELECT * FROM sessions ORDER BY rowid", partial(_read_session, redactor)
+    )
 
 
 def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     talk, columns = TranscriptBuilder(str(row["id"]), SOURCE, redactor), row.keys()
-    talk.set_project(as_string(row["working_dir"]) if "working_dir" in columns else "")
+    talk.set_project(string_or_empty(row["working_dir"]) if "working_dir" in columns else "")
     query = (
         "SELECT role, content_json, created_timestamp FROM messages WHERE session_id = ? ORDER BY created_timestamp, id"
     )
     for message in database.execute(query, (row["id"],)):
         at = format_timestamp(message["created_timestamp"])
-        parts = [as_mapping(part) for part in as_list(parse_json(message["content_json"]))]
-        said = "\n".join(as_string(part.get("text")) for part in parts if part.get("type") == "text")
+        parts = [mapping_or_empty(part) for part in list_or_empty(parse_json(message["content_json"]))]
+        said = "\n".join(string_or_empty(part.get("text")) for part in parts if part.get("type") == "text")
         if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):
             talk.add_request(said, at=at)
         for part in parts:
@@ -51,14 +53,18 @@ def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3
 
 
 def _add_part(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> None:
-    id = as_string(part.get("id"))
+    id = string_or_empty(part.get("id"))
     match part.get("type"):
         case "toolRequest":
-            wanted = as_mapping(as_mapping(part.get("toolCall")).get("value"))
-            talk.add_call(id, as_string(wanted.get("name")), wanted.get("arguments"), at=at)
+            wanted = mapping_or_empty(mapping_or_empty(part.get("toolCall")).get("value"))
+            talk.add_call(id, string_or_empty(wanted.get("name")), wanted.get("arguments"), at=at)
         case "toolResponse":
-            result = as_mapping(part.get("toolResult"))
+            result = mapping_or_empty(part.get("toolResult"))
             value = result.get("value")
-            content = as_mapping(value).get("content") if isinstance(value, Mapping) else value
-            has_failed = True if result.get("status") == "error" or as_mapping(value).get("isError") is True else None
-            talk.add_result(id, as_string(result.get("error")) or join_text(content), has_failed=has_failed, at=at)
+            content = mapping_or_empty(value).get("content") if isinstance(value, Mapping) else value
+            has_failed = (
+                True if result.get("status") == "error" or mapping_or_empty(value).get("isError") is True else None
+            )
+            talk.add_result(
+                id, string_or_empty(result.get("error")) or join_text(content), has_failed=has_failed, at=at
+            )

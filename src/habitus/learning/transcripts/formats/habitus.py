@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from habitus.events import AgentEvent, EventKind
-from habitus.learning.transcripts.lines import read_runs
 from habitus.learning.transcripts.model import Transcript, TranscriptDraft
+from habitus.learning.transcripts.reading import read_transcripts_by_id
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "habitus"
@@ -21,7 +21,9 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of lines with the same session, in pieces."""
-    return read_runs(path, SOURCE, redactor, lambda row: str(row["session"]) if _is_event(row) else "", _add_event)
+    return read_transcripts_by_id(
+        path, SOURCE, redactor, lambda row: str(row["session"]) if _is_event(row) else "", _add_event
+    )
 
 
 def _is_event(row: dict[str, object]) -> bool:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import join_text, read_objects
-from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, infer_outcome
+from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, infer_call_outcome
+from habitus.learning.transcripts.reading import join_text, read_json_objects
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"
@@ -30,8 +30,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per conversation; messages on lines of their own form one conversation, in pieces."""
     unread: Counter[str] = Counter()
     loose: _OpenAIConversation | None = None
-    for number, row in enumerate(read_objects(path, unread), 1):
-        messages = _read_messages(row)
+    for number, row in enumerate(read_json_objects(path, unread), 1):
+        messages = _find_conversation_messages(row)
         if messages is None:
             loose = loose or _OpenAIConversation(path.stem, redactor)
             loose.add_message(row)
@@ -48,7 +48,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         yield last.draft.finish()
 
 
-def _read_messages(row: Mapping[str, object]) -> list[object] | None:
+def _find_conversation_messages(row: Mapping[str, object]) -> list[object] | None:
     """Return the messages of a whole conversation, including the response in a request log; None if the row is none."""
     inner = row.get("request")
     request = inner if isinstance(inner, Mapping) else row
@@ -113,4 +113,4 @@ class _OpenAIConversation:
         is_text = content is None or isinstance(content, str | list)
         text = join_text(content) if is_text else json.dumps(content, default=str)
         came = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
-        self.draft.add_result(came, infer_outcome(args, text, fields=(message,)), text, weak=True)
+        self.draft.add_result(came, infer_call_outcome(args, text, fields=(message,)), text, weak=True)

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import (
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    as_mapping,
-    as_string,
     format_timestamp,
     is_database,
+    mapping_or_empty,
     parse_json,
-    read_database,
+    read_database_transcripts,
+    string_or_empty,
 )
-from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "opencode"
@@ -33,61 +33,69 @@ def owns(path: Path) -> bool:
 
 def looks_like(row: Mapping[str, object]) -> bool:
     """Whether this is the file of a session."""
-    return as_string(row.get("id")).startswith("ses") and "directory" in row and "role" not in row
+    return string_or_empty(row.get("id")).startswith("ses") and "directory" in row and "role" not in row
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session; an unknown database yields one that reports the error."""
     if not is_database(path):
         return iter([_read_stored_session(path, redactor)])
-    return read_database(path, SOURCE, "SELECT * FROM session ORDER BY rowid", partial(_read_session, redactor))
+    return read_database_transcripts(
+        path, SOURCE, "SELECT * FROM session ORDER BY rowid", partial(_read_session, redactor)
+    )
 
 
 def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     keys = row.keys()
     talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side="parent_id" in keys and bool(row["parent_id"]))
-    talk.set_project(as_string(row["directory"]) if "directory" in keys else "")
+    talk.set_project(string_or_empty(row["directory"]) if "directory" in keys else "")
     query = (
         "SELECT message.data AS message, part.data AS part FROM part JOIN message ON message.id = part.message_id "
         "WHERE message.session_id = ? ORDER BY message.id, part.id"
     )
     for found in database.execute(query, (row["id"],)):
-        _add_part(talk, as_mapping(parse_json(found["message"])), as_mapping(parse_json(found["part"])))
+        _add_part(talk, mapping_or_empty(parse_json(found["message"])), mapping_or_empty(parse_json(found["part"])))
     return talk.finish()
 
 
 def _read_stored_session(path: Path, redactor: Redactor) -> Transcript:
     """Read the session of one file, with its messages and parts in the folders beside it."""
-    session = as_mapping(parse_json(path.read_bytes()))
+    session = mapping_or_empty(parse_json(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
     talk = TranscriptBuilder(
-        as_string(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID"))
+        string_or_empty(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID"))
     )
-    talk.set_project(as_string(session.get("directory")))
+    talk.set_project(string_or_empty(session.get("directory")))
     for message in sorted((storage / "message" / path.stem).glob("*.json")):
         for part in sorted((storage / "part" / message.stem).glob("*.json")):
-            _add_part(talk, as_mapping(parse_json(message.read_bytes())), as_mapping(parse_json(part.read_bytes())))
+            _add_part(
+                talk,
+                mapping_or_empty(parse_json(message.read_bytes())),
+                mapping_or_empty(parse_json(part.read_bytes())),
+            )
     return talk.finish()
 
 
 def _add_part(talk: TranscriptBuilder, message: Mapping[str, object], part: Mapping[str, object]) -> None:
-    at = format_timestamp(as_mapping(message.get("time")).get("created"))
+    at = format_timestamp(mapping_or_empty(message.get("time")).get("created"))
     match part.get("type"):
         case "text" if message.get("role") == "user" and not part.get("synthetic"):
-            talk.add_request(as_string(part.get("text")), at=at)
+            talk.add_request(string_or_empty(part.get("text")), at=at)
         case "tool":
             _add_call(talk, part, at)
 
 
 def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> None:
     """Add a tool call with its result; a failed command is also `completed`, so its exit code decides."""
-    state, id = as_mapping(part.get("state")), as_string(part.get("callID"))
-    when = as_mapping(state.get("time"))
-    talk.add_call(id, as_string(part.get("tool")), state.get("input"), at=format_timestamp(when.get("start")) or at)
+    state, id = mapping_or_empty(part.get("state")), string_or_empty(part.get("callID"))
+    when = mapping_or_empty(state.get("time"))
+    talk.add_call(
+        id, string_or_empty(part.get("tool")), state.get("input"), at=format_timestamp(when.get("start")) or at
+    )
     text, code = (
-        as_string(state.get("error")) or as_string(state.get("output")),
-        as_mapping(state.get("metadata")).get("exit"),
+        string_or_empty(state.get("error")) or string_or_empty(state.get("output")),
+        mapping_or_empty(state.get("metadata")).get("exit"),
     )
     fields = {"exit_code": code, "output": text} if isinstance(code, int) else {}
-    has_failed = None if fields else _FAILED_BY_STATUS.get(as_string(state.get("status")))
+    has_failed = None if fields else _FAILED_BY_STATUS.get(string_or_empty(state.get("status")))
     talk.add_result(id, text, fields=(fields,), has_failed=has_failed, at=format_timestamp(when.get("end")) or at)

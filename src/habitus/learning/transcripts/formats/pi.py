@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import (
-    TranscriptBuilder,
-    as_list,
-    as_mapping,
-    as_string,
-    join_text,
-    read_objects,
-    read_rows,
-)
 from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
+    TranscriptBuilder,
+    join_text,
+    list_or_empty,
+    mapping_or_empty,
+    read_json_objects,
+    read_transcript_by_rows,
+    string_or_empty,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "pi"
@@ -31,14 +31,14 @@ def looks_like(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    return read_rows(path, talk, partial(_add_entry, talk, _find_live_branch(path)))
+    return read_transcript_by_rows(path, talk, partial(_add_entry, talk, _find_live_branch(path)))
 
 
 def _add_entry(talk: TranscriptBuilder, live: Collection[str], row: Mapping[str, object]) -> None:
     if row.get("type") == "session":
-        talk.set_project(as_string(row.get("cwd")))
-    elif row.get("type") == "message" and (not live or as_string(row.get("id")) in live):
-        _add_message(talk, as_mapping(row.get("message")), as_string(row.get("timestamp"))[:40])
+        talk.set_project(string_or_empty(row.get("cwd")))
+    elif row.get("type") == "message" and (not live or string_or_empty(row.get("id")) in live):
+        _add_message(talk, mapping_or_empty(row.get("message")), string_or_empty(row.get("timestamp"))[:40])
 
 
 def _find_live_branch(path: Path) -> set[str]:
@@ -47,9 +47,9 @@ def _find_live_branch(path: Path) -> set[str]:
     Empty if the entries have no parents, as in older versions.
     """
     parents: dict[str, str] = {}
-    for row in read_objects(path, Counter()):
-        if id := as_string(row.get("id")):
-            parents[id] = as_string(row.get("parentId"))
+    for row in read_json_objects(path, Counter()):
+        if id := string_or_empty(row.get("id")):
+            parents[id] = string_or_empty(row.get("parentId"))
     found: set[str] = set()
     at = next(reversed(parents), "")
     while at and at not in found:
@@ -64,12 +64,14 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object], at: str
         case "user":
             talk.add_request(join_text(content), at=at)
         case "assistant":
-            for part in map(as_mapping, as_list(content)):
+            for part in map(mapping_or_empty, list_or_empty(content)):
                 if part.get("type") == "toolCall":
-                    talk.add_call(as_string(part.get("id")), as_string(part.get("name")), part.get("arguments"), at=at)
+                    talk.add_call(
+                        string_or_empty(part.get("id")), string_or_empty(part.get("name")), part.get("arguments"), at=at
+                    )
             if message.get("stopReason") == "aborted":
                 talk.mark_interrupted()
         case "toolResult":
             failed = message.get("isError")
-            id = as_string(message.get("toolCallId"))
+            id = string_or_empty(message.get("toolCallId"))
             talk.add_result(id, join_text(content), has_failed=failed if isinstance(failed, bool) else None, at=at)

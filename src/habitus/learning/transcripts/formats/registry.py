@@ -26,8 +26,8 @@ from habitus.learning.transcripts.formats import (
     vscode,
     zed,
 )
-from habitus.learning.transcripts.lines import read_objects
 from habitus.learning.transcripts.model import Transcript, join_pieces
+from habitus.learning.transcripts.reading import read_json_objects
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 UNKNOWN = "unknown"
@@ -43,20 +43,20 @@ class TranscriptReader(Protocol):
     def read(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
 
 
-class RowReader(TranscriptReader, Protocol):
+class RowRecognizingReader(TranscriptReader, Protocol):
     """A reader that recognizes its files by the objects in them."""
 
     def looks_like(self, row: dict[str, object], /) -> bool: ...
 
 
-class OwningReader(TranscriptReader, Protocol):
+class FileRecognizingReader(TranscriptReader, Protocol):
     """A reader that recognizes its files by their name or database tables."""
 
     def owns(self, path: Path) -> bool: ...
 
 
-_OWNING_READERS: tuple[OwningReader, ...] = (cline, goose, zed, opencode)
-_ROW_READERS: tuple[RowReader, ...] = (
+_OWNING_READERS: tuple[FileRecognizingReader, ...] = (cline, goose, zed, opencode)
+_ROW_READERS: tuple[RowRecognizingReader, ...] = (
     rows,
     habitus,
     codex,
@@ -92,7 +92,7 @@ def read_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str =
         yield from FORMATS[source].read(path, redactor)
     else:
         unread: Counter[str] = Counter()
-        unread["unknown line"] = sum(1 for _ in read_objects(path, unread))
+        unread["unknown line"] = sum(1 for _ in read_json_objects(path, unread))
         yield Transcript(id=path.stem, source=UNKNOWN, unread={why: count for why, count in unread.items() if count})
 
 
@@ -101,7 +101,7 @@ def detect_format(path: Path) -> str:
     if owner := next((reader for reader in _OWNING_READERS if reader.owns(path)), None):
         return owner.SOURCE
     votes: Counter[str] = Counter()
-    for row in islice(read_objects(path, Counter()), _LINES_TRIED):
+    for row in islice(read_json_objects(path, Counter()), _LINES_TRIED):
         votes.update(reader.SOURCE for reader in _ROW_READERS if reader.looks_like(row))
         if len(votes) == 1 and votes.total() >= _LINES_ENOUGH:
             break

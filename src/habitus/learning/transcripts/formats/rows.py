@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import read_runs
-from habitus.learning.transcripts.model import CallOutcome, Transcript, TranscriptDraft, infer_outcome
+from habitus.learning.transcripts.model import CallOutcome, Transcript, TranscriptDraft, infer_call_outcome
+from habitus.learning.transcripts.reading import read_transcripts_by_id
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "rows"
@@ -21,7 +21,9 @@ def looks_like(row: dict[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of rows with the same trace."""
-    return read_runs(path, SOURCE, redactor, lambda row: str(row["trace"]) if looks_like(row) else "", _add_row)
+    return read_transcripts_by_id(
+        path, SOURCE, redactor, lambda row: str(row["trace"]) if looks_like(row) else "", _add_row
+    )
 
 
 def _add_row(draft: TranscriptDraft, row: dict[str, object]) -> None:
@@ -31,5 +33,5 @@ def _add_row(draft: TranscriptDraft, row: dict[str, object]) -> None:
     reading = CallOutcome(success=None)
     if isinstance(success, bool):
         said = error if isinstance(error, str) else ""
-        reading = infer_outcome(row.get("args"), said, fields=(row,), has_failed=not success)
+        reading = infer_call_outcome(row.get("args"), said, fields=(row,), has_failed=not success)
     draft.add_result(draft.add_call(turn, "", str(row["tool"]), row.get("args")), reading, None)

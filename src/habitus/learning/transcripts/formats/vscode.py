@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from habitus.learning.transcripts.lines import (
+from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    as_list,
-    as_mapping,
-    as_string,
     format_timestamp,
     join_text,
+    list_or_empty,
+    mapping_or_empty,
     parse_json,
-    read_objects,
+    read_json_objects,
+    string_or_empty,
 )
-from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "vscode"
@@ -38,7 +38,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     state: Any = {}
-    for row in read_objects(path, unread):
+    for row in read_json_objects(path, unread):
         if "kind" not in row:
             state = row
         elif row["kind"] == 0:
@@ -47,14 +47,14 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             unread["operation that does not fit"] += 1
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
     talk.set_project(_read_project(path))
-    for number, request in enumerate(map(as_mapping, as_list(as_mapping(state).get("requests")))):
+    for number, request in enumerate(map(mapping_or_empty, list_or_empty(mapping_or_empty(state).get("requests")))):
         _add_request(talk, request, str(number))
         yield from talk.take_pieces()
     yield talk.finish(unread)
 
 
 def _apply_operation(state: Any, row: Mapping[str, object]) -> bool:
-    keys = as_list(row.get("k"))
+    keys = list_or_empty(row.get("k"))
     try:
         for key in keys[:-1]:
             state = state[key]
@@ -65,7 +65,7 @@ def _apply_operation(state: Any, row: Mapping[str, object]) -> bool:
             case 2:
                 held = state.setdefault(key, []) if isinstance(state, dict) else state[key]
                 at = row.get("i")
-                held[at if isinstance(at, int) else len(held) :] = as_list(row.get("v"))
+                held[at if isinstance(at, int) else len(held) :] = list_or_empty(row.get("v"))
             case 3:
                 del state[key]
     except (KeyError, IndexError, TypeError, AttributeError):
@@ -75,34 +75,42 @@ def _apply_operation(state: Any, row: Mapping[str, object]) -> bool:
 
 def _read_project(path: Path) -> str:
     beside = path.parent.parent / "workspace.json"
-    return unquote(as_string(as_mapping(parse_json(beside.read_bytes())).get("folder"))) if beside.is_file() else ""
+    return (
+        unquote(string_or_empty(mapping_or_empty(parse_json(beside.read_bytes())).get("folder")))
+        if beside.is_file()
+        else ""
+    )
 
 
 def _add_request(talk: TranscriptBuilder, request: Mapping[str, object], number: str) -> None:
     at = format_timestamp(request.get("timestamp"))
     if not request.get("isSystemInitiated"):
-        talk.add_request(as_string(as_mapping(request.get("message")).get("text")), at=at)
-    for place, part in enumerate(map(as_mapping, as_list(request.get("response")))):
+        talk.add_request(string_or_empty(mapping_or_empty(request.get("message")).get("text")), at=at)
+    for place, part in enumerate(map(mapping_or_empty, list_or_empty(request.get("response")))):
         if part.get("kind") == "toolInvocationSerialized":
-            _add_call(talk, part, as_string(part.get("toolCallId")) or f"{number}.{place}", at)
+            _add_call(talk, part, string_or_empty(part.get("toolCallId")) or f"{number}.{place}", at)
     if request.get("isCanceled"):
         talk.mark_interrupted()
 
 
 def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], id: str, at: str) -> None:
-    details, data = as_mapping(part.get("resultDetails")), as_mapping(part.get("toolSpecificData"))
+    details, data = mapping_or_empty(part.get("resultDetails")), mapping_or_empty(part.get("toolSpecificData"))
     line = data.get("commandLine")
     command = (
-        as_string(as_mapping(line).get("toolEdited")) or as_string(as_mapping(line).get("original")) or as_string(line)
+        string_or_empty(mapping_or_empty(line).get("toolEdited"))
+        or string_or_empty(mapping_or_empty(line).get("original"))
+        or string_or_empty(line)
     )
     args = {"command": command} if command else parse_json(details.get("input")) or details.get("input")
-    talk.add_call(id, as_string(part.get("toolId")), args, at=at)
-    code = as_mapping(data.get("terminalCommandState")).get("exitCode")
-    text = as_string(as_mapping(data.get("terminalCommandOutput")).get("text"))
-    text = text or "\n".join(as_string(as_mapping(one).get("value")) for one in as_list(details.get("output")))
+    talk.add_call(id, string_or_empty(part.get("toolId")), args, at=at)
+    code = mapping_or_empty(data.get("terminalCommandState")).get("exitCode")
+    text = string_or_empty(mapping_or_empty(data.get("terminalCommandOutput")).get("text"))
+    text = text or "\n".join(
+        string_or_empty(mapping_or_empty(one).get("value")) for one in list_or_empty(details.get("output"))
+    )
     fields: list[Mapping[str, object]] = [{"exit_code": code, "output": text}] if isinstance(code, int) else []
     # Versions write the user's refusal as a flag or as an object.
-    if part.get("isConfirmed") is False or as_mapping(part.get("isConfirmed")).get("type") == 0:
+    if part.get("isConfirmed") is False or mapping_or_empty(part.get("isConfirmed")).get("type") == 0:
         fields.append({"status": "rejected"})
     has_failed = True if details.get("isError") is True else None
     talk.add_result(id, text or join_text(part.get("pastTenseMessage")), has_failed=has_failed, fields=fields, at=at)

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import (
-    TranscriptBuilder,
-    as_list,
-    as_mapping,
-    as_string,
-    has_tables,
-    parse_json,
-    read_database,
-)
 from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.reading import (
+    TranscriptBuilder,
+    has_tables,
+    list_or_empty,
+    mapping_or_empty,
+    parse_json,
+    read_database_transcripts,
+    string_or_empty,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "zed"
@@ -31,33 +31,37 @@ def owns(path: Path) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per thread."""
-    return read_database(path, SOURCE, "SELECT * FROM threads ORDER BY rowid", partial(_read_thread, redactor))
+    return read_database_transcripts(
+        path, SOURCE, "SELECT * FROM threads ORDER BY rowid", partial(_read_thread, redactor)
+    )
 
 
 def _read_thread(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     is_side = "parent_id" in row.keys() and bool(row["parent_id"])  # noqa: SIM118  # a row is no mapping
     talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=is_side)
-    thread = as_mapping(_unpack_thread(row["data_type"], row["data"]))
-    trees = as_list(as_mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
-    talk.set_project(next((as_string(as_mapping(tree).get("worktree_path")) for tree in trees), ""))
-    for message in map(as_mapping, as_list(thread.get("messages"))):
-        if said := as_mapping(message.get("User")):
+    thread = mapping_or_empty(_unpack_thread(row["data_type"], row["data"]))
+    trees = list_or_empty(mapping_or_empty(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
+    talk.set_project(next((string_or_empty(mapping_or_empty(tree).get("worktree_path")) for tree in trees), ""))
+    for message in map(mapping_or_empty, list_or_empty(thread.get("messages"))):
+        if said := mapping_or_empty(message.get("User")):
             talk.add_request(
-                "\n".join(as_string(as_mapping(part).get("Text")) for part in as_list(said.get("content")))
+                "\n".join(
+                    string_or_empty(mapping_or_empty(part).get("Text")) for part in list_or_empty(said.get("content"))
+                )
             )
-        _add_message(talk, as_mapping(message.get("Agent")))
+        _add_message(talk, mapping_or_empty(message.get("Agent")))
     return talk.finish({} if thread else {"thread that can't be unpacked": 1})
 
 
 def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
-    for part in map(as_mapping, as_list(message.get("content"))):
-        if use := as_mapping(part.get("ToolUse")):
-            talk.add_call(as_string(use.get("id")), as_string(use.get("name")), use.get("input"))
-    for id, result in as_mapping(message.get("tool_results")).items():
-        fields = as_mapping(result)
+    for part in map(mapping_or_empty, list_or_empty(message.get("content"))):
+        if use := mapping_or_empty(part.get("ToolUse")):
+            talk.add_call(string_or_empty(use.get("id")), string_or_empty(use.get("name")), use.get("input"))
+    for id, result in mapping_or_empty(message.get("tool_results")).items():
+        fields = mapping_or_empty(result)
         content = fields.get("content")
-        text = as_string(as_mapping(content).get("Text")) or as_string(content)
-        text = text or "\n".join(as_string(as_mapping(part).get("Text")) for part in as_list(content))
+        text = string_or_empty(mapping_or_empty(content).get("Text")) or string_or_empty(content)
+        text = text or "\n".join(string_or_empty(mapping_or_empty(part).get("Text")) for part in list_or_empty(content))
         failed = fields.get("is_error")
         talk.add_result(id, text, has_failed=True if failed is True else None)
 

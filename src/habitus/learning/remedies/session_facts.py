@@ -17,12 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
 from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
-from habitus.learning.remedies.alignment import WINDOW, NoRemedyReason, align_failure
+from habitus.learning.remedies.alignment import WINDOW, NoRemedyReason, align_failed_call
 from habitus.learning.remedies.calls import (
     Remedy,
     SessionCall,
     ShellCommand,
-    pair_calls,
+    pair_calls_with_results,
     parse_iso_timestamp,
     quote_for_shell,
 )
@@ -65,7 +65,7 @@ class SessionFacts:
 
 
 @dataclass(slots=True)
-class SessionReader:
+class SessionFactsCollector:
     """Reads the turns of a session in order, in any number of pieces, and retains little of them."""
 
     session: str
@@ -80,23 +80,23 @@ class SessionReader:
     _worked: dict[str, None] = field(default_factory=dict)
 
     def add_turn(self, turn: TranscriptTurn) -> None:
-        made = list(pair_calls(turn.events, turn=turn.id, project=self.project))
+        made = list(pair_calls_with_results(turn.events, turn=turn.id, project=self.project))
         self._count += len(made)
         self._is_conversation |= not turn.is_sidechain and bool(made or turn.utterances)
         self._last = max(
             [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.utterances)]
         )
         for call in made:
-            self._record_worked(call)
+            self._record_worked_commands(call)
         # What a subagent is asked, the agent wrote.
         if turn.is_sidechain:
-            self._failures += _find_failures(made, len(made))
+            self._failures += _find_call_failures(made, len(made))
             return
         self._corrections += find_corrections(turn.utterances, turn.id)
         self._main += made
         if len(self._main) > _KEPT:
             settled = len(self._main) - WINDOW
-            self._failures += _find_failures(self._main, settled)
+            self._failures += _find_call_failures(self._main, settled)
             del self._main[:settled]
 
     def build_facts(self) -> SessionFacts:
@@ -106,21 +106,21 @@ class SessionReader:
             file=self.file,
             last=self._last,
             calls=self._count,
-            failures=(*self._failures, *_find_failures(self._main, len(self._main))),
+            failures=(*self._failures, *_find_call_failures(self._main, len(self._main))),
             corrections=tuple(self._corrections),
             worked=tuple(self._worked),
             is_conversation=self._is_conversation,
         )
 
-    def _record_worked(self, call: SessionCall) -> None:
+    def _record_worked_commands(self, call: SessionCall) -> None:
         if not call.has_worked or not call.command or len(self._worked) >= _MOST_WORKED:
             return
         for command in call.commands:
             if command.is_last and not command.env and not command.before:
-                self._worked.update(dict.fromkeys(list_prefixes(command)))
+                self._worked.update(dict.fromkeys(list_command_prefixes(command)))
 
 
-def list_prefixes(command: ShellCommand) -> Iterator[str]:
+def list_command_prefixes(command: ShellCommand) -> Iterator[str]:
     """Yield the command as far as it can be a habit: its head, then word by word without flags."""
     place = ("cd", command.place, "&&") if command.place else ()
     head, targets = (*place, *command.head), command.targets[:3]
@@ -128,11 +128,11 @@ def list_prefixes(command: ShellCommand) -> Iterator[str]:
         yield quote_for_shell((*head, *targets[:count]))
 
 
-def _find_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallFailure]:
+def _find_call_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallFailure]:
     failed = [index for index in range(end) if made[index].success is False]
     for number, index in enumerate(failed):
         call = made[index]
-        about, found = classify_error(call.error), align_failure(made, index)
+        about, found = classify_error(call.error), align_failed_call(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
         lost = made[index : max(until, index + 1)]
         yield CallFailure(

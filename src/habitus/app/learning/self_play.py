@@ -17,7 +17,7 @@ from habitus.app.learning.solving import run_rollout
 from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.improve.rollouts import run_stored_rollout
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
-from habitus.learning.dreaming import (
+from habitus.learning.self_play import (
     ChallengeSolver,
     Dreamer,
     DreamResult,

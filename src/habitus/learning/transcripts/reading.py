@@ -18,7 +18,7 @@ from habitus.learning.transcripts.model import (
     Transcript,
     TranscriptDraft,
     UserStopKind,
-    infer_outcome,
+    infer_call_outcome,
     parse_user_refusal,
 )
 from habitus.redact import Redactor
@@ -31,12 +31,12 @@ _HEAD_BYTES = 64 * 1024
 _LEADING_BYTES = b"\xef\xbb\xbf \t\r\n"
 
 
-def read_objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+def read_json_objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """Yield every object of a JSONL file or a JSON array, or the one object of a JSON document.
 
     Unreadable parts are counted in `unread` by reason.
     """
-    match _detect_shape(path):
+    match _detect_json_shape(path):
         case "array":
             yield from _read_array_items(path, unread)
         case "document":
@@ -63,7 +63,7 @@ def _open_binary(path: Path) -> Iterator[IO[bytes]]:
         raise OSError(EIO, f"not a whole .zst file ({error})") from error
 
 
-def _detect_shape(path: Path) -> str:
+def _detect_json_shape(path: Path) -> str:
     with _open_binary(path) as file:
         head = file.read(_HEAD_BYTES)
         # A long first prompt may exceed the head, so more is read to see the end of the first line.
@@ -146,12 +146,12 @@ def _read_array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, ob
                 unread["not an object"] += 1
 
 
-def as_string(value: object) -> str:
+def string_or_empty(value: object) -> str:
     """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
-def as_mapping(value: object) -> Mapping[str, object]:
+def mapping_or_empty(value: object) -> Mapping[str, object]:
     """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
@@ -161,7 +161,9 @@ def join_text(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "\n".join(as_string(part) or as_string(as_mapping(part).get("text")) for part in content)
+        return "\n".join(
+            string_or_empty(part) or string_or_empty(mapping_or_empty(part).get("text")) for part in content
+        )
     return ""
 
 
@@ -207,7 +209,7 @@ class TranscriptBuilder:
         if call is None:
             self.draft.unread["result without a call"] += 1
             return
-        reading = infer_outcome(call.args, text, fields=fields, has_failed=has_failed)
+        reading = infer_call_outcome(call.args, text, fields=fields, has_failed=has_failed)
         is_person, words = parse_user_refusal(texts=(text,))
         if reading.success is None and words:
             self.draft.add_utterance(self.draft.turn, words, after=UserStopKind.REFUSED, at=at)
@@ -230,18 +232,18 @@ class TranscriptBuilder:
         return self.draft.finish()
 
 
-def read_rows(
+def read_transcript_by_rows(
     path: Path, talk: TranscriptBuilder, add_row: Callable[[dict[str, object]], None]
 ) -> Iterator[Transcript]:
     """Yield the transcript of a file in pieces; `add_row` takes each object of the file."""
     unread: Counter[str] = Counter()
-    for row in read_objects(path, unread):
+    for row in read_json_objects(path, unread):
         add_row(row)
         yield from talk.take_pieces()
     yield talk.finish(unread)
 
 
-def read_runs(
+def read_transcripts_by_id(
     path: Path,
     source: str,
     redactor: Redactor,
@@ -251,7 +253,7 @@ def read_runs(
     """Yield one transcript per run of objects with the same id, in pieces; objects without an id are unread."""
     unread: Counter[str] = Counter()
     draft: TranscriptDraft | None = None
-    for row in read_objects(path, unread):
+    for row in read_json_objects(path, unread):
         if not (id := get_id(row)):
             unread["unknown row"] += 1
             continue
@@ -269,7 +271,7 @@ def read_runs(
 
 
 def _is_refusal_status(fields: object) -> bool:
-    return as_string(as_mapping(fields).get("status")).lower() in (
+    return string_or_empty(mapping_or_empty(fields).get("status")).lower() in (
         "rejected",
         "cancelled",
         "canceled",
@@ -278,7 +280,7 @@ def _is_refusal_status(fields: object) -> bool:
     )
 
 
-def as_list(value: object) -> list[object]:
+def list_or_empty(value: object) -> list[object]:
     """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
@@ -327,7 +329,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     return database
 
 
-def read_database(
+def read_database_transcripts(
     path: Path, source: str, query: str, read_row: Callable[[sqlite3.Connection, sqlite3.Row], Transcript]
 ) -> Iterator[Transcript]:
     """Yield the transcript of each row; a database that can't be read yields one that reports the error."""

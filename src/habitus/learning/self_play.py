@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid, NotFound
-from habitus.learning.budget import BudgetedModel, ask_for_value
+from habitus.learning.budget import BudgetedModel, ask_for_structured_answer
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.redact import Redactor
 from habitus.skills import names
@@ -54,7 +54,7 @@ class ExtractedLesson:
 async def extract_lesson(
     challenge: Task, attempts: Sequence[Rollout], *, model: BudgetedModel, redactor: Redactor
 ) -> ExtractedLesson:
-    """Let a model extract a lesson from the attempts. Raises the errors of `ask_for_value`."""
+    """Let a model extract a lesson from the attempts. Raises the errors of `ask_for_structured_answer`."""
     record = json.dumps(
         {
             "task": challenge.request,
@@ -63,7 +63,7 @@ async def extract_lesson(
         },
         ensure_ascii=False,
     )
-    said = await ask_for_value(
+    said = await ask_for_structured_answer(
         model,
         LessonAnswer,
         system=load_prompt("learning", "extract-lesson"),
@@ -72,16 +72,16 @@ async def extract_lesson(
         patience_s=_LESSON_PATIENCE_S,
     )
     lesson = SelfPlayLessonBody(
-        trigger=_join_line(said.trigger),
-        anti_pattern=_join_line(said.anti_pattern),
-        correct_pattern=_join_line(said.correct_pattern),
+        trigger=_collapse_whitespace(said.trigger),
+        anti_pattern=_collapse_whitespace(said.anti_pattern),
+        correct_pattern=_collapse_whitespace(said.correct_pattern),
         domains=tuple(dict.fromkeys(said.domains)),
         source_challenge_hash=challenge.hash,
     )
     return ExtractedLesson(lesson=lesson, confidence=said.confidence)
 
 
-def _join_line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -151,7 +151,7 @@ class Dreamer:
 
     async def dream(self, challenge: Task) -> DreamResult:
         """Run one cycle over a challenge."""
-        tried = await self._attempt(challenge)
+        tried = await self._attempt_challenge(challenge)
         last = tried[-1]
         dreamt = DreamResult(
             challenge=challenge.id,
@@ -166,11 +166,11 @@ class Dreamer:
             return dreamt
         drawn = await self.extract(challenge, tried)
         dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
-        if reason := find_challenge_objection(drawn.lesson, challenge):
+        if reason := find_lesson_objection(drawn.lesson, challenge):
             return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
         return await verify_lesson(challenge, self.solver, drawn.lesson, dreamt)
 
-    async def _attempt(self, challenge: Task) -> list[Rollout]:
+    async def _attempt_challenge(self, challenge: Task) -> list[Rollout]:
         tried: list[Rollout] = []
         while len(tried) < MAX_ATTEMPTS:
             feedback = tried[-1].reason if tried else ""
@@ -267,7 +267,7 @@ class ChallengeAnswer(BaseModel):
 async def propose_challenge(failures: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
     """Let a model invent a challenge about errors and lessons; it is not validated yet."""
     record = redactor.redact("\n".join(failures)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
-    answer = await ask_for_value(
+    answer = await ask_for_structured_answer(
         model,
         ChallengeAnswer,
         system=load_prompt("learning", "propose-challenge"),
@@ -281,7 +281,7 @@ async def propose_challenge(failures: Sequence[str], *, model: BudgetedModel, re
     return parse_challenge(row, name=name, where=where, origin=TaskOriginKind.SELF_PLAY)
 
 
-def find_challenge_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
+def find_lesson_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
     """Return why the lesson is rejected; empty if it is not."""
     if not lesson.trigger.strip():
         return "it does not say when it holds"
