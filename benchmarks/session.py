@@ -263,7 +263,7 @@ def is_learning() -> bool:
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name not in (
         "credit_turn",
-        "credit_request",
+        "credit_successful_request",
         "scan_directories",
         "learn",
     ):

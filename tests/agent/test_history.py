@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.agent.history import MessageHistory, find_turn_starts, pack_message, repair_messages, unpack_message
+from habitus.agent.history import (
+    MessageHistory,
+    decode_journal_message,
+    encode_message_for_journal,
+    find_turn_starts,
+    repair_messages,
+)
 from habitus.events import ToolCall
 from habitus.llm.model import (
     AssistantMessage,
@@ -83,13 +89,13 @@ def test_any_turn_can_be_ended_and_followed(found: list[ChatMessage]) -> None:
 
 @given(messages)
 def test_what_the_journal_keeps_is_what_was_said(message: ChatMessage) -> None:
-    assert unpack_message(pack_message(message)) == message
+    assert decode_journal_message(encode_message_for_journal(message)) == message
 
 
 def test_a_small_image_is_kept_and_a_large_one_is_named() -> None:
     small = PersonMessage(parts=(Image(data=b"abc", media_type="image/png"),))
-    assert unpack_message(pack_message(small)) == small
+    assert decode_journal_message(encode_message_for_journal(small)) == small
     large = PersonMessage(parts=(Image(data=b"x" * 300_000, media_type="image/png"),))
-    assert unpack_message(pack_message(large)) == PersonMessage(
+    assert decode_journal_message(encode_message_for_journal(large)) == PersonMessage(
         parts=(TextContent(text="[an image of 300,000 bytes, image/png]"),)
     )

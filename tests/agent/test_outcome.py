@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.agent.recorder import judge_by_next_request
+from habitus.agent.recorder import infer_outcome_from_next_request
 
 BEFORE = "sum the numbers of the second column"
 
@@ -30,7 +30,7 @@ BEFORE = "sum the numbers of the second column"
     ],
 )
 def test_corrections_and_repetitions_count_against_it(now: str) -> None:
-    judged = judge_by_next_request(BEFORE, now)
+    judged = infer_outcome_from_next_request(BEFORE, now)
     assert judged is not None
     assert judged.kind.value == "failed"
     assert judged.weight < 1
@@ -52,4 +52,4 @@ def test_corrections_and_repetitions_count_against_it(now: str) -> None:
     ],
 )
 def test_ordinary_words_do_not(now: str) -> None:
-    assert judge_by_next_request(BEFORE, now) is None
+    assert infer_outcome_from_next_request(BEFORE, now) is None

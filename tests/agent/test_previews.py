@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.agent import previews
-from habitus.agent.previews import build_json_table, build_table, preview_file
+from habitus.agent.previews import build_json_table_preview, build_table_preview, preview_file
 
 pytestmark = pytest.mark.req("AG-11")
 
@@ -68,14 +68,14 @@ def test_encodings_are_guessed(text: str, encoded: str, guessed: str) -> None:
 
 @given(st.lists(st.lists(st.none() | st.text() | st.floats(), max_size=5), max_size=5), st.integers(0, 5))
 def test_every_row_of_a_table_has_every_column(rows: list[list[object]], width: int) -> None:
-    found = build_table([f"c{number}" for number in range(width)], rows)
+    found = build_table_preview([f"c{number}" for number in range(width)], rows)
     assert len(found.types) == len(found.columns) == width
     assert all(len(row) == width for row in found.rows)
 
 
 def test_types_are_those_of_all_values() -> None:
     rows = [["1", "1.5", "1,5", "2026-01-31", "yes", "x", ""], ["-2", "2", "1.200,00", "2026-02-01", "no", "1", ""]]
-    assert build_table("abcdefg", rows).types == (
+    assert build_table_preview("abcdefg", rows).types == (
         "integer",
         "number",
         "number with a decimal comma",
@@ -84,7 +84,7 @@ def test_types_are_those_of_all_values() -> None:
         "text",
         "empty",
     )
-    found = build_json_table([{"a": 1, "b": [1]}, {"a": None, "c": {}}])
+    found = build_json_table_preview([{"a": 1, "b": [1]}, {"a": None, "c": {}}])
     assert found is not None
     assert dict(zip(found.columns, found.types, strict=True)) == {"a": "integer", "b": "list", "c": "object"}
 

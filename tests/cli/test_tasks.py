@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.history import pack_message
-from habitus.agent.recorder import judge_explicitly
+from habitus.agent.history import encode_message_for_journal
+from habitus.agent.recorder import build_explicit_outcome
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
@@ -176,9 +176,9 @@ def ask_in_sessions(direct: Direct, asked: Sequence[tuple[str, str]], went: Outc
                 started_on=habitus.clock(),
                 ended_on=habitus.clock(),
                 user=habitus.settings.user,
-                messages=(pack_message(AssistantMessage(text=reply)),),
+                messages=(encode_message_for_journal(AssistantMessage(text=reply)),),
                 selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
-                outcomes=(judge_explicitly(went, "user", SourceKind.PERSON),),
+                outcomes=(build_explicit_outcome(went, "user", SourceKind.PERSON),),
             )
             habitus.journal.record_turn(turn)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.app import Habitus
 from habitus.app.conversations.secrets import open_call_log
 from habitus.app.home_directory import OUTBOX_DIR
@@ -97,7 +97,7 @@ READERS: dict[str, Reader] = {
     ),
     "turns.usage": _turns,
     "turn_messages.content": lambda habitus: [
-        unpack_message(message) for turn in _turns(habitus) for message in turn.messages
+        decode_journal_message(message) for turn in _turns(habitus) for message in turn.messages
     ],
     "turn_events.detail": _turns,
     "seen_skills.hashes": lambda habitus: habitus.journal.get_seen_skills("ann"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.choosing import SkillExplanation, explain_placement
+from habitus.agent.choosing import SkillExplanation, explain_skill_placement
 from habitus.app import Habitus
 from habitus.app.library.explaining import select_skills
 from habitus.errors import Invalid
@@ -89,7 +89,7 @@ def explained(habitus: Habitus, name: str, request: SelectionInput) -> SkillExpl
     selection = select_skills(habitus, request)
     drawn = menu.compose_menu(selection.menu, 4000, lambda: defaultdict(float))
     among = selection.list_eligible_names()
-    return explain_placement(
+    return explain_skill_placement(
         habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among)
     )
 
@@ -114,7 +114,7 @@ def test_why_tells_what_search_finds_instead_of_the_menu(habitus: Habitus) -> No
     selection = select_skills(habitus, SelectionInput(text=""))
     drawn = menu.compose_menu(selection.menu, 60, lambda: defaultdict(float))
     assert drawn.cut
-    found = explain_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
+    found = explain_skill_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
     assert found.place == "cut"
     assert found.sentences[0] == f"{drawn.cut[0]} is not listed: found by search."
 

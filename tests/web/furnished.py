@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from habitus.agent.history import pack_message
+from habitus.agent.history import encode_message_for_journal
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
 from habitus.journal.model import Exposure, ItemUse, SelectedSkill, SkillPlacementKind, Turn, TurnOutcome, UseManner
@@ -91,7 +91,7 @@ def _propose(habitus: Habitus) -> None:
 
 def _talk(habitus: Habitus) -> None:
     began = habitus.clock() - timedelta(minutes=5)
-    answer = pack_message(AssistantMessage(text="March is **closed**: 14 invoices are booked."))
+    answer = encode_message_for_journal(AssistantMessage(text="March is **closed**: 14 invoices are booked."))
     habitus.journal.record_turn(
         Turn(
             id="t1",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.agent.history import pack_message
-from habitus.agent.recorder import judge_explicitly
+from habitus.agent.history import encode_message_for_journal
+from habitus.agent.recorder import build_explicit_outcome
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
@@ -38,9 +38,9 @@ def ask_three_times(habitus: Habitus, user: str, request: str) -> None:
             started_on=habitus.clock(),
             ended_on=habitus.clock(),
             user=user,
-            messages=(pack_message(AssistantMessage(text="They come to 4242.")),),
+            messages=(encode_message_for_journal(AssistantMessage(text="They come to 4242.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
+            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", SourceKind.PERSON),),
         )
         habitus.journal.record_turn(turn)
 

@@ -13,8 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
-from habitus.agent.history import pack_message
-from habitus.agent.recorder import judge_explicitly
+from habitus.agent.history import encode_message_for_journal
+from habitus.agent.recorder import build_explicit_outcome
 from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts
@@ -72,9 +72,9 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
             started_on=habitus.clock(),
             ended_on=habitus.clock(),
             user=habitus.settings.user,
-            messages=(pack_message(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
+            messages=(encode_message_for_journal(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
+            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", SourceKind.PERSON),),
         )
         habitus.journal.record_turn(turn)
     page = browser.post("/skills/brew-tea/tasks/mine").text

@@ -70,7 +70,7 @@ def find_relevant_skills(
 
     Those in `unlisted` have no line of their own: then more are named, and less sure ones too.
     """
-    k = count_fitting_lines(unlisted) if k is None else k
+    k = get_relevant_skill_limit(unlisted) if k is None else k
     if not on_menu:
         return []
     # Fetching a few more hits is cheaper than restricting the search to the menu.
@@ -85,12 +85,12 @@ def find_relevant_skills(
     return [hit for hit in hits if hit.score >= near or (hit.id in unlisted and hit.score >= possible)]
 
 
-def count_fitting_lines(unlisted: Collection[str]) -> int:
+def get_relevant_skill_limit(unlisted: Collection[str]) -> int:
     """Return how many skills may be named beside a request."""
     return prompt.FITTING_UNLISTED if unlisted else prompt.FITTING
 
 
-def find_unseen(
+def find_unseen_skills(
     journal: Journal,
     user: str,
     snapshot: LibrarySnapshot,
@@ -182,11 +182,11 @@ class SkillExplanation:
         return f" ({', '.join(parts)})" if parts else ""
 
 
-def explain_placement(
+def explain_skill_placement(
     item: ListedSkill, selection: SkillSelection, menu: SkillMenu, results: SearchResults | None
 ) -> SkillExplanation:
     """Explain a skill from the results of selection, menu and search; `results` is None without a request."""
-    place, reason = _find_placement(item, selection, menu)
+    place, reason = _find_skill_placement(item, selection, menu)
     ranked = {found.id: (rank, found) for rank, found in enumerate(results.hits if results else (), 1)}
     rank, hit = ranked.get(item.name, (None, None))
     return SkillExplanation(
@@ -206,7 +206,9 @@ def explain_placement(
     )
 
 
-def _find_placement(item: ListedSkill, selection: SkillSelection, menu: SkillMenu) -> tuple[SkillPlacementKind, str]:
+def _find_skill_placement(
+    item: ListedSkill, selection: SkillSelection, menu: SkillMenu
+) -> tuple[SkillPlacementKind, str]:
     for choice in selection.eager:
         if choice.name == item.name:
             return SkillPlacementKind.EAGER, choice.reason
@@ -263,7 +265,7 @@ class ExposureAssigner:
         )
         return self._noted.setdefault((is_steady, item), exposure).is_offered
 
-    def assign_line(
+    def assign_skill_line(
         self, summary: SkillSummary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
     ) -> bool:
         """Assign a skill shown as one line, on the menu or beside a request."""
@@ -272,13 +274,13 @@ class ExposureAssigner:
             make_skill_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
         )
 
-    def assign_text(self, skill: Skill) -> bool:
+    def assign_skill_text(self, skill: Skill) -> bool:
         """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
         return self.assign_item(
             make_skill_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
         )
 
-    def note_version(self, assigned: AssignedVersion) -> None:
+    def record_assigned_version(self, assigned: AssignedVersion) -> None:
         """Record which version of a compared skill the conversation was given."""
         self._versions[assigned.comparison.skill, assigned.comparison.layer] = assigned
         if assigned.is_random:
@@ -297,7 +299,7 @@ class ExposureAssigner:
         """The versions of compared skills that the conversation was given, by name and layer."""
         return self._versions
 
-    def assign_note(self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+    def assign_lesson(self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
         """Assign a lesson or rule."""
         return self.assign_item(
             make_lesson_item(note),
@@ -308,37 +310,39 @@ class ExposureAssigner:
             at_edge=at_edge,
         )
 
-    def filter_lessons(self, remembered: RecallResult) -> tuple[RecalledLesson, ...]:
+    def filter_showable_lessons(self, remembered: RecallResult) -> tuple[RecalledLesson, ...]:
         """Return the relevant lessons that may be shown."""
         last, left = remembered.tied or (None, None)
         if left is not None:
-            self.assign_note(left, at_edge=False)
-        return tuple(note for note in remembered.lessons if self.assign_note(note, at_edge=(note == last) or None))
+            self.assign_lesson(left, at_edge=False)
+        return tuple(note for note in remembered.lessons if self.assign_lesson(note, at_edge=(note == last) or None))
 
-    def drop_withheld(self, selection: SkillSelection) -> SkillSelection:
+    def drop_withheld_skills(self, selection: SkillSelection) -> SkillSelection:
         """Return the selection without withheld skills, so they claim nothing in the prompt either."""
         return replace(selection, eager=tuple(choice for choice in selection.eager if self._can_be_eager(choice)))
 
     def _can_be_eager(self, choice: EagerSkill) -> bool:
         if not self.is_withheld(make_skill_item(choice.summary), is_sure=choice.summary.manifest.always_include):
             return True
-        return self.assign_line(choice.summary)
+        return self.assign_skill_line(choice.summary)
 
     def build_session_menu(self, selection: SkillSelection, drawn: Callable[[str], SkillMenu]) -> SkillMenu:
         """Build the session menu without withheld skills. `drawn(name)` builds the menu that prefers this skill in a
         tie.
         """
         known = {summary.name: summary for summary in selection.menu}
-        menu, tied = self._break_tie(drawn(""), drawn, known)
+        menu, tied = self._break_menu_tie(drawn(""), drawn, known)
         return menu.without_skills(
             {
                 name
                 for name in {**dict.fromkeys(menu.shown), **tied}
-                if not self.assign_line(known[name], cue=menu.max_line_length, is_steady=True, at_edge=tied.get(name))
+                if not self.assign_skill_line(
+                    known[name], cue=menu.max_line_length, is_steady=True, at_edge=tied.get(name)
+                )
             }
         )
 
-    def _break_tie(
+    def _break_menu_tie(
         self, menu: SkillMenu, drawn: Callable[[str], SkillMenu], known: Mapping[str, SkillSummary]
     ) -> tuple[SkillMenu, dict[str, bool]]:
         """Decide at random if the last line and the first one without room are tied and interchangeable."""
@@ -399,7 +403,7 @@ class SessionMemory:
     outage: OutageGuard = field(default_factory=OutageGuard)
     offers: ExposureAssigner = field(default_factory=ExposureAssigner)
 
-    def recall_standing(self, *, is_away: bool = False) -> RecallResult:
+    def recall_profile_and_rules(self, *, is_away: bool = False) -> RecallResult:
         """Return the profile and rules for the system prompt, which hold for every request.
 
         With `is_away`, the last ones that were read.
@@ -418,7 +422,7 @@ class SessionMemory:
         """Credit the lessons shown for a request that succeeded."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 
-    def count_pending(self) -> int:
+    def count_pending_lessons(self) -> int:
         """Return the number of pending lessons."""
         return len(self.cortex.list_pending_lessons(user=self.user))
 

@@ -48,7 +48,7 @@ class MessageHistory:
         """Make the history valid for any next message, whatever interrupted the turn; return the repairs."""
         count = self.repair_calls()
         last = self.messages[-1] if self.messages else None
-        if last is not None and not _is_final(last):
+        if last is not None and not _is_final_answer(last):
             self.add_messages(AssistantMessage(text=f"[{why}]"))
         return count
 
@@ -84,13 +84,15 @@ class MessageHistory:
         return sum(map(estimate_message_tokens, self.messages)) < before
 
 
-def resume_history(past: Sequence[Turn]) -> MessageHistory:
+def rebuild_history(past: Sequence[Turn]) -> MessageHistory:
     """Rebuild the history from recorded turns, completing a turn that a killed process left open."""
     history = MessageHistory()
     for turn in past:
         if history.messages:
             history.end_turn("This turn was interrupted.")
-        history.add_messages(*(message for kept in turn.messages if (message := unpack_message(kept)) is not None))
+        history.add_messages(
+            *(message for kept in turn.messages if (message := decode_journal_message(kept)) is not None)
+        )
     return history
 
 
@@ -124,11 +126,11 @@ def find_turn_starts(messages: Sequence[ChatMessage]) -> list[int]:
     return [
         index
         for index, message in enumerate(messages)
-        if index == 0 or (isinstance(message, PersonMessage) and _is_final(messages[index - 1]))
+        if index == 0 or (isinstance(message, PersonMessage) and _is_final_answer(messages[index - 1]))
     ]
 
 
-def _is_final(message: ChatMessage) -> bool:
+def _is_final_answer(message: ChatMessage) -> bool:
     return isinstance(message, AssistantMessage) and not message.calls
 
 
@@ -139,18 +141,18 @@ def _truncate_result(message: ChatMessage, limit: int) -> ChatMessage:
     return replace(message, content=message.content[:limit] + mark)
 
 
-def pack_message(message: ChatMessage) -> Kept:
+def encode_message_for_journal(message: ChatMessage) -> Kept:
     """Convert a message to its journal form. Only small images are stored as images."""
     match message:
         case PersonMessage(parts=parts):
-            return Kept(role="user", content=[_pack_part(part) for part in parts])
+            return Kept(role="user", content=[_encode_part(part) for part in parts])
         case AssistantMessage(text=text, calls=calls):
             packed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
             return Kept(role="assistant", content={"text": text, "calls": packed})
         case ToolResultMessage(call=call, tool=tool, content=content, failed=failed, images=images):
             came: dict[str, Any] = {"call": call, "tool": tool, "content": content}
             came |= {"failed": True} if failed else {}
-            came |= {"images": [_pack_part(image) for image in images]} if images else {}
+            came |= {"images": [_encode_part(image) for image in images]} if images else {}
             return Kept(role="tool", content=came)
         case never:
             assert_never(never)
@@ -160,7 +162,7 @@ def pack_message(message: ChatMessage) -> Kept:
 _KEPT_IMAGE = 256 * 1024
 
 
-def _pack_part(part: TextContent | Image) -> dict[str, str]:
+def _encode_part(part: TextContent | Image) -> dict[str, str]:
     if isinstance(part, TextContent):
         return {"text": part.text}
     if len(part.data) > _KEPT_IMAGE:
@@ -168,13 +170,13 @@ def _pack_part(part: TextContent | Image) -> dict[str, str]:
     return {"image": base64.b64encode(part.data).decode(), "media_type": part.media_type}
 
 
-def unpack_message(kept: Kept) -> ChatMessage | None:
+def decode_journal_message(kept: Kept) -> ChatMessage | None:
     """Convert a message from its journal form; None if it is malformed, so one bad row can't break a session."""
     content: Any = kept.content
     try:
         match kept.role:
             case "user":
-                return PersonMessage(parts=tuple(_unpack_part(part) for part in content))
+                return PersonMessage(parts=tuple(_decode_part(part) for part in content))
             case "assistant":
                 calls = [
                     ToolCall(
@@ -187,7 +189,7 @@ def unpack_message(kept: Kept) -> ChatMessage | None:
                 return AssistantMessage(text=_require_text(content["text"]), calls=tuple(calls))
             case "tool":
                 call, tool, said = (_require_text(content[key]) for key in ("call", "tool", "content"))
-                shown = [_unpack_part(part) for part in content.get("images", ())]
+                shown = [_decode_part(part) for part in content.get("images", ())]
                 # Only the images that were small enough to be stored.
                 images = tuple(part for part in shown if isinstance(part, Image))
                 return ToolResultMessage(
@@ -199,7 +201,7 @@ def unpack_message(kept: Kept) -> ChatMessage | None:
         return None
 
 
-def _unpack_part(part: dict[str, str]) -> TextContent | Image:
+def _decode_part(part: dict[str, str]) -> TextContent | Image:
     if "image" in part:
         return Image(data=base64.b64decode(part["image"]), media_type=_require_text(part["media_type"]))
     return TextContent(text=_require_text(part["text"]))
@@ -218,7 +220,7 @@ def has_higher_stage_acted(
 
     The last call decides. If it failed, the steps acted if a later call did something or if they left a trace.
     """
-    ends = [at for at, event in enumerate(events) if _is_result_of(event, stages)]
+    ends = [at for at, event in enumerate(events) if _is_stage_result(event, stages)]
     if not ends:
         return False
     last, later = events[ends[-1]], events[ends[-1] + 1 :]
@@ -233,7 +235,7 @@ def has_higher_stage_acted(
     return not has_left_trace(steps, (), request=known, done=done, if_unclear=False)
 
 
-def _is_result_of(event: AgentEvent, stages: Collection[str]) -> bool:
+def _is_stage_result(event: AgentEvent, stages: Collection[str]) -> bool:
     is_known = isinstance(event.detail.get("success"), bool)
     return event.kind is EventKind.TOOL_RESULT and is_known and get_text_detail(event, "name") in stages
 

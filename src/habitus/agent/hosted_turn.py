@@ -104,7 +104,7 @@ class HostedTurnRunner:
             # The call may have created a tool.
             self._registry = await run_in_thread(self.turn.build_registry)
         self._record_result(call, result)
-        nudge = await self._get_advice()
+        nudge = await self._collect_nudge_text()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
 
     async def _run_serialized(self, call: ToolCall) -> ToolResult:
@@ -118,12 +118,12 @@ class HostedTurnRunner:
     ) -> str:
         """Record a call run by the host and return a nudge, or "". `ok` is None if its outcome is unknown."""
         call = self._begin_call(name, arguments)
-        said = self._clean_text(_to_text(content))
+        said = self._clean_text(_render_as_text(content))
         outcome = build_failed_outcome(said[-500:].strip() or "it failed") if ok is False else OK
         result = truncate_result(ToolResult(content=said, outcome=outcome))
         self.turn.record_host_call(call, result, intent=intent, is_known=ok is not None)
         self._record_result(call, result)
-        return await self._get_advice()
+        return await self._collect_nudge_text()
 
     async def finish(self, reply: str, ok: bool | None, reason: str) -> None:
         """End the turn with a reply. `ok` is the outcome if the host knows it; otherwise it is inferred."""
@@ -162,14 +162,14 @@ class HostedTurnRunner:
         self.is_over = True
         await self.turn.close()
 
-    async def _get_advice(self) -> str:
+    async def _collect_nudge_text(self) -> str:
         return "\n".join(await self.turn.collect_observer_nudges())
 
     def _begin_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", hint="Begin the next one with habitus.turn(…).")
         self.turn.rounds += 1
-        written = replace_surrogates(_to_text(arguments))
+        written = replace_surrogates(_render_as_text(arguments))
         return ToolCall(id=f"call-{secrets.token_hex(4)}", name=replace_surrogates(name), arguments=written)
 
     def _record_result(self, call: ToolCall, result: ToolResult) -> None:
@@ -185,7 +185,7 @@ class HostedTurnRunner:
         return escape_block_lines(self.turn.redactor.redact(replace_surrogates(text)).text)
 
 
-def _to_text(content: object) -> str:
+def _render_as_text(content: object) -> str:
     """Convert a tool's arguments or result of any type to text."""
     if isinstance(content, str):
         return content

@@ -63,12 +63,12 @@ class VersionPins:
         # A comparison that begins without a new version of the skill leaves the open conversations alone.
         if self._seen is seen and self._pinned is not None:
             return self._pinned
-        found = (self._assign(one) for one in self.load() if _is_in_force(seen, library, one))
+        found = (self._assign(one) for one in self.load() if _is_comparison_in_force(seen, library, one))
         assigned = {one.comparison.skill: one for one in found if one is not None}
         self._assigned = assigned
         for one in assigned.values():
             if one.comparison.is_cue_changed:
-                self.offers.note_version(one)
+                self.offers.record_assigned_version(one)
         old = {name: one.version for name, one in assigned.items() if one.assignment is VersionAssignment.OLD}
         self._seen, self._pinned = seen, library.pin_versions(seen, old, user=user) if old else seen
         return self._pinned
@@ -83,7 +83,7 @@ class VersionPins:
         return assign_version(comparison, lots, began_on)
 
 
-def _is_in_force(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
+def _is_comparison_in_force(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
     """Whether the changed version is the current one: a later edit, or a rollback, holds for every conversation."""
     item = seen.by_name.get(one.skill)
     if item is None or item.summary is None or (item.layer, item.summary.version) != (one.layer, one.new):
@@ -184,14 +184,14 @@ class LibraryView:
             self._may_load = known = (now, chosen, names)
         return known[2]
 
-    def can_name(self, summary: SkillSummary) -> bool:
+    def can_name_skill(self, summary: SkillSummary) -> bool:
         """Whether a skill found by search may be named to the model.
 
         For a reader without our prompt, naming it is the exposure, which is recorded; otherwise only withheld skills
         are hidden.
         """
         if self.forgets:
-            return self.offers.assign_line(summary)
+            return self.offers.assign_skill_line(summary)
         return not self.offers.is_withheld(make_skill_item(summary), is_sure=summary.manifest.always_include)
 
     def list_recallable(self) -> Set[str]:
@@ -270,18 +270,18 @@ class LibraryView:
         """Whether a line is in the history."""
         return self.history is not None and self.history.contains_text(line)
 
-    def note_shown(self, skill: Skill) -> None:
+    def record_shown_skill(self, skill: Skill) -> None:
         """Note that a skill's text was put into the conversation."""
         self._shown[skill.name] = skill
         if self.versions is not None and (assigned := self.versions.find(skill)) is not None:
-            self.offers.note_version(assigned)
+            self.offers.record_assigned_version(assigned)
 
-    def note_loaded(self, skill: Skill, *, is_asked: bool = True) -> None:
+    def record_loaded_skill(self, skill: Skill, *, is_asked: bool = True) -> None:
         """Note that a skill was loaded: because the model asked for it, or otherwise (`is_asked` False)."""
         self.loaded[skill.name] = skill
         if is_asked:
             self.asked.add(skill.name)
-        self.note_shown(skill)
+        self.record_shown_skill(skill)
 
 
 def list_loadable_skills(snapshot: LibrarySnapshot) -> set[str]:
@@ -348,13 +348,15 @@ class SupportingFileAccess:
         if files is None or not files.supporting_files:
             return ""
         placed = self._place_tree(skill.name, files)
-        shown = _take_within(list_files(files.supporting_files[:_MOST_LINES], files, placed), _MOST_CHARACTERS)
+        shown = _take_lines_that_fit(
+            describe_supporting_files(files.supporting_files[:_MOST_LINES], files, placed), _MOST_CHARACTERS
+        )
         lines = [
             self._how_to_call(skill),
-            _describe_location(skill.name, placed),
+            _describe_files_location(skill.name, placed),
             *shown,
-            _describe_rest(skill.name, len(files.supporting_files) - len(shown)),
-            _describe_untrusted(skill.name) if files.untrusted.intersection(files.supporting_files) else "",
+            _describe_unlisted_files(skill.name, len(files.supporting_files) - len(shown)),
+            _describe_untrusted_files(skill.name) if files.untrusted.intersection(files.supporting_files) else "",
         ]
         return "\n".join(line for line in lines if line)
 
@@ -384,13 +386,13 @@ class SupportingFileAccess:
         placed = self._place_tree(name, files) if files.supporting_files else None
         wanted = posixpath.normpath(path.removeprefix(f"{placed.path}/") if placed else path)
         if wanted in files.tree:
-            in_pad = f"{placed.path}/{wanted}" if placed and _explain_missing(wanted, files, placed) == "" else ""
-            return _read_file(wanted, files, in_pad)
+            in_pad = f"{placed.path}/{wanted}" if placed and _explain_unplaced_file(wanted, files, placed) == "" else ""
+            return _read_supporting_file(wanted, files, in_pad)
         below = [one for one in files.supporting_files if wanted == "." or one.startswith(f"{wanted}/")]
         if not below:
             hint = did_you_mean(wanted, files.tree) or "Its folder is '.'."
             raise NotFound(f"'{name}' has no file '{to_one_line(path)[:_LONGEST_PATH]}'.", hint=hint)
-        return tuple(list_files(below, files, placed))
+        return tuple(describe_supporting_files(below, files, placed))
 
     def _place_tree(self, name: str, files: SkillFiles) -> TreePlacement | None:
         if self._given is None:
@@ -404,16 +406,16 @@ class SupportingFileAccess:
             )
 
 
-def list_files(paths: Sequence[str], files: SkillFiles, placed: TreePlacement | None) -> Iterator[str]:
+def describe_supporting_files(paths: Sequence[str], files: SkillFiles, placed: TreePlacement | None) -> Iterator[str]:
     """Yield one line for each file: path, size, first line, and why code does not have it."""
     for path in paths:
-        reason = _explain_missing(path, files, placed) if placed else ""
+        reason = _explain_unplaced_file(path, files, placed) if placed else ""
         facts = f"{files.tree[path].size:,} bytes" + (f"; not in the scratchpad: {reason}" if reason else "")
         first = _find_first_line(files.tree[path])
         yield f"- {to_one_line(path)} ({facts})" + (f": {first}" if first else "")
 
 
-def _take_within(lines: Iterable[str], room: int) -> list[str]:
+def _take_lines_that_fit(lines: Iterable[str], room: int) -> list[str]:
     kept = []
     for line in lines:
         room -= len(line)
@@ -423,20 +425,20 @@ def _take_within(lines: Iterable[str], room: int) -> list[str]:
     return kept
 
 
-def _explain_missing(path: str, files: SkillFiles, placed: TreePlacement) -> str:
+def _explain_unplaced_file(path: str, files: SkillFiles, placed: TreePlacement) -> str:
     return "its code is not trusted" if path in files.untrusted else placed.left_out.get(path, "")
 
 
-def _describe_location(name: str, placed: TreePlacement | None) -> str:
+def _describe_files_location(name: str, placed: TreePlacement | None) -> str:
     found = f" Code finds them in {placed.path}, read-only; paths in the text begin there." if placed else ""
     return f"Other files of this skill.{found} read_skill(name={name!r}, path=…) shows one."
 
 
-def _describe_rest(name: str, count: int) -> str:
+def _describe_unlisted_files(name: str, count: int) -> str:
     return f"(and {count:,} more; read_skill(name={name!r}, path='.') lists all)" if count > 0 else ""
 
 
-def _describe_untrusted(name: str) -> str:
+def _describe_untrusted_files(name: str) -> str:
     return (
         "The code of this skill comes from outside and no person trusts it as it is, so it can be read and not run. "
         f"Only a person can change that; tell them: 'habitus review trust {name}'."
@@ -456,7 +458,7 @@ def _find_first_line(file: TreeFile) -> str:
     return to_one_line(line)[:_LONGEST_LINE]
 
 
-def _read_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
+def _read_supporting_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
     try:
         data = read_content(path, files.tree[path], files.folders.get(path))
     except OSError as error:
@@ -472,7 +474,7 @@ def _read_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
 _LARGEST = 8 * MIB
 
 
-def sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+def build_sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
     """Return the `skills.list(tag)` and `skills.read(name, path)` services, with the model's access rules."""
     files = SupportingFileAccess(view)
 
@@ -491,7 +493,7 @@ def sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitabl
         if wanted not in view.list_loadable():
             raise NotFound(f"No skill '{name}'.")
         if path is not None:
-            return await run_in_thread(lambda: _encode_file(files.find_file(wanted, str(path)), str(path)))
+            return await run_in_thread(lambda: _encode_file_for_sandbox(files.find_file(wanted, str(path)), str(path)))
         skill, paths = await run_in_thread(lambda: (view.load_skill(wanted), files.list_paths(wanted)))
         return {
             "name": skill.name,
@@ -505,7 +507,7 @@ def sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitabl
     return {"skills.list": list_skills, "skills.read": read}
 
 
-def _encode_file(found: SupportingFile | tuple[str, ...], path: str) -> dict[str, str]:
+def _encode_file_for_sandbox(found: SupportingFile | tuple[str, ...], path: str) -> dict[str, str]:
     """Encode a file for transport."""
     if not isinstance(found, SupportingFile):
         raise Invalid(f"'{path}' is a folder.", hint="Read one of its files.")

@@ -67,7 +67,7 @@ class OpenTurn(TurnState):
         self.parts.view.outage.try_write(self.parts.files.refresh_placed_files, "bring the files of skills up to date")
         self.composer.refresh()
         if self.user_input.asking.invoked is not None:
-            self.parts.view.note_loaded(self.user_input.asking.invoked, is_asked=False)
+            self.parts.view.record_loaded_skill(self.user_input.asking.invoked, is_asked=False)
         self._remembered = self.composer.recall_memory(self.user_input.request)
 
     def select_skills(self) -> None:
@@ -139,7 +139,7 @@ class OpenTurn(TurnState):
         # A person's thinking time is subtracted from the tool's.
         began, asked_s = time.monotonic(), person.took_s
         self.emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
-        self._record_call_start(call, at=self._tell_time())
+        self._record_call_start(call, at=self._format_time_now())
         running = ToolCallContext(
             call=call.id,
             turn=self.id,
@@ -153,7 +153,7 @@ class OpenTurn(TurnState):
         await self.parts.ready()
         with self.attach_traces(), tracing.trace_span("tool", tool=call.name):
             result = await tools.run_call(call, running)
-        self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, at=self._tell_time()))
+        self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, at=self._format_time_now()))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self.emit(
             ToolFinished(
@@ -173,7 +173,7 @@ class OpenTurn(TurnState):
         self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, is_known=is_known))
         self.last_results = [result.outcome]
 
-    def _tell_time(self) -> str:
+    def _format_time_now(self) -> str:
         return self.parts.clock().isoformat(timespec="milliseconds")
 
     def _record_call_start(self, call: ToolCall, intent: str = "", at: str = "") -> None:

@@ -120,7 +120,7 @@ def _preview_json_lines(text: str) -> tuple[str, list[str], list[str]]:
             values.append(json.loads(line))
         except (ValueError, RecursionError):
             continue
-    found = build_json_table(values)
+    found = build_json_table_preview(values)
     return ("JSON lines", found.describe_columns(), found.render_first_rows(3)) if found else ("JSON lines", [], [])
 
 
@@ -130,13 +130,13 @@ def _preview_json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
     except (ValueError, RecursionError):
         return "JSON that does not parse", [], []
     if isinstance(value, list):
-        found = build_json_table(value)
+        found = build_json_table_preview(value)
         return f"JSON, a {describe_json_type(value)}", *(
             (found.describe_columns(), found.render_first_rows(3)) if found else ([], [])
         )
     if isinstance(value, dict):
         keys = [f"{to_one_line(str(key)[:60])} ({describe_json_type(item)})" for key, item in value.items()]
-        return f"JSON, an {describe_json_type(value)}", [f"Keys: {join_limited(keys)}"], []
+        return f"JSON, an {describe_json_type(value)}", [f"Keys: {join_names_to_limit(keys)}"], []
     return f"JSON, {describe_json_type(value)}", [], []
 
 
@@ -181,12 +181,12 @@ def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
-    if not _has_controls(head) and decode_head(head, "utf-8", is_all=is_all) is not None:
+    if not _has_control_characters(head) and decode_head(head, "utf-8", is_all=is_all) is not None:
         return "utf-8"
     return _guess_legacy_encoding(head)
 
 
-def _has_controls(head: bytes) -> bool:
+def _has_control_characters(head: bytes) -> bool:
     return 0 in head or sum(map(head.count, _CONTROL)) * 100 > len(head)
 
 
@@ -194,7 +194,7 @@ def _guess_legacy_encoding(head: bytes) -> str | None:
     # A slow import that only files outside UTF-8 need.
     from charset_normalizer import from_bytes
 
-    has_controls = _has_controls(head)
+    has_controls = _has_control_characters(head)
     # Wide encodings need whole characters.
     sample = head[: len(head) - len(head) % 4] if has_controls else head
     found = list(from_bytes(sample, cp_isolation=[*(_WIDE if has_controls else _COMMON)])) if sample else []
@@ -302,7 +302,7 @@ def _preview_sheets(path: str) -> list[str]:
         said.append(f"Sheet '{name}': {sheet.height:,} rows × {sheet.width:,} columns")
         rows = sheet.to_python(nrows=LOOKED_AT + 1)
         if rows:
-            found = build_table(rows[0], rows[1:])
+            found = build_table_preview(rows[0], rows[1:])
             said += [*found.describe_columns(), *found.render_first_rows(3)]
     return [*said, f"… {len(names) - _MOST_SHEETS} more sheets"] if len(names) > _MOST_SHEETS else said
 
@@ -331,7 +331,7 @@ class TablePreview:
     def describe_columns(self) -> list[str]:
         """List the columns with their types."""
         listed = [f"{name} ({kind})" for name, kind in zip(self.columns, self.types, strict=True)]
-        return [f"{len(listed):,} columns: {join_limited(listed)}"]
+        return [f"{len(listed):,} columns: {join_names_to_limit(listed)}"]
 
     def render_first_rows(self, rows: int = _SHOWN_ROWS) -> list[str]:
         """Render the first rows, one line each."""
@@ -339,7 +339,7 @@ class TablePreview:
         return ["First rows:", *shown] if shown else []
 
 
-def build_table(header: Iterable[object], rows: Iterable[Sequence[object]]) -> TablePreview:
+def build_table_preview(header: Iterable[object], rows: Iterable[Sequence[object]]) -> TablePreview:
     """Build a table preview; short rows are padded, cells beyond the header dropped."""
     columns = tuple(_format_cell(name) or f"column {number}" for number, name in enumerate(header, 1))
     kept = [[_format_cell(value) for value in row[: len(columns)]] for row in islice(rows, LOOKED_AT)]
@@ -355,7 +355,7 @@ def parse_csv_table(text: str, *, delimiter: str) -> TablePreview | None:
         rows = [row for row in islice(reader, LOOKED_AT + 1) if row]
     except csv.Error:
         return None
-    return build_table(rows[0], rows[1:]) if rows else None
+    return build_table_preview(rows[0], rows[1:]) if rows else None
 
 
 def guess_delimiter(text: str, *, is_tabbed: bool) -> str:
@@ -366,13 +366,13 @@ def guess_delimiter(text: str, *, is_tabbed: bool) -> str:
     return max(",;\t|", key=first.count)
 
 
-def build_json_table(values: Sequence[object]) -> TablePreview | None:
+def build_json_table_preview(values: Sequence[object]) -> TablePreview | None:
     """Build a table from JSON objects, with a column for each key in order of appearance; None without objects."""
     objects = [value for value in islice(values, LOOKED_AT) if isinstance(value, dict)]
     if not objects:
         return None
     columns = list(dict.fromkeys(str(key) for value in objects for key in value))
-    found = build_table(columns, [[_to_cell_text(value.get(key)) for key in columns] for value in objects])
+    found = build_table_preview(columns, [[_to_cell_text(value.get(key)) for key in columns] for value in objects])
     types = tuple(_describe_column_type([value.get(key) for value in objects]) for key in columns)
     return TablePreview(columns=found.columns, types=types, rows=found.rows)
 
@@ -420,7 +420,7 @@ def _truncate_text(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def join_limited(items: Sequence[str]) -> str:
+def join_names_to_limit(items: Sequence[str]) -> str:
     """Join column names up to a limit."""
     more = [f"… {len(items) - _MOST_COLUMNS:,} more"] if len(items) > _MOST_COLUMNS else []
     return ", ".join([*items[:_MOST_COLUMNS], *more])

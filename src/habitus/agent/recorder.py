@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from habitus.agent.choosing import SessionMemory, make_skill_item
-from habitus.agent.history import has_higher_stage_acted, pack_message
+from habitus.agent.history import encode_message_for_journal, has_higher_stage_acted
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import UserInput
@@ -89,7 +89,7 @@ class TurnRecorder:
             session=self.session,
             ended_on=max(parts.clock(), turn.began_on),
             exposures=self._collect_exposures(turn, used),
-            uses=() if turn.is_cancelled else self._collect_uses(turn, used),
+            uses=() if turn.is_cancelled else self._collect_skill_uses(turn, used),
             withheld=parts.view.offers.withheld_skills,
             versions=parts.view.offers.versions,
         )
@@ -104,7 +104,9 @@ class TurnRecorder:
         ):
             # The counts are lost, which the outbox reports as dropped.
             parts.spool.record_drop()
-        waiting = outage.read_or_default(lambda: parts.view.review.count_pending() + parts.memory.count_pending(), 0)
+        waiting = outage.read_or_default(
+            lambda: parts.view.review.count_pending_lessons() + parts.memory.count_pending_lessons(), 0
+        )
         is_told = bool(outage.failure_reason) and outage.claim_first_report()
         notices = (f"{outage.failure_reason} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return RecordingResult(notices=notices, pending=waiting)
@@ -122,7 +124,7 @@ class TurnRecorder:
         used: list[tuple[Skill, bool]] = []
         for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items():
             is_asked = name in turn.asked
-            has_trace = self._has_left_trace(turn, skill, if_unclear=is_asked)
+            has_trace = self._has_skill_left_trace(turn, skill, if_unclear=is_asked)
             if is_asked or has_trace:
                 used.append((skill, has_trace))
         return used
@@ -133,21 +135,21 @@ class TurnRecorder:
         parts.tools.record_exposures(turn.shown_tools)
         if turn.shows_scratchpad:
             for note in parts.memory.all_scratchpad_lessons:
-                parts.view.offers.assign_note(note, is_steady=True)
+                parts.view.offers.assign_lesson(note, is_steady=True)
         kind = classify_request(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.find_items(called), False)
         used |= {make_skill_item(skill): not has_trace for skill, has_trace in used_skills}
         return parts.view.offers.list_turn_exposures(kind, used)
 
-    def _has_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
+    def _has_skill_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
         answers = [message for message in turn.messages if isinstance(message, AssistantMessage)]
         calls = [call for one in answers for call in one.calls if call.name not in self._parts.tools.read_only_names]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(one.text for one in answers), turn.reply]
         stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
         return has_left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
-    def replay_pending(self) -> None:
+    def write_pending_turns(self) -> None:
         """Write journal entries that were kept while the database was down, by whichever process."""
         if not self._parts.spool.is_empty:
             self._outage.try_write(
@@ -157,14 +159,14 @@ class TurnRecorder:
     def _write_turn(self, turn: Turn) -> bool:
         """Write the turn after earlier pending ones, or keep it for later. False if it could not be kept at all."""
         parts = self._parts
-        self.replay_pending()
+        self.write_pending_turns()
         if not parts.spool.is_empty or not self._outage.try_write(
             lambda: parts.journal.record_turn(turn), "write it down"
         ):
             return parts.spool.add_turn(turn)
         return True
 
-    def _collect_uses(self, turn: TurnState, used: Sequence[tuple[Skill, bool]]) -> tuple[ItemUse, ...]:
+    def _collect_skill_uses(self, turn: TurnState, used: Sequence[tuple[Skill, bool]]) -> tuple[ItemUse, ...]:
         """Return the uses of steps; whether one succeeded is for judgements to say."""
         library, request = self._parts.view.library, turn.user_input.request
         found = []
@@ -217,7 +219,9 @@ class TurnRecorder:
         weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
         parts, redacted = self._parts, self._parts.view.redactor.redact(request).text
         self._outage.try_write(
-            lambda: credit_request(parts.finder, parts.memory, redacted, loaded, weight, at=parts.view.snapshot),
+            lambda: credit_successful_request(
+                parts.finder, parts.memory, redacted, loaded, weight, at=parts.view.snapshot
+            ),
             "credit what served the request",
         )
 
@@ -245,10 +249,10 @@ class TurnRecorder:
         if previous is None:
             return
         id, before = previous
-        judged = judge_by_next_request(before, request)
+        judged = infer_outcome_from_next_request(before, request)
         if judged is None:
             return
-        self.replay_pending()
+        self.write_pending_turns()
         is_waiting = not self._parts.spool.is_empty
         if is_waiting or not self._outage.try_write(
             lambda: self._parts.journal.record_outcome(id, judged), "judge the turn before"
@@ -264,10 +268,10 @@ def record_judgement(
     # The text of an old turn may have been deleted.
     if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
         loaded = [entry.name for entry in judged.selected if entry.place is SkillPlacementKind.LOADED]
-        credit_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
+        credit_successful_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 
 
-def credit_request(
+def credit_successful_request(
     finder: SkillFinder,
     memory: SessionMemory,
     request: str,
@@ -348,7 +352,7 @@ def build_journal_turn(
         user=request.user.name,
         conversation=request.conversation,
         reply_to=request.reply_to,
-        messages=tuple(pack_message(message) for message in turn.messages),
+        messages=tuple(encode_message_for_journal(message) for message in turn.messages),
         events=tuple(turn.events),
         usage=_count_usage(turn),
     )
@@ -357,8 +361,8 @@ def build_journal_turn(
     return replace(
         kept,
         selected=(
-            *(_explain_version(one, versions) for one in _list_selected_skills(turn, withheld)),
-            *(_explain_version(_record_loaded_skill(skill, turn), versions) for skill in turn.loaded),
+            *(_add_version_reason(one, versions) for one in _list_selected_skills(turn, withheld)),
+            *(_add_version_reason(_build_loaded_skill(skill, turn), versions) for skill in turn.loaded),
         ),
         exposures=tuple(exposures),
         uses=tuple(uses),
@@ -369,12 +373,12 @@ def build_journal_turn(
 def _judge_turn(turn: TurnState) -> TurnOutcome:
     done = turn.outcome
     if turn.judged_by == MODEL:
-        said = judge_explicitly(done.kind, MODEL, SourceKind.MODEL, done.reason)
+        said = build_explicit_outcome(done.kind, MODEL, SourceKind.MODEL, done.reason)
         return replace(said, weight=_BY_ITSELF)
     if turn.judged_by:
-        return judge_explicitly(done.kind, turn.judged_by, SourceKind.PROGRAM, done.reason)
+        return build_explicit_outcome(done.kind, turn.judged_by, SourceKind.PROGRAM, done.reason)
     # Inferred from how it ended.
-    return _infer_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
+    return _build_inferred_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
 
 
 def _count_usage(turn: TurnState) -> dict[str, float]:
@@ -394,15 +398,15 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        _record_placed(
+        _build_placed_skill(
             choice.summary, SkillPlacementKind.STICKY if choice.is_sticky else SkillPlacementKind.EAGER, choice.reason
         )
         for choice in turn.selection.eager
     ]
     menu = [
-        _record_placed(summary, SkillPlacementKind.CUT, NOT_LISTED)
+        _build_placed_skill(summary, SkillPlacementKind.CUT, NOT_LISTED)
         if summary.name in cut
-        else _record_placed(summary, SkillPlacementKind.MENU, "eligible")
+        else _build_placed_skill(summary, SkillPlacementKind.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
     ]
     found = [
@@ -416,11 +420,11 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
     return [*found, *out[:_MOST_LINES]]
 
 
-def _record_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
+def _build_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
     invoked = turn.user_input.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _record_placed(
+    return _build_placed_skill(
         skill, SkillPlacementKind.LOADED, "the model asked for it" if skill.name in turn.asked else came
     )
 
@@ -429,13 +433,13 @@ def _record_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
 _READ = frozenset({SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED})
 
 
-def _explain_version(selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]) -> SelectedSkill:
+def _add_version_reason(selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]) -> SelectedSkill:
     """Add why the model read this version of a skill that is compared in use."""
     assigned = versions.get((selected.name, selected.layer)) if selected.place in _READ else None
     return selected if assigned is None else replace(selected, reason=f"{selected.reason}; {assigned.reason}")
 
 
-def _record_placed(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:
+def _build_placed_skill(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:
     return SelectedSkill(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
 
 
@@ -449,21 +453,21 @@ _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2
 _CAP = 0.5
 
 
-def judge_explicitly(kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str = "") -> TurnOutcome:
+def build_explicit_outcome(kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str = "") -> TurnOutcome:
     """Return a judgement with full weight, by a person, a validator or the calling program."""
     return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, source_kind=source_kind, reason=reason)
 
 
-def judge_by_next_request(before: str, now: str) -> TurnOutcome | None:
+def infer_outcome_from_next_request(before: str, now: str) -> TurnOutcome | None:
     """Judge the previous turn by the next request: a correction or repetition means failure. None otherwise."""
     if is_correction(now):
-        return _infer_outcome(OutcomeKind.FAILED, 0.4, NEXT_TURN, "the user corrected it")
+        return _build_inferred_outcome(OutcomeKind.FAILED, 0.4, NEXT_TURN, "the user corrected it")
     if _is_repetition(before, now):
-        return _infer_outcome(OutcomeKind.FAILED, 0.3, NEXT_TURN, "the user asked the same again")
+        return _build_inferred_outcome(OutcomeKind.FAILED, 0.3, NEXT_TURN, "the user asked the same again")
     return None
 
 
-def _infer_outcome(kind: OutcomeKind, weight: float, source: str, reason: str) -> TurnOutcome:
+def _build_inferred_outcome(kind: OutcomeKind, weight: float, source: str, reason: str) -> TurnOutcome:
     return TurnOutcome(kind=kind, weight=weight, source=source, source_kind=SourceKind.SIGNAL, reason=reason)
 
 

@@ -17,7 +17,7 @@ from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts.composer import ConversationServices, PromptComposer
 from habitus.agent.prompts.prompt import PromptSection
-from habitus.agent.recorder import TurnRecorder, judge_explicitly, record_judgement
+from habitus.agent.recorder import TurnRecorder, build_explicit_outcome, record_judgement
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
 from habitus.agent.user_input import SubmittedRequest, prepare_input
@@ -154,7 +154,7 @@ class Session:
 
         A person's word outweighs a validator's, and that a program's; within a kind, the last word counts.
         """
-        return self._conversation.judge_turn(turn, judge_explicitly(kind, source, source_kind, reason))
+        return self._conversation.judge_turn(turn, build_explicit_outcome(kind, source, source_kind, reason))
 
     def switch_model(self, model: Model) -> None:
         """Continue with another model."""
@@ -259,7 +259,7 @@ class Conversation:
         """Wait a limited time for learning and release everything the conversation uses."""
         await self.parts.background.close()
         # The last chance to write pending journal entries.
-        await run_in_thread(self._recorder.replay_pending)
+        await run_in_thread(self._recorder.write_pending_turns)
         await self.parts.closing.aclose()
 
 

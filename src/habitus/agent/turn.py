@@ -64,7 +64,7 @@ async def run_turn(turn: OpenTurn, model: Model, history: MessageHistory, *, con
     repaired = history.end_turn("This turn was not recorded completely.")
     first = len(history.messages)
     now = _LoopState(turn=turn, model=model, history=history, context_tokens=context, emit=emit, first=first)
-    _report_repairs(now, repaired)
+    _record_history_repairs(now, repaired)
     for notice in turn.user_input.notices:
         emit(NoticeEvent(text=notice))
     try:
@@ -121,7 +121,7 @@ async def _run_tool_loop(now: _LoopState) -> str:
 
 async def _ask_model(now: _LoopState, tools: tuple[ToolSpec, ...] = ()) -> AssistantMessage:
     """Stream one answer of the model. Tool calls that were cut off are requested again with a larger limit."""
-    _report_repairs(now, now.history.repair_calls())
+    _record_history_repairs(now, now.history.repair_calls())
     _shorten_history_to_fit(now, tools)
     room = _FIRST_ROOM
     while True:
@@ -238,7 +238,7 @@ async def _ask_without_tools(now: _LoopState, wanted: str) -> str:
 async def _finish_turn(now: _LoopState) -> int:
     """Leave a valid history, record the turn and start learning; return the number of pending changes."""
     why = "Cancelled by the user." if now.turn.is_cancelled else "The turn ended without an answer."
-    _report_repairs(now, now.history.end_turn(why))
+    _record_history_repairs(now, now.history.end_turn(why))
     now.copy_messages_to_turn()
     return await now.turn.close()
 
@@ -265,7 +265,7 @@ def _drop_oldest_turns(now: _LoopState, room: int) -> bool:
     return bool(dropped)
 
 
-def _report_repairs(now: _LoopState, count: int) -> None:
+def _record_history_repairs(now: _LoopState, count: int) -> None:
     for _ in range(count):
         now.turn.observe_event(
             build_event(EventKind.HISTORY_REPAIR, {"reason": "a call had no result"}, round_idx=now.turn.rounds)

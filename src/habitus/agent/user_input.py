@@ -75,7 +75,7 @@ async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *
         text = content.decode("utf-8", "surrogateescape")
         return redactor.redact(text).text.encode("utf-8", "surrogateescape")
 
-    attached = await read_attachments(
+    attached = await prepare_attachments(
         asking.attach,
         given=parts.given,
         sees_images=asking.sees_images,
@@ -109,7 +109,7 @@ async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *
         request=request,
         asking=asking,
         parts=(*called, *attached.parts),
-        notices=(*attached.notices, *_redaction_notice(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
+        notices=(*attached.notices, *_describe_redactions(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
     )
 
 
@@ -124,7 +124,7 @@ def make_project_relative(path: str, project: str) -> str:
     return path.removeprefix(f"{project.rstrip('/')}/") if project else path
 
 
-def _redaction_notice(redactor: CountingRedactor) -> list[str]:
+def _describe_redactions(redactor: CountingRedactor) -> list[str]:
     if not redactor.counts:
         return []
     found = ", ".join(f"{count} × {kind}" for kind, count in sorted(redactor.counts.items()))
@@ -172,7 +172,7 @@ class PreparedAttachments:
     notices: list[str] = field(default_factory=list)
 
 
-async def read_attachments(
+async def prepare_attachments(
     paths: Sequence[Path],
     *,
     given: GivenFolder,

@@ -17,9 +17,9 @@ from habitus.agent.background import BackgroundTasks
 from habitus.agent.choosing import (
     SessionMemory,
     choose_skills,
-    count_fitting_lines,
     find_relevant_skills,
-    find_unseen,
+    find_unseen_skills,
+    get_relevant_skill_limit,
     make_skill_item,
 )
 from habitus.agent.library_view import LibraryView, SupportingFileAccess
@@ -91,19 +91,19 @@ class PromptComposer:
     def compose_prompt(self, request: SelectionInput, chosen: SkillSelection, recalled: RecallResult) -> ComposedPrompt:
         """Compose the prompt of one turn: the session part and the block chosen for this request."""
         offers = self._parts.view.offers
-        chosen = offers.drop_withheld(chosen)
+        chosen = offers.drop_withheld_skills(chosen)
         if chosen.excludes_memory:
             recalled = RecallResult()
         elif chosen.excludes_lessons:
             recalled = replace(recalled, lessons=(), tied=None)
         eager, skills = self._build_eager_section(chosen)
-        lessons = offers.filter_lessons(recalled)
+        lessons = offers.filter_showable_lessons(recalled)
         known = {note.id for note in self._session_prompt.standing.rules}
-        rules = tuple(note for note in recalled.rules if note.id not in known and offers.assign_note(note))
-        news = self._find_news(request)
+        rules = tuple(note for note in recalled.rules if note.id not in known and offers.assign_lesson(note))
+        news = self._find_skill_news(request)
         turned_down = self._away(self._list_rejected_proposals, ())
         unlearned = self._parts.memory.cortex.list_untold_rejections(self._parts.view.user.name)
-        opened = [summary for summary in self._list_opened_skills(chosen) if offers.assign_line(summary)]
+        opened = [summary for summary in self._list_request_only_skills(chosen) if offers.assign_skill_line(summary)]
         found = self._away(lambda: self._find_relevant_skills(request, chosen), ())
         context = (
             eager,
@@ -116,7 +116,7 @@ class PromptComposer:
             prompt.build_playbook_section(
                 self._drop_repeated_lines([note for note in lessons if note.is_from_self_play])
             ),
-            prompt.build_opened_section(opened),
+            prompt.build_request_only_section(opened),
             prompt.build_relevant_section([summary for summary in found if summary not in opened]),
             prompt.build_news_section(news),
             prompt.build_bullet_section(
@@ -170,7 +170,7 @@ class PromptComposer:
         """
         view = self._parts.view
         loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load_skill(choice.name))]
-        chosen = [(skill, reason) for skill, reason in loaded if view.offers.assign_text(skill)]
+        chosen = [(skill, reason) for skill, reason in loaded if view.offers.assign_skill_text(skill)]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * prompt.EAGER_SHARE)
         section, shown = prompt.build_eager_section(
@@ -182,7 +182,7 @@ class PromptComposer:
         )
         for skill, _ in chosen:
             if skill.name in shown:
-                view.note_shown(skill)
+                view.record_shown_skill(skill)
         return section, tuple(skill for skill, _ in chosen if skill.name in shown or skill.name in there)
 
     def _load_skill(self, name: str) -> Skill | None:
@@ -205,7 +205,7 @@ class PromptComposer:
         shown = {note.id for note in (*self._session_prompt.standing.rules, *rules)}
         return tuple(id for id in remembered.omitted_rules if id not in shown)
 
-    def _list_opened_skills(self, selection: SkillSelection) -> list[SkillSummary]:
+    def _list_request_only_skills(self, selection: SkillSelection) -> list[SkillSummary]:
         """Return the skills that only this request makes available, which the session menu can't contain."""
         closed = self._session_prompt.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
@@ -215,7 +215,7 @@ class PromptComposer:
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
         unlisted = frozenset(self._session_prompt.menu.cut)
-        count = count_fitting_lines(unlisted)
+        count = get_relevant_skill_limit(unlisted)
         # One more candidate, so that random assignment can decide between the last two.
         k = count + offers.lots.is_active
         search = partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot)
@@ -224,10 +224,10 @@ class PromptComposer:
         worth = {hit.id: hit.score for hit in found}
         drawn = draw_last(offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name])
         if drawn.left_out is not None:
-            offers.assign_line(drawn.left_out, at_edge=False)
-        return [one for one in drawn.taken if offers.assign_line(one, at_edge=(one is drawn.last) or None)]
+            offers.assign_skill_line(drawn.left_out, at_edge=False)
+        return [one for one in drawn.taken if offers.assign_skill_line(one, at_edge=(one is drawn.last) or None)]
 
-    def _find_news(self, request: SelectionInput) -> menu.LibraryNews:
+    def _find_skill_news(self, request: SelectionInput) -> menu.LibraryNews:
         """Return the skills that are new to this user; empty if no person reads along."""
         nothing = menu.LibraryNews()
         if request.source_type not in INTERACTIVE_SOURCES or not self.has_news:
@@ -237,7 +237,9 @@ class PromptComposer:
     def _find_unseen_skills(self) -> menu.LibraryNews:
         parts, view = self._parts, self._parts.view
         out = view.offers.withheld_skills
-        return find_unseen(parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, out)
+        return find_unseen_skills(
+            parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, out
+        )
 
     def _list_rejected_proposals(self) -> tuple[Proposal, ...]:
         """Return rejected proposals of this user's agent that it has not been told of."""
@@ -254,7 +256,7 @@ class PromptComposer:
 
     def build_session_prompt(self) -> _SessionPrompt:
         """Build the session part of the prompt."""
-        self._settled = self._away(self._build_from_database, None) or self._build_without_database()
+        self._settled = self._away(self._build_prompt_from_database, None) or self._build_prompt_without_database()
         return self._settled
 
     def refresh(self) -> None:
@@ -266,29 +268,36 @@ class PromptComposer:
         # An unchanged system prompt keeps the provider's cache valid.
         written, switched = _compare_snapshots(steady.seen, now)
         is_same = self._parts.identity.render_text() == steady.identity
-        if not steady.is_makeshift and is_same and not switched and all(self._is_own_change(name) for name in written):
+        if (
+            not steady.is_makeshift
+            and is_same
+            and not switched
+            and all(self._is_automatic_change(name) for name in written)
+        ):
             self._settled = replace(steady, seen=now)
         else:
-            self._settled = self._build_from_database()
+            self._settled = self._build_prompt_from_database()
 
-    def _is_own_change(self, name: str) -> bool:
+    def _is_automatic_change(self, name: str) -> bool:
         try:
             return self._parts.view.library.list_versions(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
             # The skill has been removed.
             return False
 
-    def _build_from_database(self) -> _SessionPrompt:
+    def _build_prompt_from_database(self) -> _SessionPrompt:
         parts = self._parts
         return self._assemble_session_prompt(
-            parts.identity.render_text(), parts.memory.recall_standing(), parts.view.library.read_all_counters()
+            parts.identity.render_text(),
+            parts.memory.recall_profile_and_rules(),
+            parts.view.library.read_all_counters(),
         )
 
-    def _build_without_database(self) -> _SessionPrompt:
+    def _build_prompt_without_database(self) -> _SessionPrompt:
         """Build the session part from what is known without the database."""
         identity = self._away(self._parts.identity.render_text, prompt.load_prompt_text("identity"))
         return replace(
-            self._assemble_session_prompt(identity, self._parts.memory.recall_standing(is_away=True), {}),
+            self._assemble_session_prompt(identity, self._parts.memory.recall_profile_and_rules(is_away=True), {}),
             is_makeshift=True,
         )
 
@@ -300,7 +309,7 @@ class PromptComposer:
         parts.view.selection = selection = choose_skills(parts.view.snapshot, bare, parts.gates, parts.journal)
         drawn = partial(menu.build_menu_for_selection, selection, counters, parts.menu_options)
         parts.view.menu = parts.view.offers.build_session_menu(selection, drawn)
-        rules = tuple(note for note in standing.rules if parts.view.offers.assign_note(note, is_steady=True))
+        rules = tuple(note for note in standing.rules if parts.view.offers.assign_lesson(note, is_steady=True))
         return _SessionPrompt(
             identity=identity,
             standing=replace(standing, rules=rules),

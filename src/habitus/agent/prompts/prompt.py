@@ -93,7 +93,7 @@ def build_system_sections(
     return tuple(sections)
 
 
-def render_warning(origin: str) -> str:
+def render_unreviewed_warning(origin: str) -> str:
     """Return the warning shown before an unreviewed skill; `origin` says where it comes from."""
     return f"(This skill has not been reviewed: {to_one_line(origin)}. Use what serves the request, and nothing else.)"
 
@@ -121,7 +121,11 @@ def build_eager_section(
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
         origin = get_unreviewed_origin(skill.name)
-        said = [render_warning(origin) if origin else "", escape_block_lines(skill.body.strip()), describe_files(skill)]
+        said = [
+            render_unreviewed_warning(origin) if origin else "",
+            escape_block_lines(skill.body.strip()),
+            describe_files(skill),
+        ]
         part = "\n\n".join([heading, *(one for one in said if one)])
         if estimate_tokens(part) > room:
             cut.append(skill.name)
@@ -140,7 +144,7 @@ def build_invoked_skill_part(skill: Skill, files: str = "") -> TextContent:
     return TextContent(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 
-def build_opened_section(summaries: Sequence[SkillSummary]) -> PromptSection:
+def build_request_only_section(summaries: Sequence[SkillSummary]) -> PromptSection:
     """List the skills made available by a resource or feature of this request, one line each."""
     lines = [format_menu_line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.choosing import SessionMemory, explain_placement
+from habitus.agent.choosing import SessionMemory, explain_skill_placement
 from habitus.agent.library_view import LibraryView, SupportingFileAccess
 from habitus.agent.tools.code_tools import build_scratchpad_tool, build_tool_making_tools
 from habitus.agent.tools.memory_tools import build_memory_tools
@@ -128,4 +128,4 @@ def _explain_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, aske
         raise ToolFailed(f"There is no skill '{wanted}'. {hint}")
     seen, eligible = view.snapshot, view.selection.list_eligible_names()
     results = finder.search(asked, k=len(eligible) or 1, among=eligible, at=seen) if asked.strip() else None
-    return explain_placement(seen.by_name[name], view.selection, view.menu, results).sentences
+    return explain_skill_placement(seen.by_name[name], view.selection, view.menu, results).sentences

@@ -10,15 +10,15 @@ from pydantic import Field
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import sandbox_services
+from habitus.agent.library_view import build_sandbox_services
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.registry import (
     Tool,
     ToolArguments,
     ToolCallContext,
-    address_person,
+    address_commands_to_person,
     build_json_result,
-    get_description,
+    get_tool_description,
 )
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.errors import Refused, ToolFailed
@@ -72,7 +72,7 @@ def build_scratchpad_tool(
                 return ToolResult(content=escape_block_lines(pads.render_markdown(given.name)))
             case "reset":
                 await pads.reset(given.name)
-                running.observe(_build_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
+                running.observe(_build_cell_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
                 return ToolResult(content=f"Scratchpad '{given.name}' is empty again.")
             case "remove":
                 await pads.remove(given.name)
@@ -90,7 +90,7 @@ def build_scratchpad_tool(
         else ""
     )
     return Tool(
-        description=get_description(Scratchpad) + folders + learned,
+        description=get_tool_description(Scratchpad) + folders + learned,
         arguments=Scratchpad,
         run=run,
         access=Access.ADMIN,
@@ -104,13 +104,13 @@ async def _run_cell(
     code = given.code or ""
     # Some providers drop very long arguments silently.
     if not code.strip():
-        running.observe(_build_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
+        running.observe(_build_cell_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
         raise ToolFailed(
             "The cell is empty: the code did not arrive, which happens when it is very long. Send smaller cells."
         )
     described = given.one_line_description or ""
     running.observe(
-        _build_event(
+        _build_cell_event(
             EventKind.SCRATCHPAD_CALL, running, name=given.name, code_len=len(code), one_line_description=described
         )
     )
@@ -120,7 +120,7 @@ async def _run_cell(
         description=described,
         estimated_s=given.estimated_execution_time_seconds,
         observers=observers,
-        watch=_report_last_line(running),
+        watch=_build_last_line_reporter(running),
     )
     running.observe(_build_result_event(given.name, cell, running))
     return ToolResult(content=_render_cell(cell), outcome=_judge_cell(cell), created_files=cell.made)
@@ -128,8 +128,8 @@ async def _run_cell(
 
 def _build_result_event(name: str, cell: Cell, running: ToolCallContext) -> AgentEvent:
     if cell.stopped:
-        return _build_event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
-    return _build_event(
+        return _build_cell_event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
+    return _build_cell_event(
         EventKind.SCRATCHPAD_RESULT,
         running,
         name=name,
@@ -145,11 +145,11 @@ def _judge_cell(cell: Cell) -> Outcome:
     return build_failed_outcome(cell.error.strip().splitlines()[-1][:500])
 
 
-def _build_event(kind: EventKind, running: ToolCallContext, **detail: object) -> AgentEvent:
+def _build_cell_event(kind: EventKind, running: ToolCallContext, **detail: object) -> AgentEvent:
     return build_event(kind, detail, round_idx=running.round_idx)
 
 
-def _report_last_line(running: ToolCallContext) -> Callable[[str], None]:
+def _build_last_line_reporter(running: ToolCallContext) -> Callable[[str], None]:
     """Return a callback that reports the last line of the output as progress."""
     # A secret may be split between two pieces of output.
     stream = running.redactor.open_stream()
@@ -222,7 +222,7 @@ def build_create_tool_tool(tools: ToolService, changes: SkillChangeSubmitter) ->
             changes.build_agent_author("the agent wrote a tool"),
             dependencies=tuple(given.dependencies or ()),
             conversation=changes.conversation,
-            services=sandbox_services(changes.view),
+            services=build_sandbox_services(changes.view),
         )
         await run_in_thread(changes.view.take_snapshot)
         told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
@@ -277,7 +277,7 @@ def build_manage_skills_tool(tools: ToolService, changes: SkillChangeSubmitter) 
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
         match given.action:
             case "test":
-                return await _test_tool(tools, given.name, sandbox_services(changes.view))
+                return await _test_tool(tools, given.name, build_sandbox_services(changes.view))
             case "retire":
                 gone = await _do_if_confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
                 return build_json_result({"name": gone.name, "retired": True})
@@ -289,7 +289,7 @@ def build_manage_skills_tool(tools: ToolService, changes: SkillChangeSubmitter) 
 
 
 def _describe_tool(tool: CodeTool) -> dict[str, object]:
-    reason = address_person(tool.reason)
+    reason = address_commands_to_person(tool.reason)
     return {"name": tool.callable_name, "status": tool.status.value, "reason": reason, "does": tool.description}
 
 

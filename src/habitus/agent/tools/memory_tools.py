@@ -15,7 +15,7 @@ from habitus.agent.tools.registry import (
     ToolArguments,
     ToolCallContext,
     ToolReach,
-    address_person,
+    address_commands_to_person,
     build_json_result,
 )
 from habitus.events import OK, ToolResult, build_failed_outcome
@@ -71,7 +71,7 @@ def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPer
         done = await run_in_thread(lambda: cortex.encode(draft))
         if done.status is LessonDraftStatus.PENDING and done.engram is not None:
             done = await _ask_about_lesson(cortex, done, user, ask)
-        reason = address_person(done.reason)
+        reason = address_commands_to_person(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
         refused = done.status in (LessonDraftStatus.REFUSED, LessonDraftStatus.OFF, LessonDraftStatus.PAUSED)
         return build_json_result(told, build_failed_outcome(reason) if refused else OK)

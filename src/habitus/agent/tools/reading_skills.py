@@ -48,17 +48,17 @@ def build_recall_skill_tool(view: LibraryView, files: SupportingFileAccess, ladd
 
     def run(given: RecallSkill, running: ToolCallContext) -> ToolResult:
         waiting = view.list_pending()
-        name, warning = resolve_name(given.name, view.list_recallable(), view)
+        name, warning = resolve_skill_name(given.name, view.list_recallable(), view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load_skill(name)
         parts = [warning + _render_skill(view, files, ladder, skill)]
-        view.note_loaded(skill)
+        view.record_loaded_skill(skill)
         for companion in list_companions(skill, view.list_loadable()):
             if not view.is_in_view(companion):
                 other = view.load_skill(companion)
                 parts.append(_render_skill(view, files, ladder, other))
-                view.note_loaded(other, is_asked=False)
+                view.record_loaded_skill(other, is_asked=False)
         return ToolResult(content="\n\n".join(parts))
 
     return Tool(
@@ -72,7 +72,7 @@ def build_recall_skill_tool(view: LibraryView, files: SupportingFileAccess, ladd
     )
 
 
-def resolve_name(wanted: str, known: Collection[str], view: LibraryView) -> tuple[str, str]:
+def resolve_skill_name(wanted: str, known: Collection[str], view: LibraryView) -> tuple[str, str]:
     """Return the name that is meant, with a warning if it was corrected; `ToolFailed` if none is close."""
     name = names.canonicalize_name(wanted)
     if name in known:
@@ -125,7 +125,7 @@ def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
         head = "Load one with recall_skill:" if results.fits or waiting else "No good match; closest:"
         known = [skill for hit in results.hits if (skill := seen.by_name[hit.id].summary) is not None]
-        found = [format_menu_line(skill) for skill in known if view.can_name(skill) and skill.name not in waiting]
+        found = [format_menu_line(skill) for skill in known if view.can_name_skill(skill) and skill.name not in waiting]
         return ToolResult(content="\n".join([head, *waiting.values(), *found]))
 
     return Tool(
@@ -177,7 +177,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
         return build_json_result(
             {
                 "skills": [
-                    _describe(view, skill, used.get((skill.layer, skill.name)))
+                    _describe_skill(view, skill, used.get((skill.layer, skill.name)))
                     for skill in (*found, *view.list_pending().values())
                     if (given.tag is None or skill.has_tag(given.tag)) and not skill.manifest.disable_model_invocation
                 ]
@@ -187,7 +187,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
     return Tool(arguments=ListSkills, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
 
-def _describe(view: LibraryView, skill: SkillSummary, usage: UsageCounts | None = None) -> dict[str, object]:
+def _describe_skill(view: LibraryView, skill: SkillSummary, usage: UsageCounts | None = None) -> dict[str, object]:
     """Return a skill as data, with its counts if it was used; a pending change of this conversation is marked."""
     counts = () if usage is None else (*COUNT_NAMES, "no_feedback")
     return {
@@ -231,12 +231,14 @@ def build_read_skill_tool(view: LibraryView, files: SupportingFileAccess) -> Too
 
     def run(given: ReadSkill, running: ToolCallContext) -> ToolResult:
         waiting = view.list_pending()
-        name, _ = resolve_name(given.name, {*view.list_loadable(), *waiting, *view.loaded}, view)
+        name, _ = resolve_skill_name(given.name, {*view.list_loadable(), *waiting, *view.loaded}, view)
         if given.path is not None:
             return _read_supporting_file(view, files, name, given.path, given.offset, running)
         skill = waiting.get(name) or view.load_skill(name)
-        view.note_loaded(skill)
-        return build_json_result({**_describe(view, skill), "content": skill.body, "files": files.list_paths(name)})
+        view.record_loaded_skill(skill)
+        return build_json_result(
+            {**_describe_skill(view, skill), "content": skill.body, "files": files.list_paths(name)}
+        )
 
     return Tool(arguments=ReadSkill, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
@@ -248,7 +250,7 @@ def _read_supporting_file(
     origin = view.unreviewed_origin(name)
     introduction = f"{prompt.render_warning(origin)}\n\n" if origin else ""
     if isinstance(found, tuple):
-        return ToolResult(content=introduction + _render_page("\n".join(found), f"Files of {name}", offset))
+        return ToolResult(content=introduction + _render_text_page("\n".join(found), f"Files of {name}", offset))
     what = f"{to_one_line(found.path)} of {name}"
     if found.image_type and running.sees_images and len(found.data) <= _LARGEST_PICTURE:
         image = Image(data=found.data, media_type=found.image_type)
@@ -257,10 +259,10 @@ def _read_supporting_file(
         return ToolResult(content=f"{introduction}{_explain_hidden_file(found, what, running)}")
     # Redact before paging: a secret cut in two would no longer be recognized.
     text = escape_block_lines(running.redactor.redact(found.text).text)
-    return ToolResult(content=introduction + _render_page(text, what, offset))
+    return ToolResult(content=introduction + _render_text_page(text, what, offset))
 
 
-def _render_page(text: str, what: str, offset: int) -> str:
+def _render_text_page(text: str, what: str, offset: int) -> str:
     end = offset + PAGE
     if offset >= max(len(text), 1):
         raise ToolFailed(f"{what} has {len(text):,} characters; there is nothing at offset={offset}.")

@@ -100,8 +100,8 @@ class Tool:
 
     def __post_init__(self) -> None:
         if isinstance(self.arguments, type):
-            object.__setattr__(self, "name", self.name or _snake_case(self.arguments.__name__))
-            object.__setattr__(self, "description", self.description or get_description(self.arguments))
+            object.__setattr__(self, "name", self.name or _to_snake_case(self.arguments.__name__))
+            object.__setattr__(self, "description", self.description or get_tool_description(self.arguments))
 
     def is_in_profile(self, profile: str | Collection[str]) -> bool:
         """Whether the tool belongs to a profile or a list of names; the code of skills is in every profile."""
@@ -126,12 +126,12 @@ class Tool:
         return _build_schema(self.arguments)
 
 
-def get_description(arguments: type[ToolArguments]) -> str:
+def get_tool_description(arguments: type[ToolArguments]) -> str:
     """Return the description for the model: the docstring on one line."""
     return " ".join((inspect.getdoc(arguments) or "").split())
 
 
-def _snake_case(name: str) -> str:
+def _to_snake_case(name: str) -> str:
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 
@@ -185,7 +185,7 @@ class ToolRegistry:
         tool = self._find_tool(call.name)
         if tool is None:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
-            return _build_failure(f"There is no tool '{call.name}'. {near}")
+            return _build_failure_result(f"There is no tool '{call.name}'. {near}")
         try:
             written = running.redactor.redact_json(call.arguments) if tool.stores_arguments else call.arguments
             given = _validate_arguments(tool, written)
@@ -193,7 +193,7 @@ class ToolRegistry:
                 return _clean_result(await tool.run(given, running), running.redactor)
             return _clean_result(await run_in_thread(partial(_run_sync_tool, tool, given, running)), running.redactor)
         except (ToolFailed, UserError) as error:
-            return _clean_result(_build_failure(render_error_for_model(error)), running.redactor)
+            return _clean_result(_build_failure_result(render_error_for_model(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
@@ -237,7 +237,7 @@ def _describe_validation_error(tool: Tool, error: ValidationError) -> str:
     return f"Wrong arguments for {tool.name}: {'; '.join(lines)}. It takes: {known}."
 
 
-def _build_failure(message: str) -> ToolResult:
+def _build_failure_result(message: str) -> ToolResult:
     return ToolResult(content=escape_block_lines(f"Error: {message}"), outcome=build_failed_outcome(message))
 
 
@@ -312,12 +312,12 @@ _TOOLS = {
 def render_error_for_model(error: HabitusError) -> str:
     """Return the error text for the model: a hint for people becomes a tool name or a note to tell the person."""
     if not isinstance(error, UserError) or (typed := _COMMAND.search(error.hint)) is None:
-        return address_person(str(error))
+        return address_commands_to_person(str(error))
     hint = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.hint}"
-    return f"{address_person(error.message)} {hint}"
+    return f"{address_commands_to_person(error.message)} {hint}"
 
 
-def address_person(reason: str) -> str:
+def address_commands_to_person(reason: str) -> str:
     """Return the reason with any command in it addressed to the person."""
     return _POINTER.sub("; only a person can change that, tell them: ", reason)
 

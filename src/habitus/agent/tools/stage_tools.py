@@ -15,7 +15,7 @@ from typing import Any
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView
-from habitus.agent.tools.registry import Tool, ToolCallContext, ToolReach, ToolRegistry, address_person
+from habitus.agent.tools.registry import Tool, ToolCallContext, ToolReach, ToolRegistry, address_commands_to_person
 from habitus.errors import UserError
 from habitus.events import Outcome, ToolCall, ToolResult, build_call_result_event, build_tool_call_event
 from habitus.evidence.model import EvidenceItem, ItemKind
@@ -31,7 +31,7 @@ from habitus.skills.lifecycle import GateContext, compute_reliability, is_unavai
 from habitus.skills.model import Skill, Stage, UsageCounters
 from habitus.text import escape_block_lines, to_one_line
 from habitus.tools.model import CodeTool, ToolStatus
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 # Called with the name, the arguments and the turn.
 RunToolCode = Callable[[str, object, str], Awaitable[ToolRunResult]]
@@ -110,7 +110,9 @@ def build_recipe_tool(
         async def run_tool(name: str, arguments: str) -> ToolResult:
             at = next(numbers)
             running.progress(f"{at}. {name}")
-            return await _run_step(ToolCall(id=f"{running.call}.{at}", name=name, arguments=arguments), tools, running)
+            return await _run_recipe_step(
+                ToolCall(id=f"{running.call}.{at}", name=name, arguments=arguments), tools, running
+            )
 
         done = await execute_plan(recipe.plan, run_tool, given)
         await run_in_thread(partial(count, recipe, done.outcome, running.turn))
@@ -141,7 +143,7 @@ def build_recipe_tool(
     )
 
 
-async def _run_step(call: ToolCall, registry: ToolRegistry, running: ToolCallContext) -> ToolResult:
+async def _run_recipe_step(call: ToolCall, registry: ToolRegistry, running: ToolCallContext) -> ToolResult:
     """Run one step's call, visible to observers like any other. Its event stores the arguments, as no message does."""
     at, redactor = running.round_idx, running.redactor
     running.observe(
@@ -221,9 +223,9 @@ class OfferedTools:
     @property
     def gates(self) -> GateContext:
         """The user's gates, including these tools."""
-        return self._extend_gates(tool.name for tool in self.skill_tools)
+        return self._add_tools_to_gates(tool.name for tool in self.skill_tools)
 
-    def _extend_gates(self, code: Iterable[str]) -> GateContext:
+    def _add_tools_to_gates(self, code: Iterable[str]) -> GateContext:
         ours = (tool.name for tool in self.built_in)
         return replace(self.user_gates, tools=frozenset((*ours, *code, *self.host_tool_names)))
 
@@ -248,10 +250,10 @@ class OfferedTools:
             if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
                 is_steady = len(self.skill_tools) <= CODE_TOOLS
                 self.view.offers.assign_item(
-                    tool.item, tokens=tool.spec.tokens, is_steady=is_steady, is_sure=self._is_sure(tool)
+                    tool.item, tokens=tool.spec.tokens, is_steady=is_steady, is_sure=self._is_made_in_session(tool)
                 )
 
-    def find_items(self, called: Collection[str]) -> list[EvidenceItem]:
+    def find_evidence_items(self, called: Collection[str]) -> list[EvidenceItem]:
         """Return the evidence items of the tools with these names."""
         return [tool.item for tool in self.skill_tools if tool.item is not None and tool.name in called]
 
@@ -260,9 +262,9 @@ class OfferedTools:
         return {tool.name for tool in (*self.skill_tools, *self._degraded) if tool.skill == skill}
 
     def _is_withheld(self, tool: Tool) -> bool:
-        return tool.item is not None and self.view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
+        return tool.item is not None and self.view.offers.is_withheld(tool.item, is_sure=self._is_made_in_session(tool))
 
-    def _is_sure(self, tool: Tool) -> bool:
+    def _is_made_in_session(self, tool: Tool) -> bool:
         """Whether a tool was added during the session: such a tool was made for it and is never withheld."""
         return self._first is not None and tool.name not in self._first
 
@@ -281,8 +283,8 @@ class OfferedTools:
         is_worth_a_look = self.view.has_snapshot or self.may_have_tools()
         there = self.tools.all(at=self.view.snapshot) if is_worth_a_look else ()
         runnable = [tool for tool in there if tool.can_run]
-        gates = self._extend_gates(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
-        usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
+        gates = self._add_tools_to_gates(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
+        usable = [tool for tool in runnable if not self._is_skill_unavailable(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
         call = partial(self.tools.run, services=self.services, given=self.given, counts=self.records_use)
 
@@ -318,10 +320,10 @@ class OfferedTools:
             for recipe in self.recipes.list_recipes(at=self.view.snapshot)
             if recipe.status is RecipeStatus.ACTIVE
             and recipe.name not in taken
-            and not self._is_barred(recipe.skill, gates)
+            and not self._is_skill_unavailable(recipe.skill, gates)
         ]
 
-    def _is_barred(self, name: str, gates: GateContext) -> bool:
+    def _is_skill_unavailable(self, name: str, gates: GateContext) -> bool:
         item = self.view.snapshot.by_name.get(name)
         return item is None or item.summary is None or is_unavailable(item.summary, gates)
 
@@ -397,7 +399,7 @@ class StageAdvisor:
             lines.append(f"There is its recipe `{others[0]}`.")
         if self.view.is_in_view(name):
             return " ".join([*lines, "Its steps are in this conversation."])
-        self.view.note_loaded(skill, is_asked=False)
+        self.view.record_loaded_skill(skill, is_asked=False)
         return "\n\n".join(
             [" ".join([*lines, "Its steps are:"]), escape_block_lines(skill.body.strip()) or "(It has none.)"]
         )
@@ -410,10 +412,10 @@ class StageAdvisor:
             reason = f"Its{tool[3:]} is degraded, it {known.reason}; it can still be called."
             return [_RatedStage(name=tool, reason=reason, is_broken=True)]
         if not known.can_run:
-            reason = f"Its{tool[3:]} can't be called: {address_person(known.reason)}."
+            reason = f"Its{tool[3:]} can't be called: {address_commands_to_person(known.reason)}."
             return [_RatedStage(name=tool, reason=reason, is_broken=True)]
         counters = self.view.library.read_counters(skill.name).get(Stage.CODE, UsageCounters())
-        if self._is_reliable(counters) or _is_fresh(known, counters):
+        if self._is_reliable(counters) or _is_tested_and_unfailed(known, counters):
             return [_RatedStage(name=tool, reason="it is tested", is_reliable=True)]
         return [_RatedStage(name=tool, reason=f"There is a{tool[3:]} for it, too.")]
 
@@ -433,6 +435,6 @@ class StageAdvisor:
         return [each for each in there if each.skill == name and each.status is RecipeStatus.ACTIVE]
 
 
-def _is_fresh(tool: CodeTool, counters: UsageCounters) -> bool:
+def _is_tested_and_unfailed(tool: CodeTool, counters: UsageCounters) -> bool:
     """Whether the current code passed cases with recorded results and has not failed in use."""
     return tool.is_compared and tool.cases > 0 and tool.proved_on is not None and counters.failed == 0

@@ -66,12 +66,18 @@ def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         skill = FieldChanges.from_object(given).apply_to(Skill(name=name, source=SkillSource.AGENT, body=given.content))
         tree = trees.update_main_file({}, skill)
         done = await changes.write_skill(USER_LAYER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
-        return build_json_result({"name": name, "version": done.version or 1, **_describe_pending(done)})
+        return build_json_result({"name": name, "version": done.version or 1, **_describe_pending_change(done)})
 
-    return Tool(arguments=_extend(CreateSkill), run=run, access=Access.ADMIN, stores_arguments=True, is_default=True)
+    return Tool(
+        arguments=_add_editable_fields(CreateSkill),
+        run=run,
+        access=Access.ADMIN,
+        stores_arguments=True,
+        is_default=True,
+    )
 
 
-def _extend(arguments: type[ToolArguments]) -> type[ToolArguments]:
+def _add_editable_fields(arguments: type[ToolArguments]) -> type[ToolArguments]:
     """Return the arguments model extended by the editable fields of a skill that it lacks."""
     others: dict[str, Any] = {
         field.name: (list[str] | None if field.is_list else str | None, Field(default=None, description=field.help))
@@ -81,7 +87,7 @@ def _extend(arguments: type[ToolArguments]) -> type[ToolArguments]:
     return create_model(arguments.__name__, __base__=arguments, **others)
 
 
-class EditArguments(ToolArguments):
+class TextEditArguments(ToolArguments):
     """The arguments of an edit of a text."""
 
     operation: Literal["replace", "find_replace", "append", "prepend", "delete"] | None = Field(
@@ -107,7 +113,7 @@ class EditArguments(ToolArguments):
         )
 
 
-class UpdateSkill(EditArguments):
+class UpdateSkill(TextEditArguments):
     """Change a skill: its text by one operation (replace, find_replace, append, prepend, delete), its title,
     description, tags or when to use it. Use it when a procedure turned out wrong or the user corrects it."""
 
@@ -130,9 +136,17 @@ def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         done = await changes.write_skill(
             layer, name, trees.update_main_file(tree, edited), "the agent corrected it", f"Change the skill '{name}'?"
         )
-        return build_json_result({"name": name, "version": done.version or now["version"], **_describe_pending(done)})
+        return build_json_result(
+            {"name": name, "version": done.version or now["version"], **_describe_pending_change(done)}
+        )
 
-    return Tool(arguments=_extend(UpdateSkill), run=run, access=Access.ADMIN, stores_arguments=True, is_default=True)
+    return Tool(
+        arguments=_add_editable_fields(UpdateSkill),
+        run=run,
+        access=Access.ADMIN,
+        stores_arguments=True,
+        is_default=True,
+    )
 
 
 def _apply_edit(
@@ -143,7 +157,7 @@ def _apply_edit(
     The files are those of a pending proposal, if there is one, or of the user's own copy.
     """
     library = changes.view.library
-    waiting = changes.find_pending_tree(wanted)
+    waiting = changes.find_pending_files(wanted)
     if waiting is None:
         item = changes.find_skill(wanted)
         layer, tree, skill = library.prepare_editable_copy(item)
@@ -177,7 +191,7 @@ def build_delete_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         change = SkillChange(action=ProposalAction.REMOVE, name=item.name, layer=item.layer)
         question = ConsentQuestion(text=f"Move the skill '{item.name}' to the archive?")
         done = await changes.submit_change(change, "the agent wants it gone", question)
-        return build_json_result({"deleted": done.proposal is None, **_describe_pending(done)})
+        return build_json_result({"deleted": done.proposal is None, **_describe_pending_change(done)})
 
     return Tool(arguments=DeleteSkill, run=run, access=Access.ADMIN, is_destructive=True)
 
@@ -199,7 +213,7 @@ def _build_switch_tool(changes: SkillChangeSubmitter, action: ProposalAction, de
         question = ConsentQuestion(text=f"{action.value.capitalize()} the skill '{item.name}'?")
         done = await changes.submit_change(change, f"the agent wants to {action.value} it", question)
         return build_json_result(
-            {"name": item.name, "enabled": is_enabled if done.proposal else wanted, **_describe_pending(done)}
+            {"name": item.name, "enabled": is_enabled if done.proposal else wanted, **_describe_pending_change(done)}
         )
 
     name = f"{action.value}_skill"
@@ -214,7 +228,7 @@ def _build_switch_tool(changes: SkillChangeSubmitter, action: ProposalAction, de
     )
 
 
-class EditSystemPrompt(EditArguments):
+class EditSystemPrompt(TextEditArguments):
     """Propose a change to the text that says who you are and how you speak. A person decides about it. Facts about
     the user go to memorize, procedures into skills."""
 
@@ -232,7 +246,7 @@ def build_edit_system_prompt_tool(changes: SkillChangeSubmitter) -> Tool:
             edited = replace(skill, body=edits.apply_edit(skill.body, given.edit))
             tree = trees.update_main_file(library.get_layer(PROMPT_LAYER).store.read_tree(NAME) or {}, edited)
             done = changes.propose_skill(PROMPT_LAYER, NAME, tree, "the agent wants to change who it is")
-            return build_json_result({"version": skill.version, **_describe_pending(done)})
+            return build_json_result({"version": skill.version, **_describe_pending_change(done)})
 
         return await run_in_thread(propose)
 
@@ -242,7 +256,7 @@ def build_edit_system_prompt_tool(changes: SkillChangeSubmitter) -> Tool:
 T = TypeVar("T")
 
 
-def _describe_pending(done: SubmitResult) -> dict[str, object]:
+def _describe_pending_change(done: SubmitResult) -> dict[str, object]:
     """Return the result fields of a pending change; empty if it was applied."""
     return {} if done.proposal is None else {"status": "proposed", "proposal": done.proposal.id}
 
@@ -308,20 +322,22 @@ class SkillChangeSubmitter:
         )
         return SubmitResult(proposal=made)
 
-    def find_pending_tree(self, name: str) -> tuple[str, str, Tree] | None:
+    def find_pending_files(self, name: str) -> tuple[str, str, Tree] | None:
         """Return layer, name and files of a pending skill of this conversation, or None."""
-        found = self._list_pending(name)
+        found = self._list_pending_proposals(name)
         return (found[-1].change.layer, found[-1].change.name, found[-1].change.tree) if found else None
 
     def withdraw_pending(self, name: str) -> bool:
         """Withdraw this conversation's pending proposals for a new skill. False if there are none."""
         # A name that exists in the library is edited, not withdrawn.
-        found = [] if self.view.library.is_name_taken(names.canonicalize_name(name)) else self._list_pending(name)
+        found = (
+            [] if self.view.library.is_name_taken(names.canonicalize_name(name)) else self._list_pending_proposals(name)
+        )
         for proposal in found:
             self.review.withdraw(proposal.id, self.build_agent_author("the agent wants it gone"))
         return bool(self.refresh_after_change(found))
 
-    def _list_pending(self, name: str) -> list[Proposal]:
+    def _list_pending_proposals(self, name: str) -> list[Proposal]:
         wanted = (self.conversation, names.canonicalize_name(name), ProposalAction.WRITE)
         return [p for p in self.review.list() if (p.conversation, p.change.name, p.change.action) == wanted]
 

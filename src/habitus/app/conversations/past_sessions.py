@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.agent.stream import summarize_arguments
 from habitus.agent.user_input import list_attached_names
 from habitus.app.home import resolve_user_filter
@@ -99,7 +99,7 @@ def _resolve_session_id(settings: Settings, journal: Journal, id_prefix: str | N
 
 def build_turn_details(turn: Turn) -> TurnDetails:
     """Return a turn with its messages unpacked for reading."""
-    said = [message for kept in turn.messages if (message := unpack_message(kept)) is not None]
+    said = [message for kept in turn.messages if (message := decode_journal_message(kept)) is not None]
     answers = [message for message in said if isinstance(message, AssistantMessage)]
     calls = [call for answer in answers for call in answer.calls]
     returned = {message.call: message for message in said if isinstance(message, ToolResultMessage)}

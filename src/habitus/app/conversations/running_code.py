@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LibraryView, sandbox_services
+from habitus.agent.library_view import LibraryView, build_sandbox_services
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.plain_data import INLINE
@@ -70,7 +70,7 @@ def open_tools(home: Home) -> ToolService:
         environ=os.environ,
         redact=home.redact,
         retention=home.settings.retention,
-        services=lambda: sandbox_services(_open_library_view(home)),
+        services=lambda: build_sandbox_services(_open_library_view(home)),
         # A lambda, because listing tools needs no journal.
         record_use=lambda use: home.journal.record_use(use),
         user=home.settings.user,
@@ -177,9 +177,9 @@ def _build_services(home: Home) -> HostServices:
     async def answer(question: str, asked: Any) -> Any:
         # A scratchpad lives long, so each question reads the library again.
         view = await run_in_thread(lambda: _open_library_view(home))
-        return await sandbox_services(view)[question](asked)
+        return await build_sandbox_services(view)[question](asked)
 
-    return {question: partial(answer, question) for question in sandbox_services(_open_library_view(home))}
+    return {question: partial(answer, question) for question in build_sandbox_services(_open_library_view(home))}
 
 
 def check_readable_folders(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.background import run_in_thread
 from habitus.agent.choosing import ExposureAssigner, SessionMemory
-from habitus.agent.history import MessageHistory, resume_history
-from habitus.agent.library_view import LibraryView, SupportingFileAccess, VersionPins, sandbox_services
+from habitus.agent.history import MessageHistory, rebuild_history
+from habitus.agent.library_view import LibraryView, SupportingFileAccess, VersionPins, build_sandbox_services
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import IdentityPrompt
 from habitus.agent.session import Conversation, Session, generate_id
@@ -81,7 +81,7 @@ def open_session(
     if id and home.journal.get_session_user(id) not in ("", user.name):
         raise Refused(f"'{id}' can't be a session of yours.", hint="Leave the id out, or take another.")
     cheap = cheap or (home.models.cheap if model is None else None)
-    history = resume_history(past)
+    history = rebuild_history(past)
     # A separate view, because the learner runs in a thread of its own.
     memory = home.open_memory(user=user.name)
     conversation = open_conversation(
@@ -149,7 +149,7 @@ def open_conversation(
     )
     given = open_given_files(home, f"{SESSION_PADS_DIR}/{id}")
     calls = SessionCommandLines(home, view, given, outage, user=user, source_type=source_type)
-    services = {**sandbox_services(view), **calls.services}
+    services = {**build_sandbox_services(view), **calls.services}
     files = SupportingFileAccess(view, given, calls.describe_call)
     can_read = check_readable_folders(home.settings, read)
     pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)

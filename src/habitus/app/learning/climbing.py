@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.app.home import Home, check_change_allowed
 from habitus.app.learning import coding
 from habitus.app.learning.mining import JournalMiner
@@ -282,7 +282,7 @@ class ClimbRunner:
     def _read_teaching_turn(self, lesson: Engram) -> Sequence[ChatMessage]:
         turn = self._home.journal.find_brief_turn(lesson.evidence.trace)
         kept = self._home.journal.get_turn(turn.id).messages if turn is not None else ()
-        return [message for one in kept if (message := unpack_message(one)) is not None]
+        return [message for one in kept if (message := decode_journal_message(one)) is not None]
 
     def _is_name_used(self, name: str) -> bool:
         waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from habitus.agent.choosing import SessionMemory
-from habitus.agent.recorder import judge_explicitly
+from habitus.agent.recorder import build_explicit_outcome
 from habitus.agent.recorder import record_judgement as keep_judgement
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
@@ -328,7 +328,7 @@ def record_judgement(
     refuse_if_read_only(home)
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = judge_explicitly(kind, to_one_line(by), source_kind, home.redact(to_one_line(reason)))
+    said = build_explicit_outcome(kind, to_one_line(by), source_kind, home.redact(to_one_line(reason)))
     judged = home.journal.find_brief_turn(turn, user=user)
     # The text of the turn may be erased by now; the outcome still counts.
     if judged is None:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.app.home import Home, check_change_allowed
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.library import saving
@@ -283,7 +283,7 @@ class JournalMiner:
         for number, draft in enumerate(self._drafts):
             if draft.labels or self._stopped:
                 continue
-            kept = (unpack_message(message) for message in self._read_messages(draft.suggestion.turns))
+            kept = (decode_journal_message(message) for message in self._read_messages(draft.suggestion.turns))
             messages: list[ChatMessage] = [message for message in kept if message is not None]
             asked = [quote_request(self._turns[id]) for id in draft.suggestion.turns[-_MAX_LISTED_REQUESTS:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
@@ -375,7 +375,7 @@ _MAX_SHOWN_REQUESTS, _MAX_REQUEST_CHARS = 3, 100
 
 def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     """Return a turn of the journal as mining sees it, without calls that only look up skills."""
-    messages = [message for kept in turn.messages if (message := unpack_message(kept)) is not None]
+    messages = [message for kept in turn.messages if (message := decode_journal_message(kept)) is not None]
     results = {message.call: message for message in messages if isinstance(message, ToolResultMessage)}
     went_well = {
         str(event.detail.get("id"))

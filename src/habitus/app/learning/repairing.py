@@ -12,7 +12,7 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.agent.tools.stage_tools import extract_recipe_result
 from habitus.app.home import Home, check_change_allowed
 from habitus.app.learning import coding, mining
@@ -142,7 +142,7 @@ def _find_failures(turn: Turn, tool: str, recipes: Collection[str]) -> Iterable[
 
 
 def _find_reply(turn: Turn) -> str:
-    messages = [unpack_message(one) for one in turn.messages]
+    messages = [decode_journal_message(one) for one in turn.messages]
     return next((one.text for one in reversed(messages) if isinstance(one, AssistantMessage)), "")
 
 

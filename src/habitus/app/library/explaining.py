@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from habitus.agent.choosing import SkillExplanation, choose_skills, explain_placement, find_relevant_skills
+from habitus.agent.choosing import SkillExplanation, choose_skills, explain_skill_placement, find_relevant_skills
 from habitus.agent.session import Session
 from habitus.agent.user_input import make_project_relative
 from habitus.app.home import Home
@@ -165,7 +165,7 @@ def _explain_listed_skill(
     skills: Library, finder: SkillFinder, item: ListedSkill, text: str, selection: SkillSelection, drawn: menu.SkillMenu
 ) -> SkillExplanation:
     eligible = selection.list_eligible_names()
-    found = explain_placement(item, selection, drawn, finder.search(text, k=len(eligible) or 1, among=eligible))
+    found = explain_skill_placement(item, selection, drawn, finder.search(text, k=len(eligible) or 1, among=eligible))
     front = skills.find(item.name)
     if front.layer == item.layer:
         return found

@@ -286,7 +286,7 @@ def render_instructions(rules: Sequence[str]) -> str:
 def list_standing_rules(home: Home) -> list[str]:
     """Return the rules that apply to every request, as lines of a prompt."""
     memory = SessionMemory(cortex=home.memory, user=home.settings.user, project=home.project)
-    return [home.redact(note.prompt_line) for note in memory.recall_standing().rules]
+    return [home.redact(note.prompt_line) for note in memory.recall_profile_and_rules().rules]
 
 
 def apply_plan(settings: Settings, plan: ConnectionPlan) -> None:

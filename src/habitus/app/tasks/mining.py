@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.agent.recorder import is_correction
 from habitus.app.home import Home
 from habitus.app.home_directory import get_weights_dir
@@ -125,7 +125,9 @@ def _iterate_journal_turns(home: Home, *, project: Path | None) -> Iterator[_Acc
         done = mining.observe_turn(turn)
         if done.ok and turn.request.strip():
             answers = (
-                message for kept in turn.messages if isinstance(message := unpack_message(kept), AssistantMessage)
+                message
+                for kept in turn.messages
+                if isinstance(message := decode_journal_message(kept), AssistantMessage)
             )
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.history import unpack_message
+from habitus.agent.history import decode_journal_message
 from habitus.app.conversations.past_sessions import PastSession, get_past_session
 from habitus.app.use_cases.sessions import SessionDetails, SessionPage
 from habitus.cli import inputs, output
@@ -92,7 +92,7 @@ def _quote_markdown(text: str) -> str:
 
 def _describe_message(message: TurnMessage) -> str:
     """Return an assistant's text and calls, or a tool's shortened result; empty for a damaged message."""
-    match unpack_message(message):
+    match decode_journal_message(message):
         case AssistantMessage(text=text, calls=calls):
             called = [f"`{call.name}` {_shorten_text(call.arguments)}" for call in calls]
             return "\n\n".join([*filter(None, [text]), *called])
