@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from habitus.evidence.bounds import ERROR, BettingState, RandomizedExposures, predict_success
-from habitus.evidence.findings import add_observations
+from habitus.evidence.findings import add_observations_to_sums
 from habitus.evidence.model import EvidenceItem, Observation
 from habitus.evidence.regression import Floats, ObservationTable
 from habitus.evidence.sums import NO_BETTING, EvidenceSums
@@ -45,7 +45,9 @@ def witnesses(rows: Iterable[Observation], items: Sequence[EvidenceItem]) -> dic
         )
     )
     return {
-        item: game for item, game in add_observations(rows, settled=new).betting.items() if isinstance(game, Witness)
+        item: game
+        for item, game in add_observations_to_sums(rows, settled=new).betting.items()
+        if isinstance(game, Witness)
     }
 
 

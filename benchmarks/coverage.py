@@ -25,7 +25,7 @@ from _strangers import COUNT, ITEMS, WORLDS, Drawn, draw
 from _witness import first_sides
 from habitus import sql
 from habitus.app.learning.evidence import EvidenceService
-from habitus.evidence.findings import collect_findings
+from habitus.evidence.findings import collect_evidence_findings
 from habitus.evidence.model import Observation
 from habitus.journal import tables
 from habitus.journal.journal import Journal
@@ -57,7 +57,7 @@ def main() -> None:
 
 def _scores(drawn: Drawn) -> dict[str, float]:
     rows = list(drawn.observations())
-    found = {finding.item: finding for finding in collect_findings(rows, withhold=0.1).items}
+    found = {finding.item: finding for finding in collect_evidence_findings(rows, withhold=0.1).items}
     seen = np.asarray(drawn.is_chosen.any(0))
     items = [item for item, is_seen in zip(ITEMS, seen, strict=True) if is_seen]
     effects = [found[item].estimate.offering for item in items]
@@ -108,7 +108,7 @@ def _fill(engine: sa.Engine, rows: Sequence[Observation]) -> None:
             name: getattr(row, name) for name in ("is_offered", "propensity", "request_kind", "tokens", "is_used")
         }
         item = {"kind": row.item.kind.value, "item": row.item.name, "version": 0, "is_steady": False}
-        offered.append({**of_unit, **of_row, **item, "is_ignored": False, "at": at})
+        offered.append({**of_unit, **of_row, **item, "is_item_ignored": False, "at": at})
         went = {"kind": "ok" if row.success else "failed", "weight": 1.0, "source": "user", "caller_id": ""}
         outcomes[row.unit] = {**of_unit, **went, "began_on": at, "at": at}
     with sql.write_transaction(engine) as connection:

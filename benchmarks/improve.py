@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import _report
-from habitus.improve.exam import compute_interval
+from habitus.improve.exam import compute_difference_interval
 from habitus.improve.gate import MOST_ROUNDS, GateRule, PairTally, compute_sign_flip_p_value
 
 CANDIDATES = 20
@@ -134,7 +134,7 @@ def race(gate: GateRule, world: World, old: Any, draw: np.random.Generator) -> t
     for tally in play(old, new, draw, gate.rounds):
         rounds += is_open
         # The exact test over tasks is slow, and asked only where it decides.
-        for run in np.flatnonzero(is_open & (gate.is_shown(tally) | tally.is_repeated)):
+        for run in np.flatnonzero(is_open & (gate.is_claim_shown(tally) | tally.is_repeated)):
             accepted[run] = compute_sign_flip_p_value(tally.gains[run].tolist()) <= gate.task_error
         is_open &= ~(accepted | tally.is_repeated | gate.is_hopeless(tally))
     return accepted, rounds
@@ -160,7 +160,7 @@ def examine(world: World, runs: int, draw: np.random.Generator) -> dict[str, flo
     rates, effect = world.draw_rates(runs, draw), world.effect_on_new_tasks(draw)
     *_, last = play(rates, world.change_rates(rates, draw), draw, MOST_ROUNDS)
     means = last.gains / MOST_ROUNDS
-    found = [compute_interval(row.tolist()) for row in means]
+    found = [compute_difference_interval(row.tolist()) for row in means]
     return {
         "covered": round(float(np.mean([one.low <= effect <= one.high for one in found])), 4),
         "width": round(float(np.mean([one.high - one.low for one in found])), 2),

@@ -27,7 +27,7 @@ import numpy as np
 
 import _report
 from _ranks import correlation, ranks
-from habitus.evidence.findings import ItemFinding, collect_findings
+from habitus.evidence.findings import ItemFinding, collect_evidence_findings
 from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 
 WITHHELD = 0.1
@@ -233,7 +233,7 @@ def _recovered(
     clear = np.abs(truth) >= CLEAR
     rows = []
     for seed in range(seeds):
-        told = collect_findings(_stream(went_well, episodes, seed), withhold=WITHHELD).items
+        told = collect_evidence_findings(_stream(went_well, episodes, seed), withhold=WITHHELD).items
         found: dict[str, ItemFinding] = {finding.item.name: finding for finding in told}
         effects = [finding.estimate.offering if (finding := found.get(lesson)) else None for lesson in LESSONS]
         values = np.array([effect.value if effect else 0.0 for effect in effects])

@@ -10,8 +10,8 @@ deviation), but for worthless ones. A gate has 20 tasks, an exam 10; every strat
 the same draws of the world. The world was fixed before anything was tuned.
 
 `kept everything` keeps each candidate that a round has been paid for, `new > old` each that does better in one round,
-`gate` those that pass today's gate and exam, skill by skill in turn, `habitus` picks the skill (`improve/picking.py`)
-and compares accepted changes in use (`evidence/comparing.py`), `oracle` knows each candidate's effect. `successes` are
+`gate` those that pass today's gate and exam, skill by skill in turn, `habitus` picks the skill
+(`improve/prioritizing.py`) and compares accepted changes in use (`evidence/comparing.py`), `oracle` knows each candidate's effect. `successes` are
 those more in six months than without any change. All decisions are the product's own code.
 """
 
@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 import _report
-from habitus.evidence.comparing import ComparisonVerdict, compare_in_use, estimate_gain
+from habitus.evidence.comparing import ComparisonVerdict, compare_in_use, estimate_gain_of_changes
 from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, Observation
 from habitus.evidence.versions import COMPARISON_PERIOD
-from habitus.improve.exam import compute_interval, is_exam_passed
+from habitus.improve.exam import compute_difference_interval, is_exam_passed
 from habitus.improve.gate import MOST_ROUNDS, GateClaim, GateRule, GateVerdict, PairTally
-from habitus.improve.picking import SkillProspect, estimate_rollouts, rank_prospects
+from habitus.improve.prioritizing import SkillProspect, estimate_rollout_count, rank_prospects
 
 SKILLS, REQUESTS, JUDGED, SHARE = 30, 40.0, 0.3, 0.2
 GATE, EXAM, MONTH, FULL_SEEDS = 20, 10, 30, 12
@@ -269,7 +269,7 @@ class World:
             else np.clip(skill.exam + change.on_tasks, 0, 1)
         )
         old, new = (draw.binomial(MOST_ROUNDS, one) / MOST_ROUNDS for one in (skill.exam, rates))
-        interval = compute_interval((new - old).tolist())
+        interval = compute_difference_interval((new - old).tolist())
         return EffectEstimate(value=float((new - old).mean()), low=interval.low, high=interval.high)
 
     def _settle(
@@ -296,7 +296,7 @@ class World:
         every = [*self.ended, *(skill.compared for skill in self.skills if skill.compared is not None)]
         for begin in range(0, nights - MONTH + 1, MONTH):
             rows = [row for one in every for row in one.rows if begin <= -row.age_days < begin + MONTH]
-            gain = estimate_gain(_age(rows, begin + MONTH))
+            gain = estimate_gain_of_changes(_age(rows, begin + MONTH))
             if gain is not None:
                 truth = sum(effect for one in every for day, effect in one.truths if begin <= day < begin + MONTH)
                 yield gain.gained, gain.low, gain.high, truth
@@ -321,7 +321,7 @@ def _prospect(n: int, skill: Skill) -> SkillProspect:
         tried=skill.tried,
         accepted=skill.accepted,
         smallest_effect=GateRule(tasks=GATE, number=skill.tried + 1).smallest_effect,
-        rollouts=estimate_rollouts(GATE, EXAM, MOST_ROUNDS),
+        rollouts=estimate_rollout_count(GATE, EXAM, MOST_ROUNDS),
     )
 
 

@@ -22,8 +22,8 @@ import _report
 from _ranks import correlation, ranks
 from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simulate
 from _witness import first_sides
-from habitus.evidence.estimation import INTERVAL_WIDTH, estimate_items
-from habitus.evidence.findings import add_observations
+from habitus.evidence.estimation import INTERVAL_WIDTH, estimate_item_effects
+from habitus.evidence.findings import add_observations_to_sums
 from habitus.evidence.model import EvidenceItem, Observation
 from habitus.evidence.regression import score_effects
 from habitus.evidence.sums import EvidenceSums
@@ -78,7 +78,7 @@ def _scenario(name: str, episodes: int, seeds: int) -> dict[str, dict[str, Any]]
 
 
 def _guesses(use: Use, observations: list[Observation]) -> dict[str, Guess]:
-    running = add_observations(observations)
+    running = add_observations_to_sums(observations)
     drawn, seen = _alone(running)
     offered = np.bincount(use.chosen[use.is_offered], minlength=COUNT)
     worked = np.bincount(use.chosen[use.is_offered], weights=_whole(use), minlength=COUNT)
@@ -99,7 +99,7 @@ def _whole(use: Use) -> Floats:
 
 
 def _habitus(running: EvidenceSums) -> Guess:
-    found = estimate_items(running, 0.0)
+    found = estimate_item_effects(running, 0.0)
     effects = [found[item].offering if item in found else None for item in ITEMS]
     columns = [[effect.value, effect.low, effect.high] if effect else [np.nan] * 3 for effect in effects]
     values, lows, highs = np.array(columns).T

@@ -10,7 +10,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
-from habitus.journal.model import Exposure, SkillPlacementKind
+from habitus.journal.model import ExposureAssignment, SkillPlacementKind
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.model import Manifest, Skill
@@ -46,7 +46,7 @@ def tea(version: int = 1) -> EvidenceItem:
     return EvidenceItem(kind=ItemKind.SKILL, name="brew-tea", version=version)
 
 
-def of(habitus: Habitus, item: str) -> list[Exposure]:
+def of(habitus: Habitus, item: str) -> list[ExposureAssignment]:
     return [kept.exposure for kept in habitus.journal.load_exposures([item])]
 
 
@@ -61,7 +61,7 @@ async def test_an_offer_is_an_exposure_recall_is_use_and_later_turns_inherit(tal
     await session.turn("how do I brew tea?")
     await session.turn("how do I brew tea again?")
     assert of(habitus, "brew-tea") == [
-        Exposure(
+        ExposureAssignment(
             kind="skill",
             item="brew-tea",
             version=1,

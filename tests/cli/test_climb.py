@@ -14,7 +14,7 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from habitus.files import build_file
-from habitus.journal.model import Exposure, Turn, TurnOutcome
+from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, LessonState, SelfPlayLessonBody
 from habitus.settings import get_account_name
 from habitus.skills import trees
@@ -139,7 +139,7 @@ def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
         assert lesson is not None
         for number in range(40):
             is_offered = number % 2 == 0
-            drawn = Exposure(
+            drawn = ExposureAssignment(
                 kind="lesson", item=lesson.id, version=1, is_offered=is_offered, propensity=0.5, is_used=is_offered
             )
             went = TurnOutcome(kind=OutcomeKind.OK if is_offered else OutcomeKind.FAILED, weight=1.0, source="user")

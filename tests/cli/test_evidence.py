@@ -16,7 +16,7 @@ from habitus.app.library.browsing import browse_skills
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.events import OutcomeKind
 from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
-from habitus.journal.model import Exposure, Turn, TurnOutcome
+from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonProducer, LessonScope
 from habitus.settings import Settings, get_account_name
 from habitus.skills.edits import EditOperation, TextEdit
@@ -136,10 +136,10 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
         for n in range(40):
             is_offered = n % 2 == 0
             drawn = [
-                Exposure(kind=k, item=i, version=1, is_offered=is_offered, propensity=0.5, is_used=is_offered)
+                ExposureAssignment(kind=k, item=i, version=1, is_offered=is_offered, propensity=0.5, is_used=is_offered)
                 for k, i in bad
             ]
-            dull = Exposure(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
+            dull = ExposureAssignment(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
             went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
             turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
             habitus.journal.record_turn(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
@@ -197,7 +197,7 @@ def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) 
     with Habitus.open(settings_of(home), clock=lambda: now) as habitus:
         habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.build_author())
         for n in range(100):
-            offer = Exposure(
+            offer = ExposureAssignment(
                 kind="skill",
                 item="brew-tea",
                 version=1,

@@ -16,7 +16,7 @@ from habitus.app.learning.improving import open_improve_store
 from habitus.app.learning.solver_box import open_box
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import temporary_workspace
-from habitus.llm.agents.solvers import find_solver
+from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import CalledCheck, MatchesCheck, ValidatorCheck
@@ -279,7 +279,7 @@ echo '{claude("I could not read it.")}'"""
 @BOXED
 @pytest.mark.req("IM-10")
 def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_names(tmp_path: Path) -> None:
-    solver, room = find_solver("codex"), tmp_path / "room"
+    solver, room = find_solver_program("codex"), tmp_path / "room"
     theirs = tmp_path / "person" / ".codex" / "config.toml"
     theirs.parent.mkdir(parents=True)
     theirs.write_text('[model_providers.here]\nbase_url = "https://me@models.example.org/v1"\n')

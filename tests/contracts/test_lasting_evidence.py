@@ -15,14 +15,14 @@ from habitus import sql
 from habitus.app.learning.evidence import EvidenceService, make_observations
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
-from habitus.evidence.findings import EvidenceFindings, collect_findings
+from habitus.evidence.findings import EvidenceFindings, collect_evidence_findings
 from habitus.journal.journal import Journal
-from habitus.journal.model import Exposure, Turn, TurnMessage, TurnOrigin, TurnOutcome
+from habitus.journal.model import ExposureAssignment, Turn, TurnMessage, TurnOrigin, TurnOutcome
 from habitus.journal.tables import evidence_sums, exposures, lasting_outcomes, turns
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-OFFER = Exposure(kind="skill", item="tea", version=2, propensity=0.9, request_kind="short task", tokens=12)
+OFFER = ExposureAssignment(kind="skill", item="tea", version=2, propensity=0.9, request_kind="short task", tokens=12)
 TURN = Turn(
     id="t1",
     session="c1",
@@ -64,7 +64,7 @@ def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the
         (1.0,),
     )
     assert book.get_turn("t1") == replace(TURN, exposures=tuple(sorted(TURN.exposures, key=lambda one: one.item)))
-    used = replace(OFFER, is_used=True, is_ignored=True)
+    used = replace(OFFER, is_used=True, is_item_ignored=True)
     book.record_turn(replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=()))
     assert [kept.exposure for kept in book.load_exposures(["tea"])] == [used]
     later = journal(engine, NOW + timedelta(days=40))
@@ -145,7 +145,7 @@ def numbers(found: EvidenceFindings) -> dict[str, object]:
 
 def in_one_pass(book: Journal, now: datetime) -> EvidenceFindings:
     kept = book.load_exposures()
-    return collect_findings(make_observations(kept, book.list_chosen_items(), now), withhold=0.1)
+    return collect_evidence_findings(make_observations(kept, book.list_chosen_items(), now), withhold=0.1)
 
 
 @st.composite

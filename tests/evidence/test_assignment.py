@@ -1,4 +1,4 @@
-"""Assignment: the same draw everywhere, the right share withheld, and what is sure always there."""
+"""RandomAssignment: the same draw everywhere, the right share withheld, and what is sure always there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from habitus.evidence.model import (
     ItemKind,
     LastPlaceDraw,
     UnitRandomizer,
-    classify_request,
-    draw_last,
-    has_left_trace,
+    classify_request_kind,
+    draw_last_place,
+    has_left_trace_of_steps,
 )
 
 
@@ -47,7 +47,9 @@ def test_only_near_ties_are_drawn_and_only_while_something_is_withheld() -> None
     def first_two(share: float, third: float, unit: str) -> LastPlaceDraw[EvidenceItem]:
         worth = {"a": 1.0, "b": 0.9, "c": third}
         lots = UnitRandomizer(unit=unit, seed="s", share=share)
-        return draw_last(lots, [skill(n) for n in worth], 2, item=lambda one: one, score=lambda one: worth[one.name])
+        return draw_last_place(
+            lots, [skill(n) for n in worth], 2, item=lambda one: one, score=lambda one: worth[one.name]
+        )
 
     units = [f"u{n}" for n in range(40)]
     plain = LastPlaceDraw(taken=(skill("a"), skill("b")))
@@ -67,8 +69,8 @@ def test_there_are_eight_kinds_of_request_and_none_has_its_text(text: str, has_f
         for what in ("question", "task")
         for files in ("", " with files")
     }
-    assert classify_request(text, has_files=has_files) in kinds
-    assert classify_request("Why?\nTell me.", has_files=False) == "short question"
+    assert classify_request_kind(text, has_files=has_files) in kinds
+    assert classify_request_kind("Why?\nTell me.", has_files=False) == "short question"
 
 
 STEPS = "1. Warm the pot with boiling water.\n2. Steep the leaves for four minutes; see `brew-log`.\n3. Discard it."
@@ -87,5 +89,5 @@ STEPS = "1. Warm the pot with boiling water.\n2. Steep the leaves for four minut
     ],
 )
 def test_a_skill_that_nothing_came_of_is_ignored(done: str, left: bool) -> None:
-    assert has_left_trace(STEPS, ["kettle_on"], request="Please brew the tea for me", done=done) is left
-    assert has_left_trace("Do it well.", [], request="anything", done="Paris.")  # it says too little to tell
+    assert has_left_trace_of_steps(STEPS, ["kettle_on"], request="Please brew the tea for me", done=done) is left
+    assert has_left_trace_of_steps("Do it well.", [], request="anything", done="Paris.")  # it says too little to tell

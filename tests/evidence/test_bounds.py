@@ -16,21 +16,21 @@ from habitus.evidence.bounds import (
     BettingState,
     EffectBound,
     RandomizedExposures,
-    find_bound,
-    is_worse,
+    find_effect_bound,
+    is_version_worse,
     predict_success,
 )
-from habitus.evidence.findings import NO_SUMS, add_observations, collect_findings
+from habitus.evidence.findings import NO_SUMS, add_observations_to_sums, collect_evidence_findings
 from habitus.evidence.model import Observation
 from habitus.evidence.regression import Floats, ObservationTable
-from habitus.evidence.sums import NO_BETTING, EvidenceSums, pack_sums, unpack_sums
+from habitus.evidence.sums import NO_BETTING, EvidenceSums, deserialize_sums, serialize_sums
 from tests.evidence.observed import SKILL, drawn
 
 ENOUGH = math.log(2 / ERROR)
 
 
 def bound_of(observations: list[Observation]) -> EffectBound:
-    return find_bound(add_observations(observations).betting.get(SKILL, NO_BETTING))
+    return find_effect_bound(add_observations_to_sums(observations).betting.get(SKILL, NO_BETTING))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Witness(BettingState):
 
 def fortunes(observations: Iterable[Observation], effect: float) -> list[Floats]:
     """Our capital after every exposure, staked on either side."""
-    kept = add_observations(
+    kept = add_observations_to_sums(
         observations,
         settled=EvidenceSums(
             betting={SKILL: Witness(log_capitals=NO_BETTING.log_capitals, outcomes_by_kind=NO_BETTING.outcomes_by_kind)}
@@ -126,21 +126,21 @@ def test_sums_that_are_kept_and_added_to_are_those_of_one_pass(ends: list[int]) 
     ]
     kept, begins = NO_SUMS, 0
     for end in (*sorted(ends), 400):
-        part = add_observations([one for one in rows if begins <= int(one.unit[1:]) < end], settled=kept)
-        packed = pack_sums(part, {"end": end})
-        unpacked = unpack_sums(packed)
+        part = add_observations_to_sums([one for one in rows if begins <= int(one.unit[1:]) < end], settled=kept)
+        packed = serialize_sums(part, {"end": end})
+        unpacked = deserialize_sums(packed)
         assert unpacked is not None
         assert unpacked[1]["end"] == end
         kept, begins = unpacked[0], end
-        assert unpack_sums(packed[:-30]) is None  # a damaged file is no file
-    once, added = (found(running) for running in (add_observations(rows), kept))
+        assert deserialize_sums(packed[:-30]) is None  # a damaged file is no file
+    once, added = (found(running) for running in (add_observations_to_sums(rows), kept))
     assert added == pytest.approx(once)
 
 
 def found(running: EvidenceSums) -> dict[str, float]:
     """Every number that is found, by a name."""
     numbers: dict[str, float] = {}
-    for one in collect_findings([], withhold=0.1, settled=running).items:
+    for one in collect_evidence_findings([], withhold=0.1, settled=running).items:
         for part in (one.estimate.offering, one.estimate.using, one.estimate.weak, one.bound, one.plan):
             values = asdict(part) if part else {}
             numbers |= {f"{one.item.version} {type(part)} {name}": value or 0.0 for name, value in values.items()}
@@ -161,8 +161,8 @@ def test_a_version_is_worse_only_where_both_were_drawn_often_enough() -> None:
         return list(drawn(item, units=units, with_it=with_it, seed=number))
 
     def worse(first: list[Observation], second: list[Observation]) -> bool:
-        found = add_observations([*first, *second]).betting
-        return is_worse(found[replace(SKILL, version=2)], found[SKILL])
+        found = add_observations_to_sums([*first, *second]).betting
+        return is_version_worse(found[replace(SKILL, version=2)], found[SKILL])
 
     assert worse(version(1, 400, 0.8), version(2, 400, 0.3))
     assert not worse(version(1, 400, 0.8), version(2, 10, 0.3))

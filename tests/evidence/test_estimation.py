@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from habitus.evidence import estimation
 from habitus.evidence.estimation import EstimateBasis, ItemEstimate, VariantCounts
-from habitus.evidence.findings import add_observations, collect_findings
+from habitus.evidence.findings import add_observations_to_sums, collect_evidence_findings
 from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 from tests.evidence.observed import SKILL, drawn
 
@@ -22,7 +22,7 @@ OTHER = EvidenceItem(kind=ItemKind.LESSON, name="other")
 
 
 def estimates(observations: Iterable[Observation]) -> dict[EvidenceItem, ItemEstimate]:
-    return estimation.estimate_items(add_observations(observations), 0.0)
+    return estimation.estimate_item_effects(add_observations_to_sums(observations), 0.0)
 
 
 anything = st.builds(
@@ -44,7 +44,7 @@ anything = st.builds(
 @pytest.mark.req("LA-05")
 @given(st.lists(anything, max_size=40))
 def test_whatever_was_observed_every_number_is_one(observations: list[Observation]) -> None:
-    found = collect_findings(observations, withhold=0.1)
+    found = collect_evidence_findings(observations, withhold=0.1)
     assert [finding.item for finding in found.items] == sorted({one.item for one in observations})
     for finding in found.items:
         estimate = finding.estimate
@@ -142,7 +142,7 @@ def test_an_interval_holds_the_effect_of_today_where_few_items_turned_at_once() 
 @pytest.mark.req("LA-05")
 def test_weak_outcomes_are_estimated_apart_and_decide_nothing() -> None:
     weak = [replace(one, is_explicit=False) for one in drawn(with_it=1.0, without=0.0)]
-    (finding,) = collect_findings(weak, withhold=0.1).items
+    (finding,) = collect_evidence_findings(weak, withhold=0.1).items
     assert finding.estimate.offering is None
     assert finding.estimate.weak is not None
     assert finding.estimate.weak.low > 0.7

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from habitus.evidence.bounds import EffectBound
 from habitus.evidence.estimation import EstimateBasis, ItemEstimate, VariantCounts
-from habitus.evidence.findings import ItemFinding, ItemVerdict, collect_findings, decide_verdict, describe_finding
+from habitus.evidence.findings import (
+    ItemFinding,
+    ItemVerdict,
+    collect_evidence_findings,
+    decide_item_verdict,
+    describe_finding,
+)
 from habitus.evidence.model import EffectEstimate, Observation
 from tests.evidence.observed import SKILL, drawn
 
@@ -30,7 +36,7 @@ HELPS = ItemEstimate(
 
 
 def finding(observations: list[Observation]) -> ItemFinding:
-    (found,) = collect_findings(observations, withhold=0.1).items
+    (found,) = collect_evidence_findings(observations, withhold=0.1).items
     return found
 
 
@@ -47,7 +53,7 @@ def finding(observations: list[Observation]) -> ItemFinding:
     ],
 )
 def test_the_bound_decides(low: float, high: float, verdict: ItemVerdict) -> None:
-    judgement = decide_verdict(HELPS, EffectBound(low=low, high=high, offered=190, withheld=22))
+    judgement = decide_item_verdict(HELPS, EffectBound(low=low, high=high, offered=190, withheld=22))
     assert judgement.verdict is verdict
     assert judgement.reason.endswith(".")
 
@@ -55,11 +61,11 @@ def test_the_bound_decides(low: float, high: float, verdict: ItemVerdict) -> Non
 @pytest.mark.req("LA-05")
 def test_what_is_recalled_and_never_followed_is_degraded_unless_it_helps() -> None:
     ignored = replace(HELPS, used=20, ignored=18)
-    found = decide_verdict(ignored, EffectBound())
+    found = decide_item_verdict(ignored, EffectBound())
     assert found.verdict is ItemVerdict.DEGRADE
     assert found.reason == "It was recalled 20 times and left no trace in 18 of them."
-    assert decide_verdict(replace(ignored, used=9, ignored=9), EffectBound()).verdict is ItemVerdict.UNKNOWN
-    assert decide_verdict(ignored, EffectBound(low=0.1)).verdict is ItemVerdict.PROMOTE
+    assert decide_item_verdict(replace(ignored, used=9, ignored=9), EffectBound()).verdict is ItemVerdict.UNKNOWN
+    assert decide_item_verdict(ignored, EffectBound(low=0.1)).verdict is ItemVerdict.PROMOTE
 
 
 @pytest.mark.req("LA-05")
@@ -104,10 +110,10 @@ def test_why_it_is_not_known(rows: list[Observation], reason: str) -> None:
 def test_a_worse_version_is_to_be_rolled_back() -> None:
     second = replace(SKILL, version=2)
     rows = [*drawn(units=400, with_it=0.8), *drawn(second, units=400, with_it=0.3, seed=2)]
-    (found,) = collect_findings(rows, withhold=0.1).rollbacks
+    (found,) = collect_evidence_findings(rows, withhold=0.1).rollbacks
     assert (found.item, found.to) == (second, SKILL)
     assert found.reason == "Version 2 does worse than version 1, by 400 conversations and 400 conversations."
-    assert collect_findings(rows[:400], withhold=0.1).rollbacks == ()
+    assert collect_evidence_findings(rows[:400], withhold=0.1).rollbacks == ()
 
 
 @pytest.mark.req("LA-05")
@@ -149,7 +155,7 @@ def test_a_plan_says_how_long_and_at_what_cost() -> None:
     assert 300 < found.missing < 5000
     known = finding(list(drawn(units=600, with_it=0.9)))
     assert (known.plan.missing, known.plan.days) == (0, 0)
-    nothing = collect_findings(rows, withhold=0.0).items[0].plan
+    nothing = collect_evidence_findings(rows, withhold=0.0).items[0].plan
     assert (nothing.missing, nothing.days) == (None, None)
 
 

@@ -13,7 +13,7 @@ from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.app.library.publishing import publish_skills
 from habitus.app.use_cases.sources import ExportSkillsRequest, export_skills
 from habitus.errors import Invalid
-from habitus.improve.cards import parse_card
+from habitus.improve.cards import parse_exam_card
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.sources import discovery
 from habitus.skills.trees import CARD_FILE
@@ -31,7 +31,7 @@ def _export(habitus: Habitus, to: Path) -> Path:
 async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         await approved(habitus)
-        card = parse_card(_export(habitus, tmp_path / "out").read_bytes())
+        card = parse_exam_card(_export(habitus, tmp_path / "out").read_bytes())
         assert card is not None
         assert (card.skill, card.families, card.new_against_old.value, card.gate) == (NAME, 6, 1, 1)
         assert card.with_against_without is None
@@ -75,4 +75,4 @@ async def test_who_adds_the_skill_sees_a_claim_and_a_card_of_other_files_is_drop
 @pytest.mark.req("IM-09")
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"digest": 1, "families": "many"}', b"[" * 100_000])
 def test_what_is_no_card_is_none(content: bytes) -> None:
-    assert parse_card(content) is None
+    assert parse_exam_card(content) is None

@@ -41,7 +41,7 @@ def conversations(habitus: Habitus, *, new: bool) -> Iterator[str]:
     (report,) = list_reports(habitus)
     seed, item = habitus.journal.get_random_seed(), report.comparison.item
     ids = (f"c{number}" for number in count())
-    return (id for id in ids if UnitRandomizer(unit=id, seed=seed).gets_change(item, 0.2) is new)
+    return (id for id in ids if UnitRandomizer(unit=id, seed=seed).gets_changed_version(item, 0.2) is new)
 
 
 def ask(habitus: Habitus, conversation: str, ok: bool | None = None) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import ERROR
-from habitus.improve.exam import compute_interval, is_exam_passed
+from habitus.improve.exam import compute_difference_interval, is_exam_passed
 from habitus.improve.gate import (
     FEWEST_TASKS,
     MOST_CANDIDATES,
@@ -58,7 +58,7 @@ def test_the_first_candidate_has_a_third_of_the_error_29_more_share_the_rest_and
     assert spent.problem == "30 candidates were tried on these gate tasks, and their error is spent"
     assert spent.smallest_effect == 1
     assert spent.fewest_tasks == 501
-    assert spent.explain(GateVerdict.NOT_SHOWN, PairTally()) == spent.problem
+    assert spent.explain_shortage_of_tasks(GateVerdict.NOT_SHOWN, PairTally()) == spent.problem
 
 
 def tally(*gains: int, rounds: int = 2, is_repeated: bool = False) -> PairTally:
@@ -81,10 +81,10 @@ def test_what_is_better_every_time_is_accepted_and_what_changes_nothing_is_not_s
 def test_ten_repeats_of_one_task_are_one_piece_of_evidence() -> None:
     """One task of eight that flips in all of nine rounds was accepted when every rollout counted alone."""
     gate, two = GateRule(tasks=8), tally(10, 10, *[0] * 6, rounds=10)
-    assert gate.is_shown(tally(10, *[0] * 7, rounds=10))
-    assert gate.is_shown(two)
+    assert gate.is_claim_shown(tally(10, *[0] * 7, rounds=10))
+    assert gate.is_claim_shown(two)
     assert gate.decide_verdict(two) is GateVerdict.NOT_SHOWN
-    assert gate.explain(GateVerdict.NOT_SHOWN, two) == (
+    assert gate.explain_shortage_of_tasks(GateVerdict.NOT_SHOWN, two) == (
         "it shows on these tasks, but on too few of them: more tasks are needed"
     )
     assert gate.decide_verdict(tally(*[5] * 8, rounds=10)) is GateVerdict.ACCEPTED
@@ -95,7 +95,7 @@ def test_two_rounds_that_agree_on_every_task_end_the_gate() -> None:
     gate = GateRule(tasks=20)
     six = tally(*[2] * 6, *[0] * 14, is_repeated=True)
     assert gate.decide_verdict(six) is GateVerdict.REPEATED
-    assert gate.explain(GateVerdict.REPEATED, six).endswith("more tasks are needed")
+    assert gate.explain_shortage_of_tasks(GateVerdict.REPEATED, six).endswith("more tasks are needed")
     assert gate.decide_verdict(tally(*[2] * 6, *[0] * 14)) is GateVerdict.OPEN
     assert gate.decide_verdict(tally(*[2] * 7, *[0] * 13, is_repeated=True)) is GateVerdict.ACCEPTED
     assert gate.decide_verdict(tally(*[2] * 7, -2, *[0] * 12, is_repeated=True)) is GateVerdict.REPEATED
@@ -171,8 +171,8 @@ def test_wins_are_evidence_on_these_tasks_once_their_bet_has_paid_what_the_error
     stake = math.sqrt(2 * math.log(1 / error) / (200 * 0.3))
     wins = math.ceil(math.log(1 / error) / math.log1p(stake))
     gate = GateRule(tasks=20, number=number)
-    assert gate.is_shown(PairTally(better=wins, same=20))
-    assert not gate.is_shown(PairTally(better=wins - 1, same=20))
+    assert gate.is_claim_shown(PairTally(better=wins, same=20))
+    assert not gate.is_claim_shown(PairTally(better=wins - 1, same=20))
 
 
 @pytest.mark.req("IM-03")
@@ -220,7 +220,7 @@ def test_few_tasks_show_only_what_is_large() -> None:
     ],
 )
 def test_an_exam_has_an_interval_over_its_tasks(means: list[float], low: float, high: float) -> None:
-    found = compute_interval(means)
+    found = compute_difference_interval(means)
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-3)
     assert found.low <= np.mean(means) <= found.high
 
@@ -231,9 +231,9 @@ def test_an_exams_interval_is_students_with_two_tasks_more(tasks: int, quantile:
     """The quantiles are those of the tables, but for four tasks the expansion's, 0.1 % below."""
     means = [0.02 * (number % 5 - 2) for number in range(tasks)]
     width = quantile * np.std([*means, 1, -1], ddof=1) / math.sqrt(tasks + 2)
-    found = compute_interval(means)
+    found = compute_difference_interval(means)
     assert (found.low, found.high) == pytest.approx((np.mean(means) - width, np.mean(means) + width), abs=2e-5)
-    assert (compute_interval([1.0] * 4).high, compute_interval([-1.0] * 4).low) == (1.0, -1.0)
+    assert (compute_difference_interval([1.0] * 4).high, compute_difference_interval([-1.0] * 4).low) == (1.0, -1.0)
 
 
 @pytest.mark.req("IM-03")

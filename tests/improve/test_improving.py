@@ -30,7 +30,7 @@ from habitus.files import Tree, build_file
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.gate import compute_error_left
 from habitus.improve.plan import ImproveRequest
-from habitus.improve.report import describe_result
+from habitus.improve.report import describe_candidate_result
 from habitus.improve.run import ImproveResult, OpenSolver
 from habitus.improve.tasks import split_tasks
 from habitus.learning.budget import RunBudget, RunLimits
@@ -444,7 +444,7 @@ async def test_better_on_the_gate_alone_is_not_proposed_and_says_so(home: Path) 
         done = await open_improve_run(habitus, request, "r1", None, luck(*gate)).execute()
         (report,) = done.reports
         assert (done.proposal, report.candidate.state) == (None, CandidateState.FAILED_EXAM)
-        assert describe_result(report.candidate) == "better on these tasks, not shown on new ones"
+        assert describe_candidate_result(report.candidate) == "better on these tasks, not shown on new ones"
         assert report.exam is not None
         assert (report.exam.difference, report.exam.interval.high > 0.2) == (0, True)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.files import build_file
-from habitus.improve.candidates import find_objection
+from habitus.improve.candidates import find_candidate_objection
 from habitus.improve.shortening import shorten_skill
 from habitus.skills import trees
 from habitus.skills.model import Skill
@@ -91,7 +91,7 @@ def test_what_is_said_twice_or_in_too_many_words_goes() -> None:
 def test_whatever_the_text_is_a_shorter_one_stays_within_its_bounds(lines: list[str]) -> None:
     skill = _skill("".join(lines))
     if (new := shorten_skill(skill)) is not None:
-        assert (estimate_tokens(new.body) < estimate_tokens(skill.body), find_objection(skill, new, [])) == (
+        assert (estimate_tokens(new.body) < estimate_tokens(skill.body), find_candidate_objection(skill, new, [])) == (
             True,
             "",
         )

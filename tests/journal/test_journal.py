@@ -13,7 +13,7 @@ from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind, OutcomeKind
 from habitus.journal.journal import Journal, list_chosen_skills
-from habitus.journal.model import Exposure, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
+from habitus.journal.model import ExposureAssignment, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
 from habitus.journal.usage import get_effective_outcome
 from habitus.redact import Redactor
 
@@ -45,7 +45,7 @@ TURN = Turn(
         SelectedSkill(name="asked-for", place=SkillPlacementKind.LOADED, reason="recall_skill"),
         SelectedSkill(name="other", place=SkillPlacementKind.MENU, reason="menu"),
     ),
-    exposures=(Exposure(item="csv", kind="skill", version=2, tokens=120, propensity=0.9),),
+    exposures=(ExposureAssignment(item="csv", kind="skill", version=2, tokens=120, propensity=0.9),),
     outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="no complaint", at=NOW),),
     usage={"input_tokens": 10},
 )

@@ -17,7 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal
 from habitus.journal.menus import join_selection, split_selection
-from habitus.journal.model import Exposure, SelectedSkill, SkillPlacementKind, SourceKind, Turn, TurnOutcome
+from habitus.journal.model import ExposureAssignment, SelectedSkill, SkillPlacementKind, SourceKind, Turn, TurnOutcome
 from habitus.journal.tables import exposures, menu_exposures, selections, turn_menus
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.redact import Redactor
@@ -26,7 +26,9 @@ from tests.homes import furnish
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 STEADY = tuple(
-    Exposure(kind="skill", item=f"s{n}@user", version=1, is_steady=True, is_offered=n != 3, propensity=0.9, tokens=n)
+    ExposureAssignment(
+        kind="skill", item=f"s{n}@user", version=1, is_steady=True, is_offered=n != 3, propensity=0.9, tokens=n
+    )
     for n in range(30)
 )
 
@@ -35,7 +37,7 @@ def _journal(engine: sa.Engine, now: datetime = NOW) -> Journal:
     return Journal(engine, clock=lambda: now, redactor=Redactor([]), retention=timedelta(days=30))
 
 
-def _turn(number: int, *used: Exposure) -> Turn:
+def _turn(number: int, *used: ExposureAssignment) -> Turn:
     started = NOW + timedelta(minutes=number)
     began = STEADY if number == 1 else ()
     return Turn(id=f"t{number}", session="s", request="x", started_on=started, user="ann", exposures=(*began, *used))

@@ -18,7 +18,7 @@ from habitus.app.learning import curating
 from habitus.errors import Stale
 from habitus.events import OutcomeKind
 from habitus.files import build_file
-from habitus.journal.model import Exposure, Turn, TurnOutcome
+from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.skills import trees
 from habitus.skills.formats import tool_json
@@ -157,7 +157,7 @@ class Life(RuleBasedStateMachine):
         went = OutcomeKind.OK if is_good else OutcomeKind.FAILED
         for _ in range(4):
             self.tick += 1
-            shown = Exposure(kind="skill", item=name, version=item.summary.version, is_used=True)
+            shown = ExposureAssignment(kind="skill", item=name, version=item.summary.version, is_used=True)
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             judged = TurnOutcome(kind=went, weight=1.0, source="user")
             self.habitus.journal.record_turn(replace(turn, exposures=(shown,), outcomes=(judged,)))
@@ -177,7 +177,7 @@ class Life(RuleBasedStateMachine):
             self.tick += 1
             self.habitus.memory.record_retrieval([lesson.id])
             self.habitus.memory.record_helpful(body.trigger)
-            shown = Exposure(kind="lesson", item=lesson.id, version=lesson.version, is_used=True)
+            shown = ExposureAssignment(kind="lesson", item=lesson.id, version=lesson.version, is_used=True)
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             self.habitus.journal.record_turn(replace(turn, exposures=(shown,)))
 

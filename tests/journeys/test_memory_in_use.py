@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from habitus.app import Habitus
-from habitus.journal.model import Exposure
+from habitus.journal.model import ExposureAssignment
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import SCRATCHPAD_TOPIC, Engram, LessonDraft, LessonKind, LessonProducer, LessonScope
@@ -41,7 +41,7 @@ async def test_a_lesson_about_cells_counts_where_a_cell_ran_and_is_credited_and_
     assert text in pad_description(model.asked[0])
     counters = habitus.memory.get(lesson.id).counters
     assert (counters.retrievals, counters.helpful) == (1, 1)
-    began = Exposure(
+    began = ExposureAssignment(
         item=lesson.id,
         kind="lesson",
         version=lesson.version,

@@ -16,8 +16,8 @@ import pytest
 
 from habitus.app.learning.solver_box import copy_credentials, open_box
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import run_call, temporary_workspace
-from habitus.llm.agents.solvers import find_solver
+from habitus.llm.agents.running import run_program_call, temporary_workspace
+from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from tests import npm
 from tests.fake_provider import FakeProvider, Reply
@@ -98,7 +98,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and_nothing_else(
     programs: Callable[[str], Path], provider: FakeProvider, tmp_path: Path, name: str
 ) -> None:
-    person, solver = tmp_path / "person", find_solver(name)
+    person, solver = tmp_path / "person", find_solver_program(name)
     given = _furnish(name, person, provider.address)
     path = f"{programs(name)}:{os.environ['PATH']}"
     environ = {"PATH": path, "HOME": str(person), **dict.fromkeys(SECRETS, "x"), **given}
@@ -115,7 +115,9 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
         ):
             about = (str(person), other.getsockname()[1], os.getpid(), SECRETS)
             (work / "probe.py").write_text(PROBE.replace("GIVEN", repr(about)))
-            said = await run_call(solver.program, question, call, work, 240, box=open_box(solver, question, work))
+            said = await run_program_call(
+                solver.program, question, call, work, 240, box=open_box(solver, question, work)
+            )
     sent = json.dumps([each.body for each in provider.requests[1:]])
     found = re.search(r"PROBE (.*?) END", sent)
     assert found, sent[-2000:]

@@ -141,9 +141,9 @@ async def test_a_provider_that_says_tomorrow_is_not_waited_for(
 def test_pauses_grow_are_spread_and_end() -> None:
     fault = ClassifiedFault(error=ProviderError("down"), is_transient=True)
     patience = RetryPolicy(attempts=9, spread=lambda: 0.0)
-    assert [patience.get_pause(fault, attempt) for attempt in range(1, 10)] == [0.5, 1, 2, 4, 8, 16, 30, 30, None]
-    assert RetryPolicy().get_pause(replace(fault, is_transient=False), 1) is None
-    drawn = {RetryPolicy().get_pause(fault, 1) for _ in range(20)}
+    assert [patience.get_retry_pause(fault, attempt) for attempt in range(1, 10)] == [0.5, 1, 2, 4, 8, 16, 30, 30, None]
+    assert RetryPolicy().get_retry_pause(replace(fault, is_transient=False), 1) is None
+    drawn = {RetryPolicy().get_retry_pause(fault, 1) for _ in range(20)}
     assert len(drawn) > 1
     assert all(pause is not None and 0.5 <= pause <= 1 for pause in drawn)
 

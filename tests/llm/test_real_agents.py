@@ -14,8 +14,8 @@ import pytest
 from habitus.learning.transcripts.formats.registry import read_transcripts
 from habitus.llm.agents import open_agent_model
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import run_call
-from habitus.llm.agents.solvers import find_solver
+from habitus.llm.agents.running import run_program_call
+from habitus.llm.agents.solvers import find_solver_program
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent, fetch_answer
 from tests import npm
 from tests.fake_provider import FakeProvider, Reply, fails
@@ -129,14 +129,14 @@ async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_loo
     given = furnished(name, person, provider.address)
     environ = {"PATH": f"{programs(name)}:{os.environ['PATH']}", "HOME": str(person), **given}
     provider.gives(SAYS.get(name, chat_text)("ALTBERG"))
-    solver = find_solver(name)
+    solver = find_solver_program(name)
     question = ProgramRequest(system="", prompt="Which town is it?", model="", workspace=room, environ=environ)
     call = solver.build_call(question)
     _write(
         room / solver.skills / "name-a-town" / "SKILL.md", "---\nname: name-a-town\ndescription: UNMISTAKABLE\n---\nx\n"
     )
     (room / "work").mkdir()
-    said = await run_call(solver.program, question, call, room / "work", 240)
+    said = await run_program_call(solver.program, question, call, room / "work", 240)
     assert said.text == "ALTBERG"
     sent = json.dumps([each.body for each in provider.requests])
     assert "UNMISTAKABLE" in sent

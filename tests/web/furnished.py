@@ -8,7 +8,15 @@ from datetime import datetime, timedelta
 from habitus.agent.history import encode_message_for_journal
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Exposure, ItemUse, SelectedSkill, SkillPlacementKind, Turn, TurnOutcome, UseManner
+from habitus.journal.model import (
+    ExposureAssignment,
+    ItemUse,
+    SelectedSkill,
+    SkillPlacementKind,
+    Turn,
+    TurnOutcome,
+    UseManner,
+)
 from habitus.llm.model import AssistantMessage
 from habitus.skills.editable_fields import FieldChanges
 from habitus.skills.edits import EditOperation, TextEdit
@@ -168,7 +176,11 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
     for number in range(requests):
         began = habitus.clock() - timedelta(hours=719 * number / requests)
         name = names[number * number % min(len(names), 40)]
-        shown = [Exposure(kind="skill", item=name, version=1, is_used=True, is_offered=number % 3 > 0, propensity=0.5)]
+        shown = [
+            ExposureAssignment(
+                kind="skill", item=name, version=1, is_used=True, is_offered=number % 3 > 0, propensity=0.5
+            )
+        ]
         kind = OutcomeKind.FAILED if number % 7 == 0 or (number * number) % 5 == 4 else OutcomeKind.OK
         outcomes = () if number % 4 == 0 else (TurnOutcome(kind=kind, weight=1.0, source="user"),)
         habitus.journal.record_turn(
@@ -208,7 +220,7 @@ def _weigh(habitus: Habitus) -> None:
     for number in range(16):
         is_offered = number % 2 == 0
         went = OutcomeKind.OK if is_offered is (number != 3) else OutcomeKind.FAILED
-        shown = Exposure(
+        shown = ExposureAssignment(
             kind="skill",
             item="close-the-month",
             version=3,
@@ -217,7 +229,7 @@ def _weigh(habitus: Habitus) -> None:
             is_used=is_offered,
             tokens=20,
         )
-        unsure = Exposure(kind="skill", item="weekly-report", version=1, is_offered=True, is_used=number < 3)
+        unsure = ExposureAssignment(kind="skill", item="weekly-report", version=1, is_offered=True, is_used=number < 3)
         habitus.journal.record_turn(
             Turn(
                 id=f"w{number}",

@@ -15,10 +15,10 @@ from typing import ClassVar
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
-from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last
+from habitus.evidence.model import EvidenceItem, ItemKind, RandomAssignment, UnitRandomizer, draw_last_place
 from habitus.evidence.versions import AssignedVersion, VersionAssignment
 from habitus.journal.journal import Journal, list_chosen_skills
-from habitus.journal.model import Exposure, SkillPlacementKind, Turn
+from habitus.journal.model import ExposureAssignment, SkillPlacementKind, Turn
 from habitus.journal.usage import get_effective_outcome
 from habitus.memory.cortex import Cortex
 from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank
@@ -227,7 +227,7 @@ class ExposureAssigner:
 
     def __init__(self, lots: UnitRandomizer | None = None) -> None:
         self.lots = lots or UnitRandomizer()
-        self._noted: dict[tuple[bool, EvidenceItem], Exposure] = {}
+        self._noted: dict[tuple[bool, EvidenceItem], ExposureAssignment] = {}
         # Exposures that the journal already has.
         self._told: set[tuple[bool, EvidenceItem]] = set()
         self._versions: dict[tuple[str, str], AssignedVersion] = {}
@@ -252,8 +252,8 @@ class ExposureAssigner:
         is_steady = is_steady and not self.lots.is_fixed(item)
         if at_edge is not None:
             # Each of the two tied items had half a chance of the last place.
-            assigned = Assignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
-        exposure = Exposure(
+            assigned = RandomAssignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
+        exposure = ExposureAssignment(
             kind=item.kind.value,
             item=item.name,
             version=item.version,
@@ -285,7 +285,7 @@ class ExposureAssigner:
         self._versions[assigned.comparison.skill, assigned.comparison.layer] = assigned
         if assigned.is_random:
             item = assigned.comparison.item
-            exposure = Exposure(
+            exposure = ExposureAssignment(
                 kind=item.kind.value,
                 item=item.name,
                 version=item.version,
@@ -366,7 +366,9 @@ class ExposureAssigner:
         """Whether an item is, or would be, withheld."""
         return not self.lots.assign(item, is_never_withheld=is_sure).is_offered
 
-    def list_turn_exposures(self, request_kind: str, used: Mapping[EvidenceItem, bool]) -> tuple[Exposure, ...]:
+    def list_turn_exposures(
+        self, request_kind: str, used: Mapping[EvidenceItem, bool]
+    ) -> tuple[ExposureAssignment, ...]:
         """Return the exposures that began in a turn or were used in it; `used` maps items to whether they
         were ignored.
         """
@@ -414,7 +416,7 @@ class SessionMemory:
         """Return the lessons relevant to a request; the last place between two near-ties may be random."""
         most = MAX_LESSONS + self.offers.lots.is_active
         found = self.cortex.recall(request, user=self.user, project=self.project, max_lessons=most)
-        drawn = draw_last(self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_rank)
+        drawn = draw_last_place(self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_rank)
         tied = (drawn.last, drawn.left_out) if drawn.last and drawn.left_out else None
         return replace(found, lessons=drawn.taken, tied=tied)
 

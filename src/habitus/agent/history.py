@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from habitus.events import AgentEvent, EventKind, ToolCall, get_text_detail
-from habitus.evidence.model import has_left_trace
+from habitus.evidence.model import has_left_trace_of_steps
 from habitus.journal.model import Turn
 from habitus.journal.model import TurnMessage as Kept
 from habitus.llm.model import (
@@ -232,7 +232,7 @@ def has_higher_stage_acted(
     # Naming what failed does not mean following the steps.
     known = " ".join((request, get_text_detail(last, "error"), *stages))
     done = "\n".join(message.text for message in _list_answers_after(messages, get_text_detail(last, "id")))
-    return not has_left_trace(steps, (), request=known, done=done, if_unclear=False)
+    return not has_left_trace_of_steps(steps, (), request=known, done=done, if_unclear=False)
 
 
 def _is_stage_result(event: AgentEvent, stages: Collection[str]) -> bool:

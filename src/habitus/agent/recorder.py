@@ -16,11 +16,11 @@ from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound
 from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
-from habitus.evidence.model import classify_request, has_left_trace
+from habitus.evidence.model import classify_request_kind, has_left_trace_of_steps
 from habitus.evidence.versions import AssignedVersion
 from habitus.journal.journal import Journal
 from habitus.journal.model import (
-    Exposure,
+    ExposureAssignment,
     ItemUse,
     SelectedSkill,
     SkillPlacementKind,
@@ -129,14 +129,16 @@ class TurnRecorder:
                 used.append((skill, has_trace))
         return used
 
-    def _collect_exposures(self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]) -> tuple[Exposure, ...]:
+    def _collect_exposures(
+        self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]
+    ) -> tuple[ExposureAssignment, ...]:
         """Return the exposures that began in this turn or were used in it."""
         parts, request = self._parts, turn.user_input.request
         parts.tools.record_exposures(turn.shown_tools)
         if turn.shows_scratchpad:
             for note in parts.memory.all_scratchpad_lessons:
                 parts.view.offers.assign_lesson(note, is_steady=True)
-        kind = classify_request(request.text, has_files=bool(request.attachments or request.paths))
+        kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.find_items(called), False)
         used |= {make_skill_item(skill): not has_trace for skill, has_trace in used_skills}
@@ -147,7 +149,7 @@ class TurnRecorder:
         calls = [call for one in answers for call in one.calls if call.name not in self._parts.tools.read_only_names]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(one.text for one in answers), turn.reply]
         stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
-        return has_left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
+        return has_left_trace_of_steps(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
     def write_pending_turns(self) -> None:
         """Write journal entries that were kept while the database was down, by whichever process."""
@@ -330,7 +332,7 @@ def build_journal_turn(
     *,
     session: str,
     ended_on: datetime | None,
-    exposures: Sequence[Exposure] = (),
+    exposures: Sequence[ExposureAssignment] = (),
     uses: Sequence[ItemUse] = (),
     withheld: Collection[str] = (),
     versions: Mapping[tuple[str, str], AssignedVersion] = NO_VERSIONS,

@@ -61,7 +61,7 @@ class RandomizedExposures:
             max_stake_down=_SAFE / (np.maximum(expected * chance, (1 - expected) * (1 - chance)) + adds),
         )
 
-    def compute_factors(self, effects: Floats, *, up: bool) -> Floats:
+    def compute_evidence_factors(self, effects: Floats, *, up: bool) -> Floats:
         """Return the factor by which each exposure changes the evidence of each stake against each effect."""
         gains = self.payoffs[:, None] - self.assignment_variances[:, None] * effects
         stakes = np.minimum(_STAKES, (self.max_stake_up if up else self.max_stake_down)[:, None])
@@ -69,7 +69,7 @@ class RandomizedExposures:
 
     def log_evidence_after_each(self, effect: float, *, up: bool) -> Floats:
         """Return the log evidence after every exposure against the hypothesis that the effect is at most `effect`."""
-        return _mix_stakes(np.log(self.compute_factors(np.array([effect]), up=up)[:, 0]).cumsum(0))
+        return _mix_stakes(np.log(self.compute_evidence_factors(np.array([effect]), up=up)[:, 0]).cumsum(0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -91,7 +91,7 @@ class BettingState:
         """Return the state after more randomised exposures, in order of time."""
         expected, went = predict_success(rows, self.outcomes_by_kind)
         plays = RandomizedExposures.from_rows(rows, expected)
-        won = np.stack([_sum_logarithms(plays.compute_factors(_EFFECTS, up=up)) for up in (False, True)])
+        won = np.stack([_sum_logarithms(plays.compute_evidence_factors(_EFFECTS, up=up)) for up in (False, True)])
         return BettingState(
             log_capitals=self.log_capitals + won,
             outcomes_by_kind=went,
@@ -146,20 +146,20 @@ def _mix_stakes(capitals: Floats, shares: Floats = _SHARES) -> Floats:
     return np.asarray(np.logaddexp.reduce(capitals + shares, axis=-1), dtype=np.float64)
 
 
-def find_bound(betting: BettingState) -> EffectBound:
+def find_effect_bound(betting: BettingState) -> EffectBound:
     """Return the bound; unbounded while one variant has no outcomes, because then they may be missing by variant."""
     if not (betting.offered and betting.withheld):
         return EffectBound(offered=betting.offered, withheld=betting.withheld)
     enough = math.log(2 / ERROR)  # half of the error per direction
     return EffectBound(
-        low=_find_largest_refuted(betting.log_capitals[1], enough),
-        high=-_find_largest_refuted(betting.log_capitals[0, ::-1], enough),  # the grid is symmetric around zero
+        low=_find_largest_refuted_effect(betting.log_capitals[1], enough),
+        high=-_find_largest_refuted_effect(betting.log_capitals[0, ::-1], enough),  # the grid is symmetric around zero
         offered=betting.offered,
         withheld=betting.withheld,
     )
 
 
-def _find_largest_refuted(capital: Floats, enough: float) -> float:
+def _find_largest_refuted_effect(capital: Floats, enough: float) -> float:
     """Return the largest effect refuted along with all smaller ones, to a thousandth of a grid step."""
     place = _find_first_false(_mix_stakes(capital) >= enough)
     if not place:
@@ -187,7 +187,7 @@ def find_refuted_limit(is_refuted: Callable[[float], bool]) -> float:
     return low
 
 
-def is_worse(version: BettingState, predecessor: BettingState, *, error: float = ERROR) -> bool:
+def is_version_worse(version: BettingState, predecessor: BettingState, *, error: float = ERROR) -> bool:
     """Return whether a version is shown to help less than its predecessor, each against its own withheld units.
 
     If it were as good, some effect would be neither too large for the one nor too small for the other, so betting

@@ -99,7 +99,7 @@ def compare_in_use(observations: Iterable[Observation], *, exam: EffectEstimate 
         verdict = ComparisonVerdict.BETTER
     elif betting.log_evidence(0, up=False, expected=likely) >= enough:
         verdict = ComparisonVerdict.WORSE
-    estimate = _estimate_effect(old, new, exam)
+    estimate = _estimate_version_effect(old, new, exam)
     effect = max(WORTH_KNOWING, abs(estimate.value) if estimate else 0.0)
     share = 1 - float(table.propensity.mean()) if len(table.unit) else 0.0
     return ComparisonResult(
@@ -121,11 +121,13 @@ def is_unevenly_judged(old: VersionOutcomes, new: VersionOutcomes) -> bool:
     return abs(old.judged / old.conversations - new.judged / new.conversations) > _UNEVEN * spread
 
 
-def _estimate_effect(old: VersionOutcomes, new: VersionOutcomes, exam: EffectEstimate | None) -> EffectEstimate | None:
+def _estimate_version_effect(
+    old: VersionOutcomes, new: VersionOutcomes, exam: EffectEstimate | None
+) -> EffectEstimate | None:
     """Estimate the effect from use, joined with the exam by precision; None without either."""
     known: list[tuple[float, float]] = []  # value, variance
     if old.judged and new.judged:
-        known.append((new.rate - old.rate, _rate_variance(old) + _rate_variance(new)))
+        known.append((new.rate - old.rate, _compute_rate_variance(old) + _compute_rate_variance(new)))
     if exam is not None and exam.high > exam.low:
         known.append((exam.value, ((exam.high - exam.low) / (2 * _EXAM_WIDTH)) ** 2))
     if not known:
@@ -161,7 +163,7 @@ class GainEstimate:
         return f"Because of compared changes {more} of {of}{shown}."
 
 
-def estimate_gain(observations: Sequence[Observation]) -> GainEstimate | None:
+def estimate_gain_of_changes(observations: Sequence[Observation]) -> GainEstimate | None:
     """Estimate what all changes together gained in these randomised conversations; None while too few are judged.
 
     Every judged conversation is an unbiased estimate of its own effect, whatever is known about it: the outcome less
@@ -186,6 +188,6 @@ def estimate_gain(observations: Sequence[Observation]) -> GainEstimate | None:
     )
 
 
-def _rate_variance(one: VersionOutcomes) -> float:
+def _compute_rate_variance(one: VersionOutcomes) -> float:
     rate = (one.succeeded + 1) / (one.judged + 2)  # as if one more had succeeded and one had not
     return rate * (1 - rate) / one.judged

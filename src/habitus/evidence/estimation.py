@@ -60,15 +60,15 @@ class ItemEstimate:
         return self.offering.value * 1000 / self.tokens if self.offering and self.tokens > 0 else None
 
 
-def estimate_items(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemEstimate]:
+def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemEstimate]:
     """Estimate every observed item. How fast evidence ages is learned, because models and habits change."""
     drawn = {item for item, state in sums.betting.items() if state.offered and state.withheld}
     drawn_weak = {item for item, counts in sums.counts.items() if counts.drawn_weak.all()}
     with_word, with_sign = (
         [item for item, counts in sums.counts.items() if getattr(counts, name).any()] for name in ("explicit", "weak")
     )
-    offering = _estimate_effects(sums, sums.explicit, with_word, drawn, today)
-    weak = _estimate_effects(sums, sums.weak, with_sign, drawn_weak, today)
+    offering = _estimate_offer_effects(sums, sums.explicit, with_word, drawn, today)
+    weak = _estimate_offer_effects(sums, sums.weak, with_sign, drawn_weak, today)
     found = {}
     for item, counts in sums.counts.items():
         uptake = _estimate_uptake(counts)
@@ -77,7 +77,7 @@ def estimate_items(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemE
             basis=EstimateBasis.RANDOMISED if item in drawn else EstimateBasis.ASSOCIATIONAL,
             # Without a use there is nothing that could have helped or harmed, whatever the numbers are by chance.
             offering=offering.get(item) if counts.used.any() else None,
-            using=_estimate_using(offering.get(item), uptake) if item in drawn else None,
+            using=_estimate_effect_of_use(offering.get(item), uptake) if item in drawn else None,
             weak=weak.get(item) if counts.used.any() else None,
             uptake=uptake,
             withheld=_make_variant_counts(counts, 0),
@@ -89,7 +89,7 @@ def estimate_items(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemE
     return found
 
 
-def _estimate_effects(
+def _estimate_offer_effects(
     sums: EvidenceSums,
     periods: Sequence[PeriodSums],
     items: Sequence[EvidenceItem],
@@ -104,7 +104,7 @@ def _estimate_effects(
     seen = score_effects(
         [period for period in periods if period.units[0]], columns, kinds, np.array([item in drawn for item in items])
     )
-    effects = shrink_effects(filter_effects(seen, today))
+    effects = shrink_effects(filter_effect_posterior(seen, today))
     each = zip(items, effects.values, effects.lows, effects.highs, strict=True)
     return {item: _clamp_effect(value, low, high) for item, value, low, high in each}
 
@@ -125,7 +125,7 @@ def _estimate_uptake(counts: ItemCounts) -> EffectEstimate | None:
     return _clamp_effect(offered - withheld, offered - withheld - margin, offered - withheld + margin)
 
 
-def _estimate_using(offering: EffectEstimate | None, uptake: EffectEstimate | None) -> EffectEstimate | None:
+def _estimate_effect_of_use(offering: EffectEstimate | None, uptake: EffectEstimate | None) -> EffectEstimate | None:
     """Estimate the effect of use with the offer as instrument: it acts only through those who use the item."""
     if offering is None or uptake is None or uptake.low <= 0:
         return None
@@ -161,7 +161,7 @@ class EffectPosterior:
     shared: Floats
 
 
-def filter_effects(looks: EffectScores, today: float) -> EffectPosterior:
+def filter_effect_posterior(looks: EffectScores, today: float) -> EffectPosterior:
     items = looks.randomized.shape[1]
     mean = np.zeros((2, items, len(_RATES)))
     spread = np.ones((3, items, len(_RATES)))  # effect, bias, covariance: a vague prior
@@ -170,7 +170,7 @@ def filter_effects(looks: EffectScores, today: float) -> EffectPosterior:
     before = looks.days[0]
     for number, day in enumerate(looks.days):
         spread = _add_drift(spread, day - before)
-        mean, spread, likely = _update_state(mean, spread, looks, number)
+        mean, spread, likely = _update_effect_state(mean, spread, looks, number)
         likelihood += likely
         before = day
     spread = _add_drift(spread, today - before)
@@ -192,7 +192,9 @@ def _add_drift(spread: Floats, days: float) -> Floats:
     return np.stack([spread[0] + wandered, spread[1] + _OF_BIAS * wandered, spread[2]])
 
 
-def _update_state(mean: Floats, spread: Floats, looks: EffectScores, number: int) -> tuple[Floats, Floats, Floats]:
+def _update_effect_state(
+    mean: Floats, spread: Floats, looks: EffectScores, number: int
+) -> tuple[Floats, Floats, Floats]:
     """Return the state after the scores of one period, and the log likelihood of these."""
     drawn, of_drawn, wide, seen, of_seen, wide_seen = (
         each[number][:, None]
@@ -258,13 +260,13 @@ def shrink_effects(known: EffectPosterior) -> EffectIntervals:
     """Integrate over the bias of each association, then shrink to what items do in general."""
     share = known.shared / known.bias_variances  # regression of effect on bias
     rest = np.maximum(known.variances - share * known.shared, 0)
-    plausible, biases, spreads = _estimate_bias(known.biases, known.bias_variances)
+    plausible, biases, spreads = _estimate_association_bias(known.biases, known.bias_variances)
     means = known.effects + share * (biases - known.biases)
     mean = plausible @ means
     return _shrink_to_prior(mean, plausible @ (rest + share**2 * spreads + (means - mean) ** 2))
 
 
-def _estimate_bias(gaps: Floats, variances: Floats) -> tuple[Floats, Floats, Floats]:
+def _estimate_association_bias(gaps: Floats, variances: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the weight of each spread of the biases, and given it the mean and variance of every item's bias."""
     spread = (_SPREADS**2)[:, None]
     precision = 1 / (spread + variances)

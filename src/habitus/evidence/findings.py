@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from habitus.evidence.bounds import ERROR, BettingState, EffectBound, find_bound, is_worse
-from habitus.evidence.estimation import EstimateBasis, ItemEstimate, estimate_items
+from habitus.evidence.bounds import ERROR, BettingState, EffectBound, find_effect_bound, is_version_worse
+from habitus.evidence.estimation import EstimateBasis, ItemEstimate, estimate_item_effects
 from habitus.evidence.model import EffectEstimate, EvidenceItem, Observation
 from habitus.evidence.regression import Floats, ObservationTable
 from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceSums
@@ -57,21 +57,22 @@ class EvidenceFindings:
     rollbacks: tuple[VersionRollback, ...] = ()
 
 
-def collect_findings(
+def collect_evidence_findings(
     observations: Iterable[Observation], *, withhold: float, settled: EvidenceSums = NO_SUMS, today: float = 0.0
 ) -> EvidenceFindings:
     """Return the findings from settled sums and these observations, which are of other units.
 
     `withhold` is the share withheld from now on; only the plans depend on it.
     """
-    sums = add_observations(observations, settled=settled, today=today)
+    sums = add_observations_to_sums(observations, settled=settled, today=today)
     found = [
-        _summarize_item(sums, estimate, withhold, today) for _, estimate in sorted(estimate_items(sums, today).items())
+        _summarize_item(sums, estimate, withhold, today)
+        for _, estimate in sorted(estimate_item_effects(sums, today).items())
     ]
-    return EvidenceFindings(items=tuple(found), rollbacks=tuple(find_rollbacks(sums.betting)))
+    return EvidenceFindings(items=tuple(found), rollbacks=tuple(find_version_rollbacks(sums.betting)))
 
 
-def add_observations(
+def add_observations_to_sums(
     observations: Iterable[Observation], *, settled: EvidenceSums = NO_SUMS, today: float = 0.0
 ) -> EvidenceSums:
     return settled.with_units(ObservationTable.from_observations(observations, today=today))
@@ -79,14 +80,14 @@ def add_observations(
 
 def _summarize_item(sums: EvidenceSums, estimate: ItemEstimate, withhold: float, today: float) -> ItemFinding:
     item, betting = estimate.item, sums.betting.get(estimate.item, NO_BETTING)
-    limit, (trial_withheld, trial_offered) = find_bound(betting), sums.counts[item].trials.astype(int).tolist()
+    limit, (trial_withheld, trial_offered) = find_effect_bound(betting), sums.counts[item].trials.astype(int).tolist()
     trials = trial_withheld + trial_offered
     apart = f" {trials} of these conversations were trials." if trials else ""
     return ItemFinding(
         item=item,
         estimate=estimate,
         bound=limit,
-        decision=decide_verdict(estimate, limit),
+        decision=decide_item_verdict(estimate, limit),
         plan=plan_withholding(estimate, betting, today - sums.days[item], withhold=withhold),
         sentence=describe_finding(estimate, limit) + apart,
         trial_offered=trial_offered,
@@ -123,7 +124,7 @@ def plan_withholding(
     likely = estimate.offering.value if estimate.offering else 0.0
     effect = max(WORTH_KNOWING, abs(likely))
     missing = estimate_units_to_verdict(betting, effect, withhold)
-    a_day = _daily_rate(ages)
+    a_day = _compute_daily_outcome_rate(ages)
     days = missing / a_day if a_day and missing is not None else None
     return WithholdingPlan(
         effect=effect,
@@ -135,7 +136,7 @@ def plan_withholding(
     )
 
 
-def _daily_rate(ages: Floats) -> float:
+def _compute_daily_outcome_rate(ages: Floats) -> float:
     """Return explicit outcomes per day in the recent past; a history shorter than a day counts as a day."""
     return float((ages <= RECENT_DAYS).sum() / min(RECENT_DAYS, ages.max(initial=1.0)))
 
@@ -155,7 +156,7 @@ NEGLIGIBLE = 0.05  # a smaller change of the success rate is not worth a place i
 _OFTEN, _MOSTLY = 10, 0.8  # recalls, and share of them without a trace, of an ignored item
 
 
-def decide_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
+def decide_item_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
     if not estimate.used and estimate.offered.total:
         return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unused(estimate))
     if bound.high < 0:
@@ -166,7 +167,7 @@ def decide_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
         return ItemDecision(
             verdict=ItemVerdict.PROMOTE, reason=f"It helps: at least {format_share(bound.low)} more succeed."
         )
-    if is_ignored(estimate):
+    if is_item_ignored(estimate):
         reason = f"It was recalled {estimate.used} times and left no trace in {estimate.ignored} of them."
         return ItemDecision(verdict=ItemVerdict.DEGRADE, reason=reason)
     if bound.high <= NEGLIGIBLE:
@@ -178,7 +179,7 @@ def decide_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
     return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unknown(estimate, bound))
 
 
-def is_ignored(estimate: ItemEstimate) -> bool:
+def is_item_ignored(estimate: ItemEstimate) -> bool:
     """Return whether it was recalled again and again and nothing it says was done."""
     return estimate.used >= _OFTEN and estimate.ignored >= _MOSTLY * estimate.used
 
@@ -201,7 +202,7 @@ def _explain_unknown(estimate: ItemEstimate, bound: EffectBound) -> str:
     )
 
 
-def find_rollbacks(betting: Mapping[EvidenceItem, BettingState]) -> list[VersionRollback]:
+def find_version_rollbacks(betting: Mapping[EvidenceItem, BettingState]) -> list[VersionRollback]:
     """Return each newest randomised version whose predecessor was better."""
     versions: dict[tuple[str, str], list[EvidenceItem]] = {}
     for item in sorted(betting):
@@ -211,7 +212,7 @@ def find_rollbacks(betting: Mapping[EvidenceItem, BettingState]) -> list[Version
     return [
         VersionRollback(item=new, to=old, reason=_explain_rollback(new, old, betting))
         for old, new in pairs
-        if is_worse(betting[new], betting[old])
+        if is_version_worse(betting[new], betting[old])
     ]
 
 

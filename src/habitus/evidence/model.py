@@ -64,7 +64,7 @@ _SHORT = 120  # characters
 _QUESTION = re.compile(r"[?？؟]\s*$", re.MULTILINE)
 
 
-def classify_request(text: str, *, has_files: bool) -> str:
+def classify_request_kind(text: str, *, has_files: bool) -> str:
     """Return the kind of a request: question or task, short or long, with files or without."""
     does = "question" if _QUESTION.search(text) else "task"
     length = "short" if len(text.strip()) <= _SHORT else "long"
@@ -80,7 +80,9 @@ _LEAST = 0.1  # share of a skill's own words; any two texts have fewer in common
 _FEW = 5  # own words a skill needs before their absence means anything
 
 
-def has_left_trace(steps: str, tools: Collection[str], *, request: str, done: str, if_unclear: bool = True) -> bool:
+def has_left_trace_of_steps(
+    steps: str, tools: Collection[str], *, request: str, done: str, if_unclear: bool = True
+) -> bool:
     """Return whether `done` (the model's calls and words) contains anything of a skill's `steps`.
 
     A call of one of its tools is a trace, so is a name from its code, and so are enough words of its own that the
@@ -108,12 +110,12 @@ NEAR_TIE = 0.05  # relative difference of scores below which two are near-ties
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Assignment:
+class RandomAssignment:
     is_offered: bool = True
     propensity: float = 1.0  # probability of the offer; 1 if nothing was randomised
 
 
-OFFERED = Assignment()
+OFFERED = RandomAssignment()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,16 +135,16 @@ class UnitRandomizer:
     def is_fixed(self, item: EvidenceItem) -> bool:
         return (item.kind, item.name) in self.fixed
 
-    def assign(self, item: EvidenceItem, *, is_never_withheld: bool = False) -> Assignment:
+    def assign(self, item: EvidenceItem, *, is_never_withheld: bool = False) -> RandomAssignment:
         """Assign an item; all versions of an item share one assignment in a unit."""
         if self.is_fixed(item):
-            return Assignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
+            return RandomAssignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
         if is_never_withheld or not self.is_active:
             return OFFERED
         drawn = self._draw_uniform("offer", item.kind, item.name)
-        return Assignment(is_offered=drawn >= self.share, propensity=1 - self.share)
+        return RandomAssignment(is_offered=drawn >= self.share, propensity=1 - self.share)
 
-    def gets_change(self, change: EvidenceItem, share: float) -> bool:
+    def gets_changed_version(self, change: EvidenceItem, share: float) -> bool:
         """Return whether this unit gets the changed version; `share` of all units get the one before it."""
         return self._draw_uniform("change", change.name, str(change.version)) >= share
 
@@ -166,7 +168,7 @@ class LastPlaceDraw(Generic[T]):
     left_out: T | None = None
 
 
-def draw_last(
+def draw_last_place(
     randomizer: UnitRandomizer,
     ranked: Sequence[T],
     room: int,

@@ -159,7 +159,7 @@ _SIDES = ("explicit", "weak")
 _LEVEL = 3  # of zlib: more takes much longer for little
 
 
-def pack_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
+def serialize_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
     """Serialise sums and `about`: a line of JSON, then the numbers, eight bytes each."""
     items = [feature for feature in sums.columns if isinstance(feature, EvidenceItem)]
     features = [
@@ -185,7 +185,7 @@ def pack_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
     return zlib.compress(json.dumps({**words, **about}).encode() + b"\n" + numbers, _LEVEL)
 
 
-def unpack_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
+def deserialize_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
     """Return the sums; None if the bytes are damaged or from a release with another layout."""
     try:
         line, _, numbers = zlib.decompress(packed).partition(b"\n")
@@ -215,7 +215,7 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
     items = [each for each in features if isinstance(each, EvidenceItem)]
     periods = {
         side: _build_rows(
-            PeriodSums, side, {**arrays, f"{side} gram": _fill_below(arrays[f"{side} gram"], len(features))}
+            PeriodSums, side, {**arrays, f"{side} gram": _mirror_upper_halves(arrays[f"{side} gram"], len(features))}
         )
         for side in _SIDES
     }
@@ -231,7 +231,7 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
     )
 
 
-def _fill_below(halves: Floats, width: int) -> Floats:
+def _mirror_upper_halves(halves: Floats, width: int) -> Floats:
     """Return symmetric matrices from their upper halves."""
     rows, columns = np.triu_indices(width)
     whole = np.zeros((len(halves), width, width))

@@ -85,7 +85,7 @@ def assign_version(comparison: LiveComparison, lots: UnitRandomizer, began_on: d
             assignment=VersionAssignment.OLD if is_old else VersionAssignment.NEW,
             is_random=False,
         )
-    gets_new = lots.gets_change(comparison.item, comparison.share)
+    gets_new = lots.gets_changed_version(comparison.item, comparison.share)
     return AssignedVersion(
         comparison=comparison, assignment=VersionAssignment.NEW if gets_new else VersionAssignment.OLD
     )

@@ -69,7 +69,7 @@ class Candidate:
         return f"{self.why} ({self.state.value}{f': {self.reason}' if self.reason else ''})"
 
 
-def count_tried(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
+def count_gated_candidates(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
     """Return how many candidates were gated on any of these tasks or variants of them: they share the error."""
     families = set(map(get_family, tasks))
     return sum(1 for one in candidates if one.number and not families.isdisjoint(map(get_family, one.tasks)))
@@ -148,7 +148,7 @@ def is_never_opened(practice: Sequence[Rollout]) -> bool:
     return bool(practice) and not any(one.is_opened or one.is_followed for one in practice)
 
 
-def apply_draft(skill: Skill, draft: DraftedChange) -> Skill:
+def apply_drafted_edits(skill: Skill, draft: DraftedChange) -> Skill:
     """By the library's own edit operations, each on what the one before left."""
     if len(draft.edits) > MOST_EDITS:
         raise Invalid(f"It has {len(draft.edits)} edits.", hint=f"{MOST_EDITS} are the most.")
@@ -161,7 +161,7 @@ def apply_draft(skill: Skill, draft: DraftedChange) -> Skill:
     return replace(skill, body=body, when_to_use=cue or skill.when_to_use)
 
 
-def find_objection(
+def find_candidate_objection(
     old: Skill,
     new: Skill,
     hidden: Iterable[Task],

@@ -11,7 +11,7 @@ from typing import Any
 
 from habitus.evidence.model import EffectEstimate
 from habitus.files import Tree, drop_eval_files
-from habitus.improve.exam import compute_interval
+from habitus.improve.exam import compute_difference_interval
 from habitus.improve.report import VersionComparison
 from habitus.improve.trials import TRIAL
 from habitus.tasks.model import get_family
@@ -56,7 +56,7 @@ class ExamCard:
         return asdict(self)
 
 
-def build_card(
+def build_exam_card(
     skill: str,
     tree: Tree,
     exam: VersionComparison,
@@ -71,7 +71,7 @@ def build_card(
     tasks = {row.task for row in exam.rows}
     return ExamCard(
         skill=skill,
-        digest=hash_skill(tree),
+        digest=hash_skill_files(tree),
         families=exam.families,
         solver=solver,
         model=model,
@@ -93,21 +93,21 @@ def _compare_trials(made: Sequence[Rollout]) -> EffectEstimate | None:
             gains.append(fmean(on) - fmean(off))
     if not gains:
         return None
-    interval = compute_interval(gains)
+    interval = compute_difference_interval(gains)
     return EffectEstimate(value=fmean(gains), low=interval.low, high=interval.high)
 
 
-def hash_skill(tree: Tree) -> str:
+def hash_skill_files(tree: Tree) -> str:
     """Return the digest of a skill's files by content; archives don't keep the other properties."""
     lines = (f"{path}\0{file.sha256}\n" for path, file in sorted(drop_eval_files(tree).items()))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def write_card(card: ExamCard) -> bytes:
+def serialize_exam_card(card: ExamCard) -> bytes:
     return f"{json.dumps(card.to_row(), indent=2, ensure_ascii=False)}\n".encode()
 
 
-def parse_card(content: bytes) -> ExamCard | None:
+def parse_exam_card(content: bytes) -> ExamCard | None:
     """Return the card of a stranger's file; None if it is none. Its words are cut to a line."""
     try:
         row = json.loads(content)

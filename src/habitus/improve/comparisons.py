@@ -39,7 +39,7 @@ class ComparisonStore:
             if earlier.layer_key == comparison.layer_key and earlier.state is ComparisonState.RUNNING:
                 self.end_comparison(earlier, ComparisonState.SUPERSEDED)
         with sql.write_transaction(self._engine) as connection:
-            sql.upsert_rows(connection, live_comparisons, [_to_row(comparison)], lambda new: dict(new))
+            sql.upsert_rows(connection, live_comparisons, [_comparison_to_row(comparison)], lambda new: dict(new))
 
     def end_comparison(self, comparison: LiveComparison, state: ComparisonState) -> LiveComparison:
         return self.update_comparison(replace(comparison, state=state, ended_on=self._clock()))
@@ -54,7 +54,7 @@ class ComparisonStore:
             table.state == ComparisonState.RUNNING.value,
         )
         with sql.write_transaction(self._engine) as connection:
-            connection.execute(live_comparisons.update().where(*is_same).values(_to_row(comparison)))
+            connection.execute(live_comparisons.update().where(*is_same).values(_comparison_to_row(comparison)))
         return comparison
 
     def list_comparisons(self, skill: str = "") -> list[LiveComparison]:
@@ -62,9 +62,9 @@ class ComparisonStore:
         query = sa.select(live_comparisons).order_by(live_comparisons.c.started_on)
         with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(query.where(live_comparisons.c.skill == skill) if skill else query)
-            return [_from_row(row) for row in rows]
+            return [_comparison_from_row(row) for row in rows]
 
-    def list_assigning(self) -> list[LiveComparison]:
+    def list_assigning_comparisons(self) -> list[LiveComparison]:
         """Return the comparisons that decide which version a conversation gets.
 
         One that has ended still holds for the conversations that began before its end.
@@ -72,16 +72,16 @@ class ComparisonStore:
         since = self._clock() - COMPARISON_PERIOD
         query = sa.select(live_comparisons).where(live_comparisons.c.started_on > since)
         with sql.read_transaction(self._engine) as connection:
-            return [_from_row(row) for row in connection.execute(query)]
+            return [_comparison_from_row(row) for row in connection.execute(query)]
 
 
-def _to_row(comparison: LiveComparison) -> dict[str, Any]:
+def _comparison_to_row(comparison: LiveComparison) -> dict[str, Any]:
     facts = asdict(comparison)
     row = {name: facts.pop(name) for name in _COLUMNS}
     return {**row, "facts": json.dumps(facts)}
 
 
-def _from_row(row: Any) -> LiveComparison:
+def _comparison_from_row(row: Any) -> LiveComparison:
     columns, facts = {name: row._mapping[name] for name in _COLUMNS}, json.loads(row.facts)
     exam = facts.pop("exam")
     return LiveComparison(

@@ -21,7 +21,7 @@ class DifferenceInterval:
     high: float
 
 
-def compute_interval(means: Sequence[float]) -> DifferenceInterval:
+def compute_difference_interval(means: Sequence[float]) -> DifferenceInterval:
     """Return the 95 % interval for the difference on new tasks, from the mean difference of each task.
 
     Student's t, as wide as if one more task had been won entirely and one lost: without these two, tasks that all

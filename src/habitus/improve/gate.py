@@ -171,9 +171,9 @@ class GateRule:
 
     def decide_verdict(self, tally: PairTally) -> GateVerdict:
         """Decide after a whole round."""
-        is_general = self.is_shown_over_tasks(tally)
+        is_general = self.is_claim_shown_over_tasks(tally)
         # Where every answer repeats itself, the effect on these tasks is known, and only their number counts.
-        if is_general and (tally.is_repeated or self.is_shown(tally)):
+        if is_general and (tally.is_repeated or self.is_claim_shown(tally)):
             return GateVerdict.ACCEPTED
         if tally.is_repeated:
             return GateVerdict.REPEATED
@@ -181,23 +181,23 @@ class GateRule:
             return GateVerdict.NOT_SHOWN
         return GateVerdict.HOPELESS if self.problem or self.is_hopeless(tally) else GateVerdict.OPEN
 
-    def explain(self, verdict: GateVerdict, tally: PairTally) -> str:
+    def explain_shortage_of_tasks(self, verdict: GateVerdict, tally: PairTally) -> str:
         """Return why a candidate is not shown, if more tasks would help; empty otherwise."""
         if verdict is not GateVerdict.ACCEPTED and self.problem:
             return self.problem
         if verdict is GateVerdict.REPEATED:
             return "its answers repeat themselves, so more rounds tell nothing new: more tasks are needed"
-        is_on_these = verdict is GateVerdict.NOT_SHOWN and self.is_shown(tally)
+        is_on_these = verdict is GateVerdict.NOT_SHOWN and self.is_claim_shown(tally)
         return "it shows on these tasks, but on too few of them: more tasks are needed" if is_on_these else ""
 
-    def is_shown_over_tasks(self, tally: PairTally) -> bool:
+    def is_claim_shown_over_tasks(self, tally: PairTally) -> bool:
         """Whether the claim holds with each task as one observation."""
         if self.claim is GateClaim.BETTER:
             return compute_sign_flip_p_value(tally.gains) <= self.task_error
         # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
         return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= _compute_log_threshold(self.error))
 
-    def is_shown(self, tally: PairTally) -> Any:
+    def is_claim_shown(self, tally: PairTally) -> Any:
         """Whether the claim holds on these very tasks; valid at every look."""
         return self.log_evidence(tally) >= _compute_log_threshold(self.error)
 
@@ -222,7 +222,7 @@ class GateRule:
             same=tally.same + left * np.maximum(1 - better - worse, 0),
             worse=tally.worse + left * worse,
         )
-        return ~np.asarray(self.is_shown(at_best))
+        return ~np.asarray(self.is_claim_shown(at_best))
 
     @property
     def _margin(self) -> float:

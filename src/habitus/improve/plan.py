@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from habitus.improve.candidates import count_tried
+from habitus.improve.candidates import count_gated_candidates
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, compute_error_left
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
@@ -118,16 +118,16 @@ class RunPlan:
         return f"{most}, about {self.likely_tokens:,} tokens if all were needed ({basis})"
 
 
-def plan_run(store: ImproveStore, subject: SkillWithTasks, request: ImproveRequest) -> RunPlan:
+def plan_improve_run(store: ImproveStore, subject: SkillWithTasks, request: ImproveRequest) -> RunPlan:
     candidates = store.list_candidates(subject.name)
-    gated = count_tried(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
+    gated = count_gated_candidates(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
     count = 1 if request.is_given else request.candidates
     rollouts = (0 if request.is_given else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (count * gate + exam)
     families = len({get_family(task.id) for task in subject.tasks[TaskSplit.GATE]})
     rule = GateRule(tasks=max(gate, 1), families=families, number=gated + 1, claim=request.claim, rounds=request.rounds)
     missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)
-    each = estimate_rollout(store, subject, request.solver)
+    each = estimate_rollout_cost(store, subject, request.solver)
     return RunPlan(
         skill=subject.name,
         version=subject.version,
@@ -163,7 +163,7 @@ def _find_problem(subject: SkillWithTasks, request: ImproveRequest, rule: GateRu
     return ""
 
 
-def estimate_rollout(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> RolloutCost:
+def estimate_rollout_cost(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> RolloutCost:
     """Return the mean cost of this solver's rollouts, of this skill if it has any, else of all; or a guess."""
     for skill in (subject.name, ""):
         if made := store.list_measured_rollouts(solver, skill=skill):

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import assert_never
 
 from habitus.improve.candidates import Candidate, CandidateState
-from habitus.improve.exam import DifferenceInterval, compute_interval
+from habitus.improve.exam import DifferenceInterval, compute_difference_interval
 from habitus.improve.gate import GateClaim, GateRule, PairTally, pair_rollouts
 from habitus.tasks.model import get_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -72,7 +72,7 @@ class CandidateReport:
     dollars: float = 0.0
 
 
-def build_report(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateReport:
+def build_candidate_report(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateReport:
     mine = [one for one in rollouts if one.candidate == candidate.id]
     opened = [one.is_opened for one in mine if one.is_counted and one.is_new]
     return CandidateReport(
@@ -115,7 +115,7 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
         old=passed_old,
         new=passed_new,
         difference=passed_new - passed_old,
-        interval=compute_interval(tally.means.tolist()),
+        interval=compute_difference_interval(tally.means.tolist()),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),
         old_steps=fmean(one.steps for one in old),
@@ -131,10 +131,10 @@ def _count_passed(rollouts: Sequence[Rollout], task: str) -> int:
     return sum(one.is_ok for one in rollouts if one.task == task)
 
 
-def format_report(report: CandidateReport) -> list[str]:
+def format_candidate_report(report: CandidateReport) -> list[str]:
     """Return the table of a proposal, in lines."""
     gate, exam, solver = report.gate, report.exam, report.candidate.solver
-    lines = [f"{describe_result(report.candidate)}{f', solved by {solver}' if solver else ''}"]
+    lines = [f"{describe_candidate_result(report.candidate)}{f', solved by {solver}' if solver else ''}"]
     if gate is not None:
         tokens = f"{gate.old_tokens:,} → {gate.new_tokens:,} tokens"
         lines.append(f"gate: {gate.line}")
@@ -145,7 +145,7 @@ def format_report(report: CandidateReport) -> list[str]:
     return [*lines, f"exam: {exam.line}" if exam is not None else "exam: none, there are too few tasks"]
 
 
-def describe_result(candidate: Candidate) -> str:
+def describe_candidate_result(candidate: Candidate) -> str:
     """Return what was shown of a candidate, in words: nothing is claimed of one that was refused or not accepted."""
     shorter = candidate.claim is GateClaim.NOT_WORSE
     match candidate.state:

@@ -18,18 +18,18 @@ from habitus.improve import exam
 from habitus.improve.candidates import (
     Candidate,
     CandidateState,
-    apply_draft,
-    count_tried,
+    apply_drafted_edits,
+    count_gated_candidates,
     describe_practice,
     draft_candidate,
-    find_objection,
+    find_candidate_objection,
     is_never_opened,
 )
 from habitus.improve.gate import GateVerdict, PairTally, pair_rollouts
-from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_run
-from habitus.improve.report import CandidateReport, build_report, format_report, make_gate_rule
+from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_improve_run
+from habitus.improve.report import CandidateReport, build_candidate_report, format_candidate_report, make_gate_rule
 from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
-from habitus.improve.ruled import BY_RULE, RuledDraft, draft_example, list_ruled_drafts
+from habitus.improve.rule_based_drafts import BY_RULE, RuleBasedDraft, draft_worked_example, list_rule_based_drafts
 from habitus.improve.shortening import drop_untraced_lines, shorten_skill
 from habitus.improve.tasks import get_main_text
 from habitus.learning.budget import BudgetedModel
@@ -98,7 +98,9 @@ class ImproveRun:
         await asyncio.to_thread(self._refuse_if_hopeless)
         try:
             async with self._exits:
-                accepted = await (self._try_given_candidate() if self.request.is_given else self._try_drafts())
+                accepted = await (
+                    self._try_given_candidate() if self.request.is_given else self._try_drafted_candidates()
+                )
                 proposal = await self._run_exam(accepted) if accepted is not None else None
         finally:
             await asyncio.to_thread(self.store.mark_lost_rollouts, self.runner.run)
@@ -108,12 +110,12 @@ class ImproveRun:
         """Raise before the first rollout if nothing could come of the run; one that was begun may end."""
         if self._paid_before or self._taken_over:
             return
-        if problem := plan_run(self.store, self.subject, self.request).problem:
+        if problem := plan_improve_run(self.store, self.subject, self.request).problem:
             raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
 
     async def _try_given_candidate(self) -> Candidate | None:
         candidates = self._list_candidates()
-        return await self._pass_gate(
+        return await self._run_gate(
             candidates[0] if candidates else await asyncio.to_thread(self._make_given_candidate)
         )
 
@@ -130,15 +132,15 @@ class ImproveRun:
             raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", hint="Fix it, and try again.")
         return self._add_candidate(parsed.skill, text, why=why, source=source)
 
-    async def _try_drafts(self) -> Candidate | None:
+    async def _try_drafted_candidates(self) -> Candidate | None:
         for candidate in self._list_candidates():
-            if (accepted := await self._pass_gate(candidate)) is not None:
+            if (accepted := await self._run_gate(candidate)) is not None:
                 return accepted
         while not self.runner.stopped and len(self._list_candidates()) < self.request.candidates:
             drafted = await self._draft_candidate()
             if drafted is None:
                 break
-            if (accepted := await self._pass_gate(drafted)) is not None:
+            if (accepted := await self._run_gate(drafted)) is not None:
                 return accepted
         return None
 
@@ -177,7 +179,7 @@ class ImproveRun:
             draft = await draft_candidate(
                 self.drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor
             )
-            skill, why = apply_draft(self.subject.skill, draft), " ".join(draft.why.split())
+            skill, why = apply_drafted_edits(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
             self.runner.stop_run(f"no candidate could be drafted: {str(error) or 'it took too long'}")
             return None
@@ -192,21 +194,21 @@ class ImproveRun:
         if self.request.shorter:
             drafts = self._list_shorter_drafts()
         else:
-            example = draft_example(self.subject, practice, self._list_practice())
-            drafts = [*list_ruled_drafts(self.subject, proven), *([example] if example is not None else [])]
+            example = draft_worked_example(self.subject, practice, self._list_practice_rollouts())
+            drafts = [*list_rule_based_drafts(self.subject, proven), *([example] if example is not None else [])]
         for one in drafts:
             if (one.source, one.why) not in tried:
                 return self._add_candidate(one.skill, one.text, why=one.why, source=one.source, files=one.files)
         return None
 
-    def _list_shorter_drafts(self) -> list[RuledDraft]:
-        old, runs = self.subject.skill, [one.did for one in self._list_practice() if one.is_ok]
+    def _list_shorter_drafts(self) -> list[RuleBasedDraft]:
+        old, runs = self.subject.skill, [one.did for one in self._list_practice_rollouts() if one.is_ok]
         shorter = {
             BY_RULE: (shorten_skill(old), "say things twice, or what no step needs"),
             f"{BY_RULE}: untraced": (drop_untraced_lines(old, runs), "left no trace in an accepted run"),
         }
         return [
-            RuledDraft(
+            RuleBasedDraft(
                 skill=new,
                 source=source,
                 why=f"Some {estimate_tokens(old.body) - estimate_tokens(new.body)} tokens {why}.",
@@ -218,9 +220,9 @@ class ImproveRun:
     def _describe_practice(self) -> str:
         tried = [one.description for one in self._list_settled_candidates()]
         tasks = self.subject.tasks[TaskSplit.PRACTICE]
-        return describe_practice(self.subject.skill, tasks, self._list_practice(), tried)
+        return describe_practice(self.subject.skill, tasks, self._list_practice_rollouts(), tried)
 
-    def _list_practice(self) -> list[Rollout]:
+    def _list_practice_rollouts(self) -> list[Rollout]:
         return list_practice_rollouts(self.store, self.subject, self.request.solver)
 
     def _list_settled_candidates(self) -> list[Candidate]:
@@ -232,7 +234,7 @@ class ImproveRun:
     ) -> Candidate:
         """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
         text = text or get_main_text(trees.update_main_file(self.subject.tree, new))
-        objection = self._find_objection(new, text, source, files)
+        objection = self._find_candidate_objection(new, text, source, files)
         return self.store.add_candidate(
             Candidate(
                 id=secrets.token_hex(6),
@@ -254,7 +256,7 @@ class ImproveRun:
             )
         )
 
-    def _find_objection(self, new: Skill, text: str, source: str, files: Mapping[str, str]) -> str:
+    def _find_candidate_objection(self, new: Skill, text: str, source: str, files: Mapping[str, str]) -> str:
         """Return why a candidate is not tried at all; empty where it is."""
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
@@ -262,7 +264,7 @@ class ImproveRun:
         known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_answers(task)))])
         # An undone edit may have been long: what it goes back to was in use.
         is_known = is_given or source == f"{BY_RULE}: undo"
-        if objection := find_objection(old, new, hidden, known=known, is_given=is_known, files=files):
+        if objection := find_candidate_objection(old, new, hidden, known=known, is_given=is_known, files=files):
             return objection
         if self.request.shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
             return "it is not shorter"
@@ -270,18 +272,25 @@ class ImproveRun:
         if any((one.text, one.base, one.solver) == same and one.number for one in self._list_settled_candidates()):
             return "the same was tried before, by the same solver"
         is_same_cue = (old.when_to_use, old.description) == (new.when_to_use, new.description)
-        if is_same_cue and not is_given and not self.request.shorter and is_never_opened(self._list_practice()):
+        if (
+            is_same_cue
+            and not is_given
+            and not self.request.shorter
+            and is_never_opened(self._list_practice_rollouts())
+        ):
             return "the skill was never opened, and its cue is as it was"
         return ""
 
-    async def _pass_gate(self, candidate: Candidate) -> Candidate | None:
+    async def _run_gate(self, candidate: Candidate) -> Candidate | None:
         """Return the candidate if it is accepted; the gate looks after every whole round."""
         if candidate.state is CandidateState.ACCEPTED:
             return candidate
         if candidate.state is not CandidateState.OPEN:
             return None
         if not candidate.number:
-            tried = count_tried(await asyncio.to_thread(self.store.list_candidates, self.name), candidate.tasks)
+            tried = count_gated_candidates(
+                await asyncio.to_thread(self.store.list_candidates, self.name), candidate.tasks
+            )
             rule = replace(make_gate_rule(candidate), number=tried + 1)
             # Asked before a number is given: a candidate beyond the last has no error to spend.
             if not rule.error:
@@ -299,12 +308,14 @@ class ImproveRun:
             tally = PairTally.from_pairs(pairs) if pairs else PairTally()
             verdict = gate.decide_verdict(tally) if pairs else GateVerdict.OPEN
             if verdict is not GateVerdict.OPEN:
-                return await asyncio.to_thread(self._settle, candidate, verdict, gate.explain(verdict, tally))
+                return await asyncio.to_thread(
+                    self._settle_candidate, candidate, verdict, gate.explain_shortage_of_tasks(verdict, tally)
+                )
             if self.runner.stopped:
                 return None
             await self._run_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
 
-    def _settle(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
+    def _settle_candidate(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
         state, gate = _STATES[verdict], self._build_report(candidate).gate
         assert gate is not None, "there was a whole round"
         if state is CandidateState.ACCEPTED and self.request.shorter and gate.new_tokens >= gate.old_tokens:
@@ -340,12 +351,12 @@ class ImproveRun:
             details={"improve": {"candidate": candidate.id}},
         )
         author = Author(actor=ActorKind.JOB, name="improve", reason=candidate.why)
-        proposal = self.review.propose(change, author, format_report(report))
+        proposal = self.review.propose(change, author, format_candidate_report(report))
         self.store.update_candidate(replace(candidate, proposal=proposal.id))
         return proposal.id
 
     def _build_report(self, candidate: Candidate) -> CandidateReport:
-        return build_report(candidate, self.store.list_rollouts(candidate=candidate.id))
+        return build_candidate_report(candidate, self.store.list_rollouts(candidate=candidate.id))
 
     def _build_tree(self, candidate: Candidate | None) -> Tree:
         """Return the skill's files with the candidate's text; without one, as they are today."""
@@ -360,7 +371,9 @@ class ImproveRun:
         self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None
     ) -> None:
         """Solve every task with each version (in practice: with today's), but for what is stored already."""
-        stored = partial(self.store.list_rollouts, candidate=candidate.id) if candidate else self._list_practice
+        stored = (
+            partial(self.store.list_rollouts, candidate=candidate.id) if candidate else self._list_practice_rollouts
+        )
         made = await asyncio.to_thread(stored)
         done = {(one.side, one.round, one.task, one.is_new) for one in made if one.is_counted}
         both = interleave_versions(tasks, number) if candidate else ((task, False) for task in tasks)
@@ -384,9 +397,9 @@ class ImproveRun:
         return ImproveResult(
             skill=self.name,
             run=self.runner.run,
-            reports=tuple(build_report(one, made) for one in self._list_candidates()),
+            reports=tuple(build_candidate_report(one, made) for one in self._list_candidates()),
             proposal=proposal,
-            is_never_opened=is_never_opened(self._list_practice()),
+            is_never_opened=is_never_opened(self._list_practice_rollouts()),
             stopped=self.runner.stopped,
             rollouts=len(made),
             lost=sum(one.outcome == LOST for one in made),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from habitus.evidence.model import has_left_trace
+from habitus.evidence.model import has_left_trace_of_steps
 from habitus.improve.candidates import MOST_LINES
 from habitus.skills.model import Skill
 from habitus.text import estimate_tokens
@@ -36,7 +36,7 @@ def shorten_skill(skill: Skill) -> Skill | None:
     """Return the skill without the blocks whose loss saves most; None where there is little to take away."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
     kept = _drop_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
-    kept = _tidy_blocks(_drop_more_examples(_drop_needless_sections(kept)))
+    kept = _drop_orphaned_headings(_drop_further_examples(_drop_needless_sections(kept)))
 
     def tokens_saved(hunk: range) -> int:
         return estimate_tokens(_join_hunk(blocks, hunk)) - estimate_tokens(_join_hunk(kept, hunk))
@@ -61,11 +61,11 @@ def drop_untraced_lines(skill: Skill, runs: Sequence[str]) -> Skill | None:
     blocks, room, kept = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]], MOST_LINES, list[str]()
     for block in blocks:
         is_unused = not _LEFT_ALONE.match(block) and not any(
-            has_left_trace(block, (), request="", done=done, if_unclear=True) for done in runs
+            has_left_trace_of_steps(block, (), request="", done=done, if_unclear=True) for done in runs
         )
         kept.append("" if is_unused and room else block)
         room -= bool(is_unused and room)
-    body = "".join(_tidy_blocks(kept))
+    body = "".join(_drop_orphaned_headings(kept))
     is_worth_a_gate = estimate_tokens(body) < (1 - _LEAST_SAVED) * estimate_tokens(skill.body)
     return replace(skill, body=body) if is_worth_a_gate else None
 
@@ -99,7 +99,7 @@ def _shorten_line(line: str, said: set[str], known: set[str]) -> str:
     sentences, kept = _SENTENCE.split(line[marker.end() :].strip()), []
     for sentence in sentences:
         words = _WORD.findall(sentence.casefold())
-        is_long = len(words) >= _FEWEST_WORDS and not _is_announcing(sentence)
+        is_long = len(words) >= _FEWEST_WORDS and not _is_announcing_line(sentence)
         same = " ".join(words)
         is_cue = not marker[0].strip() and known.issuperset(words)
         if not (_POLITE.fullmatch(sentence) or (is_long and (is_cue or same in said))):
@@ -110,7 +110,7 @@ def _shorten_line(line: str, said: set[str], known: set[str]) -> str:
     return f"{marker[0]}{' '.join(kept)}{line[len(line.rstrip()) :]}" if kept else ""
 
 
-def _is_announcing(line: str) -> bool:
+def _is_announcing_line(line: str) -> bool:
     return line.rstrip("* \n").endswith(":")
 
 
@@ -132,7 +132,7 @@ def _drop_needless_sections(blocks: Sequence[str]) -> list[str]:
     return found
 
 
-def _drop_more_examples(blocks: Sequence[str]) -> list[str]:
+def _drop_further_examples(blocks: Sequence[str]) -> list[str]:
     """The first piece of code in a section of examples stays, those after it go with the line that announces them."""
     found, is_example, has_one = [], False, False
     for block in blocks:
@@ -143,12 +143,12 @@ def _drop_more_examples(blocks: Sequence[str]) -> list[str]:
             if has_one:
                 found[-1] = ""
                 above = next((n for n in range(len(found) - 2, -1, -1) if found[n].strip()), 0)
-                found[above] = "" if _is_announcing(found[above]) else found[above]
+                found[above] = "" if _is_announcing_line(found[above]) else found[above]
             has_one = True
     return found
 
 
-def _tidy_blocks(kept: list[str]) -> list[str]:
+def _drop_orphaned_headings(kept: list[str]) -> list[str]:
     """A heading goes with all that stood below it, and an empty line with what it set apart."""
     found, is_left, went, below = list(kept), False, False, 0
     for place, block in reversed(list(enumerate(kept))):

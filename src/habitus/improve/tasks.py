@@ -65,7 +65,7 @@ def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: 
     return added
 
 
-def pick_practice(tasks: Sequence[Task]) -> tuple[Task, ...]:
+def pick_practice_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Return the tasks to practise on, given oldest first: the newest of each family before a second of any."""
     ranks, found = Counter[str](), []
     for place, task in enumerate(reversed(tasks)):

@@ -22,8 +22,8 @@ from habitus.journal.model import (
     CHANGE,
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
-    Exposure,
-    RecordedExposure,
+    ExposureAssignment,
+    ScoredExposure,
     SourceKind,
     TrialVariantCounts,
     Turn,
@@ -43,13 +43,13 @@ from habitus.journal.tables import (
 )
 from habitus.journal.usage import (
     EXPLICIT_WEIGHT,
-    decide_verdict,
+    decide_use_verdict,
     get_effective_outcome,
     insert_uses,
     judgement_from_row,
 )
 
-_EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
+_EXPOSURE_FIELDS = tuple(ExposureAssignment.__dataclass_fields__)
 # Younger conversations still change often, so they are left out of the cached sums.
 SETTLING_PERIOD = timedelta(days=3)
 # Shorter than the settling period, because the clocks of two hosts may differ by up to a day.
@@ -97,7 +97,9 @@ def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence
         store_exposure_menu(connection, belongs, steady, now)
     own = [one for one in turn.exposures if not (is_list and one.is_steady and not one.is_used)]
     # A steady exposure began with the list that has it, even if it is used only now.
-    began = belongs | _find_list_start(connection, turn.session) if any(one.is_steady for one in own) else belongs
+    began = (
+        belongs | _find_exposure_list_start(connection, turn.session) if any(one.is_steady for one in own) else belongs
+    )
     rows = [
         (began if one.is_steady else belongs) | {name: getattr(one, name) for name in _EXPOSURE_FIELDS} for one in own
     ]
@@ -115,7 +117,7 @@ def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence
     record_outcomes(connection, known, judged, now)
 
 
-def _find_list_start(connection: sa.Connection, unit: str) -> dict[str, Any]:
+def _find_exposure_list_start(connection: sa.Connection, unit: str) -> dict[str, Any]:
     """Return the turn and time at which a conversation's first list of exposures began; empty if it has none."""
     query = sa.select(menu_exposures.c.turn, menu_exposures.c.at).where(menu_exposures.c.unit == unit)
     row = connection.execute(query.order_by(menu_exposures.c.at).limit(1)).mappings().first()
@@ -160,7 +162,7 @@ def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> 
     return None if row is None else JudgedTurn(**{name: row[name] for name in JudgedTurn.__dataclass_fields__})
 
 
-def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
+def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[ExposureAssignment, ...]:
     """Return the exposures that began in a turn, in a fixed order."""
     table = exposures.c
     own = [
@@ -182,7 +184,7 @@ def list_exposed_units(
     """Return the conversations with exposures after a time, each with the time of the first of these, oldest first."""
     both = sa.union_all(
         *(
-            sa.select(table.c.unit, table.c.at).where(*_limit_exposures(table, since, user))
+            sa.select(table.c.unit, table.c.at).where(*_build_exposure_conditions(table, since, user))
             for table in (exposures, menu_exposures)
         )
     ).subquery()
@@ -195,7 +197,11 @@ def list_chosen_items(
     connection: sa.Connection, *, since: datetime | None, until: datetime | None, user: str | None
 ) -> frozenset[tuple[str, str]]:
     """Return the items, by kind and name, that were chosen for a request; others only stood in a steady part."""
-    is_chosen = [sa.not_(exposures.c.is_steady), _is_counted(), *_limit_exposures(exposures, since, user)]
+    is_chosen = [
+        sa.not_(exposures.c.is_steady),
+        _is_counted_exposure(),
+        *_build_exposure_conditions(exposures, since, user),
+    ]
     is_chosen += [] if until is None else [exposures.c.at <= until]
     query = sa.select(exposures.c.kind, exposures.c.item).where(*is_chosen)
     # Of a short time SQLite would read the whole index of items to tell them apart.
@@ -218,7 +224,7 @@ def load_exposures(
     user: str | None = None,
     chosen: Collection[tuple[str, str]] = (),
     of_changes: bool = False,
-) -> list[RecordedExposure]:
+) -> list[ScoredExposure]:
     """Return the exposures of these items (or all), oldest first, each with its conversation's later scores.
 
     Includes real turns and the random assignments of trials; practice and replays do not count. Without the steady
@@ -231,10 +237,12 @@ def load_exposures(
     columns = [table[name] for name in _EXPOSURE_FIELDS]
     query = sa.select(table.unit, table.turn, table.at, table.origin, *columns)
     rows = connection.execute(
-        query.where(_is_counted(of_changes=of_changes), *some, *_limit_exposures(exposures, since, user))
+        query.where(
+            _is_counted_exposure(of_changes=of_changes), *some, *_build_exposure_conditions(exposures, since, user)
+        )
     ).all()
     began = [
-        (unit, turn, at, origin, Exposure(**dict(zip(_EXPOSURE_FIELDS, values, strict=True))))
+        (unit, turn, at, origin, ExposureAssignment(**dict(zip(_EXPOSURE_FIELDS, values, strict=True))))
         for unit, turn, at, origin, *values in rows
     ]
     known = {(unit, _get_exposure_key(one)) for unit, _, _, _, one in began if one.is_steady}
@@ -242,7 +250,7 @@ def load_exposures(
     # Menus have no comparisons of versions.
     is_real = [sa.false() if of_changes else menu_exposures.c.origin == TurnOrigin.REAL.value]
     is_real += [] if units is None else [menu_exposures.c.unit.in_(units)]
-    limits = _limit_exposures(menu_exposures, since, user)
+    limits = _build_exposure_conditions(menu_exposures, since, user)
     for row, several in load_exposure_menus(connection, *is_real, *limits, items=items, without=chosen):
         start = row["unit"], row["turn"], row["at"], row["origin"]
         began += [(*start, one) for one in several if (row["unit"], _get_exposure_key(one)) not in known]
@@ -259,7 +267,7 @@ def load_exposures(
     for unit, turn, at, origin, exposure in sorted(began, key=lambda one: (one[2], one[0])):
         said, seemed = scores.get((unit, at), ((), ()))
         kept.append(
-            RecordedExposure(
+            ScoredExposure(
                 exposure=exposure,
                 origin=origins[origin],
                 explicit_scores=said,
@@ -272,19 +280,21 @@ def load_exposures(
     return kept
 
 
-def _is_counted(*, of_changes: bool = False) -> sa.ColumnElement[bool]:
+def _is_counted_exposure(*, of_changes: bool = False) -> sa.ColumnElement[bool]:
     """Whether an exposure is of a real turn, or the random assignment of a trial; `of_changes` or of items."""
     is_wanted = exposures.c.kind == CHANGE if of_changes else exposures.c.kind != CHANGE
     is_arm = sa.and_(exposures.c.origin == TurnOrigin.TRIAL.value, exposures.c.propensity < 1)
     return sa.and_(is_wanted, sa.or_(exposures.c.origin == TurnOrigin.REAL.value, is_arm))
 
 
-def _limit_exposures(table: sa.Table, since: datetime | None, user: str | None) -> list[sa.ColumnElement[bool]]:
+def _build_exposure_conditions(
+    table: sa.Table, since: datetime | None, user: str | None
+) -> list[sa.ColumnElement[bool]]:
     limits = [] if since is None else [table.c.at > since]
     return limits if user is None else [*limits, table.c.user == user]
 
 
-def _get_exposure_key(one: Exposure) -> tuple[bool, str, str, int]:
+def _get_exposure_key(one: ExposureAssignment) -> tuple[bool, str, str, int]:
     return one.is_steady, one.kind, one.item, one.version
 
 
@@ -326,11 +336,11 @@ def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, now: 
     row = {"id": int(new.until.timestamp() // _DAY_S), **asdict(new)}
     sql.upsert_rows(connection, evidence_sums, [row], lambda given: {"until": given.until, "sums": given.sums})
     saved = connection.execute(sa.select(evidence_sums.c.id, evidence_sums.c.until).where(_IS_CHECKPOINT)).all()
-    kept = {get_checkpoint_bucket(now - until): id for id, until in sorted(saved, reverse=True)} | {-1: max(saved)[0]}
+    kept = {get_sums_age_bucket(now - until): id for id, until in sorted(saved, reverse=True)} | {-1: max(saved)[0]}
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, evidence_sums.c.id.not_in(kept.values())))
 
 
-def get_checkpoint_bucket(age: timedelta) -> int:
+def get_sums_age_bucket(age: timedelta) -> int:
     """Return the number of the period of ages, each four times as long as the one before, of which the oldest cached
     sums are kept, which grow into the next one: after a late judgement, a look reads again at most about four times its
     age.
@@ -340,10 +350,10 @@ def get_checkpoint_bucket(age: timedelta) -> int:
 
 def reset_evidence_sums(connection: sa.Connection) -> None:
     """Delete all cached sums; call this when conversations were erased."""
-    _delete_checkpoints(connection, sa.true())
+    _delete_cached_sums(connection, sa.true())
 
 
-def _delete_checkpoints(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
+def _delete_cached_sums(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
     # The count first: its row is what a process that saves sums holds.
     connection.execute(evidence_sums.update().where(_IS_RESET_COUNT).values(changes=evidence_sums.c.changes + 1))
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, where))
@@ -356,7 +366,7 @@ def _reset_sums_of(connection: sa.Connection, unit: str, now: datetime) -> None:
     ]
     began = [at for query in first if (at := connection.execute(query).scalar()) is not None]
     if began and min(began) <= now - _SUMS_RESET_AGE:
-        _delete_checkpoints(connection, evidence_sums.c.until >= min(began))
+        _delete_cached_sums(connection, evidence_sums.c.until >= min(began))
 
 
 def count_trial_variants(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
@@ -392,7 +402,7 @@ def _score_turns(turns: Iterable[Sequence[TurnOutcome]]) -> tuple[tuple[float, .
     for judgements in turns:
         went = get_effective_outcome(judgements)
         if went is not None and went.kind is not OutcomeKind.INFRA:
-            is_known = decide_verdict(judgements).is_known
+            is_known = decide_use_verdict(judgements).is_known
             (said if is_known else seemed).append(float(went.kind is OutcomeKind.OK))
     return tuple(said), tuple(seemed)
 
@@ -411,8 +421,8 @@ def load_random_seed(connection: sa.Connection) -> str:
     return str(connection.execute(sa.select(evidence_seed.c.seed)).scalar_one())
 
 
-def _exposure_from_row(row: Mapping[Any, Any]) -> Exposure:
-    return Exposure(**{name: row[name] for name in _EXPOSURE_FIELDS})
+def _exposure_from_row(row: Mapping[Any, Any]) -> ExposureAssignment:
+    return ExposureAssignment(**{name: row[name] for name in _EXPOSURE_FIELDS})
 
 
 def load_last_request_times(connection: sa.Connection, user: str | None) -> dict[str, datetime]:

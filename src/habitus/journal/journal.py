@@ -24,7 +24,7 @@ from habitus.journal.model import (
     CachedEvidenceSums,
     ExposureBatch,
     ItemUse,
-    RecordedExposure,
+    ScoredExposure,
     SessionSummary,
     SkillPlacementKind,
     SourceKind,
@@ -46,7 +46,7 @@ from habitus.journal.tables import (
     turns,
     uses,
 )
-from habitus.journal.usage import DailyRequestCounts, JudgedUse, UsageObserver, UseVerdict, decide_verdict
+from habitus.journal.usage import DailyRequestCounts, JudgedUse, UsageObserver, UseVerdict, decide_use_verdict
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
 from habitus.use_counts import UsageByKey
@@ -88,7 +88,7 @@ class Journal:
 
     def record_turn(self, turn: Turn) -> None:
         """Record a complete turn, replacing its earlier record; secrets are redacted."""
-        with self._change_usage(turn.id) as connection:
+        with self._open_usage_transaction(turn.id) as connection:
             # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
@@ -109,17 +109,17 @@ class Journal:
 
     def record_use(self, use: ItemUse) -> None:
         """Record a use at once, such as a run of a skill's code."""
-        with self._change_usage(use.turn) as connection:
+        with self._open_usage_transaction(use.turn) as connection:
             usage.insert_uses(connection, [use])
 
     @contextmanager
-    def _change_usage(self, turn: str) -> Iterator[sa.Connection]:
+    def _open_usage_transaction(self, turn: str) -> Iterator[sa.Connection]:
         """Open a transaction that changes uses or judgements of a turn, and report how the counts changed by it."""
         # A lock per turn: of two judgements at once, the second must see the first.
         with sql.write_transaction(self._engine, lock=f"usage:{turn}") as connection:
-            before = usage.count_turn(connection, turn)
+            before = usage.count_turn_uses(connection, turn)
             yield connection
-            changes = usage.subtract_counts(usage.count_turn(connection, turn), before)
+            changes = usage.subtract_counts(usage.count_turn_uses(connection, turn), before)
             if changes:
                 self._observer.apply_changes(changes)
         if not changes:
@@ -148,7 +148,7 @@ class Journal:
             )
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
-        with self._change_usage(known.turn) as connection:
+        with self._open_usage_transaction(known.turn) as connection:
             evidence_records.record_outcomes(connection, known, [outcome], self._clock())
             # If the turn was pruned, its exposures and uses still learn from the outcome.
             if row is not None:
@@ -240,7 +240,7 @@ class Journal:
         # The verdict is decided from all outcomes of a turn, so SQL can't filter by it.
         while len(found) < limit and not is_over:
             some = self._load_brief_turns(query.offset(start).limit(_BATCH_SIZE))
-            found += [turn for turn in some if decide_verdict(turn.outcomes).belongs_to(wanted)]
+            found += [turn for turn in some if decide_use_verdict(turn.outcomes).is_counted_as(wanted)]
             start, is_over = start + _BATCH_SIZE, len(some) < _BATCH_SIZE
         return found[:limit]
 
@@ -252,7 +252,7 @@ class Journal:
         """Return the users that have real turns, sorted."""
         return self._list_distinct(turns.c.user, _is_real_turn())
 
-    def _read(self, load: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **options: P.kwargs) -> T:
+    def _run_query(self, load: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **options: P.kwargs) -> T:
         with sql.read_transaction(self._engine) as connection:
             return load(connection, *args, **options)
 
@@ -339,21 +339,21 @@ class Journal:
 
     def count_daily_requests(self, number: int, *, user: str | None = None) -> tuple[DailyRequestCounts, ...]:
         """Return the requests of the last days by what is known about them."""
-        return self._read(usage.count_daily_requests, self._clock(), number, user)
+        return self._run_query(usage.count_daily_requests, self._clock(), number, user)
 
     def list_skill_uses(
         self, since: datetime, skill: tuple[str, str] | None = None
     ) -> Sequence[tuple[str, str, datetime]]:
         """Return the name, layer key and time of each use since then, of one skill (name and layer key) or of all."""
-        return self._read(usage.list_skill_uses, since, skill)
+        return self._run_query(usage.list_skill_uses, since, skill)
 
     def load_uses(self, item: str, layer: str) -> list[JudgedUse]:
         """Return the uses of a skill with what is known about each, oldest first; `layer` is its store's key."""
-        return self._read(usage.load_judged_uses, uses.c.item == item, uses.c.layer == layer)
+        return self._run_query(usage.load_judged_uses, uses.c.item == item, uses.c.layer == layer)
 
     def count_uses_by_others(self, user: str) -> dict[tuple[str, str], int]:
         """Return how often each skill (layer key and name) was used by anyone but this user."""
-        return self._read(usage.count_uses_by_others, user)
+        return self._run_query(usage.count_uses_by_others, user)
 
     def load_requests(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
         """Return the requests of those of these turns that are stored."""
@@ -363,11 +363,11 @@ class Journal:
 
     def count_all_uses(self) -> UsageByKey:
         """Count every use from the facts, to check the stored counts."""
-        return usage.count_by_key(self._read(usage.load_judged_uses))
+        return usage.count_uses_by_key(self._run_query(usage.load_judged_uses))
 
     def get_last_request_times(self, *, user: str | None = None) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""
-        return self._read(evidence_records.load_last_request_times, user)
+        return self._run_query(evidence_records.load_last_request_times, user)
 
     def get_oldest_turn_time(self) -> datetime | None:
         """Return when the oldest stored turn began; None if there is none."""
@@ -378,20 +378,20 @@ class Journal:
         """Delete the turns that are older than the retention period; return how many."""
         return prune_turns(self._engine, self._clock(), self.retention)
 
-    def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[RecordedExposure]:
+    def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[ScoredExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
-        return self._read(evidence_records.load_exposures, items, user=user)
+        return self._run_query(evidence_records.load_exposures, items, user=user)
 
     def has_explicit_outcome(self) -> bool:
         """Return whether any conversation has explicit feedback."""
         # A True answer is cached for good: after an erasure, callers merely find no evidence.
         if not self._was_judged:
-            self._was_judged = self._read(evidence_records.has_explicit_outcome)
+            self._was_judged = self._run_query(evidence_records.has_explicit_outcome)
         return self._was_judged
 
     def load_sums(self, until: datetime) -> CachedEvidenceSums:
         """Return the latest cached sums that end until then."""
-        return self._read(evidence_records.load_evidence_sums, until)
+        return self._run_query(evidence_records.load_evidence_sums, until)
 
     def iterate_exposures(
         self,
@@ -405,7 +405,7 @@ class Journal:
 
         Without the steady exposures of items that are `chosen` for requests.
         """
-        units = self._read(evidence_records.list_exposed_units, since=since, user=user)
+        units = self._run_query(evidence_records.list_exposed_units, since=since, user=user)
         start = 0
         while start < len(units):
             until = units[min(start + size, len(units)) - 1][1]
@@ -414,7 +414,7 @@ class Journal:
             some = [unit for unit, _ in units[start:end]]
             load = evidence_records.load_exposures
             yield ExposureBatch(
-                until=until, exposures=self._read(load, units=some, since=since, user=user, chosen=chosen)
+                until=until, exposures=self._run_query(load, units=some, since=since, user=user, chosen=chosen)
             )
             start = end
 
@@ -422,11 +422,11 @@ class Journal:
         self, *, since: datetime | None = None, until: datetime | None = None, user: str | None = None
     ) -> frozenset[tuple[str, str]]:
         """Return the items, by kind and name, that were chosen for a request in this time."""
-        return self._read(evidence_records.list_chosen_items, since=since, until=until, user=user)
+        return self._run_query(evidence_records.list_chosen_items, since=since, until=until, user=user)
 
     def has_exposures_of_others(self, user: str) -> bool:
         """Return whether anybody but this user has exposures."""
-        return self._read(evidence_records.has_exposures_of_others, user)
+        return self._run_query(evidence_records.has_exposures_of_others, user)
 
     def save_sums(self, sums: CachedEvidenceSums) -> None:
         """Save the sums, unless a transaction is open in this context."""
@@ -438,12 +438,12 @@ class Journal:
 
     def count_trial_variants(self, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
         """Count the conversations of paired trials with and without an item (or all items of a kind), by version."""
-        return self._read(evidence_records.count_trial_variants, kind, item)
+        return self._run_query(evidence_records.count_trial_variants, kind, item)
 
     def erase_user_evidence(self, user: str) -> int:
         """Delete the exposures, outcomes and uses of a user; return how many there were."""
         with sql.write_transaction(self._engine) as connection:
-            counted = usage.count_by_key(usage.load_judged_uses(connection, uses.c.user == user))
+            counted = usage.count_uses_by_key(usage.load_judged_uses(connection, uses.c.user == user))
             erased = evidence_records.erase_user_evidence(connection, user)
             if changes := usage.subtract_counts({}, counted):
                 self._observer.apply_changes(changes)

@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.journal.model import Exposure, SelectedSkill, SkillPlacementKind
+from habitus.journal.model import ExposureAssignment, SelectedSkill, SkillPlacementKind
 from habitus.journal.tables import menu_exposures, turn_menus, turns
 
 _STEADY = frozenset({SkillPlacementKind.MENU, SkillPlacementKind.CUT, SkillPlacementKind.LEFT_OUT})
@@ -55,7 +55,7 @@ def load_selection_menu(connection: sa.Connection, digest: str) -> list[Selected
 
 
 def store_exposure_menu(
-    connection: sa.Connection, belongs: Mapping[str, Any], steady: Sequence[Exposure], now: datetime
+    connection: sa.Connection, belongs: Mapping[str, Any], steady: Sequence[ExposureAssignment], now: datetime
 ) -> None:
     """Store the steady exposures that began in a turn; `belongs` are the columns that say whose they are."""
     ordered = sorted(steady, key=lambda one: (one.kind, one.item, one.version))
@@ -74,7 +74,7 @@ def load_exposure_menus(
     *where: sa.ColumnElement[bool],
     items: Collection[str] | None = None,
     without: Collection[tuple[str, str]] = (),
-) -> Sequence[tuple[Mapping[Any, Any], list[Exposure]]]:
+) -> Sequence[tuple[Mapping[Any, Any], list[ExposureAssignment]]]:
     """Return the matching rows of `menu_exposures` with the exposures that each stands for.
 
     These are of `items` or all, `without` those of these kinds and names.
@@ -82,14 +82,14 @@ def load_exposure_menus(
     rows = connection.execute(sa.select(menu_exposures).where(*where)).mappings().all()
     # Chosen once per menu, because many conversations share one.
     menus = {
-        digest: [(number, *one) for number, one in enumerate(entries) if _is_wanted(one, items, without)]
+        digest: [(number, *one) for number, one in enumerate(entries) if _is_matching_entry(one, items, without)]
         for digest, entries in _load_menus(connection, {row["menu"] for row in rows}).items()
     }
     found = []
     for row in rows:
         withheld = set(json.loads(row["withheld"]))
         exposures = [
-            Exposure(
+            ExposureAssignment(
                 kind=kind,
                 item=item,
                 version=version,
@@ -106,7 +106,9 @@ def load_exposure_menus(
     return found
 
 
-def _is_wanted(entry: Sequence[Any], items: Collection[str] | None, without: Collection[tuple[str, str]]) -> bool:
+def _is_matching_entry(
+    entry: Sequence[Any], items: Collection[str] | None, without: Collection[tuple[str, str]]
+) -> bool:
     kind, item = entry[:2]
     return (items is None or item in items) and (kind, item) not in without
 

@@ -121,7 +121,7 @@ CHANGE = "change"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exposure:
+class ExposureAssignment:
     """An item that a conversation was offered, or that was withheld from it at random; contains no text.
 
     Items in the steady part of the prompt are assigned when the session opens, others when they are first chosen.
@@ -146,10 +146,10 @@ class Exposure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedExposure:
+class ScoredExposure:
     """A recorded exposure with the scores of its conversation from then on."""
 
-    exposure: Exposure
+    exposure: ExposureAssignment
     # The conversation.
     unit: str
     # The turn in which the exposure began.
@@ -167,7 +167,7 @@ class ExposureBatch:
     """All exposures of the conversations that began until a time and were in no batch before, in order of time."""
 
     until: datetime
-    exposures: list[RecordedExposure]
+    exposures: list[ScoredExposure]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,7 +231,7 @@ class Turn:
     events: tuple[AgentEvent, ...] = ()
     selected: tuple[SelectedSkill, ...] = ()
     # Only those that began in this turn.
-    exposures: tuple[Exposure, ...] = ()
+    exposures: tuple[ExposureAssignment, ...] = ()
     # Those known at the end of the turn; code and recipes record theirs when they run.
     uses: tuple[ItemUse, ...] = ()
     outcomes: tuple[TurnOutcome, ...] = ()

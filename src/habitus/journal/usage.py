@@ -48,7 +48,7 @@ class UseVerdict(StrEnum):
         """Whether someone or something that knows said how it went."""
         return self in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)
 
-    def belongs_to(self, wanted: UseVerdict | None) -> bool:
+    def is_counted_as(self, wanted: UseVerdict | None) -> bool:
         """Whether the count of this name counts it; None counts everything."""
         return wanted in (None, self) or (wanted is UseVerdict.NO_FEEDBACK and not self.is_known)
 
@@ -77,7 +77,7 @@ class UsageObserver:
         """Act on changes that are stored."""
 
 
-def decide_verdict(
+def decide_use_verdict(
     judgements: Sequence[TurnOutcome], result: OutcomeKind | None = None, *, is_credited: bool = True
 ) -> UseVerdict:
     """Decide what is known about a use, or a request, by the judgements of its turn and the result of its own code."""
@@ -86,7 +86,7 @@ def decide_verdict(
     # The turn may still have succeeded by other means, but code that failed has failed.
     if result is OutcomeKind.FAILED:
         return UseVerdict.FAILED
-    if last := find_last_word(judgements):
+    if last := find_deciding_judgement(judgements):
         return UseVerdict.SUCCEEDED if last.kind is OutcomeKind.OK else UseVerdict.FAILED
     if result is OutcomeKind.OK:
         return UseVerdict.SUCCEEDED
@@ -96,14 +96,14 @@ def decide_verdict(
     return UseVerdict.RAN_WITHOUT_ERROR if (False, OutcomeKind.OK) in signals else UseVerdict.NO_FEEDBACK
 
 
-def find_last_word(judgements: Iterable[TurnOutcome]) -> TurnOutcome | None:
+def find_deciding_judgement(judgements: Iterable[TurnOutcome]) -> TurnOutcome | None:
     """Return the judgement that decides: by the strongest kind of source that knows, and of these the latest."""
-    return max(filter(_is_explicit, judgements), key=_get_judgement_order, default=None)
+    return max(filter(_is_from_knowing_source, judgements), key=_get_judgement_order, default=None)
 
 
 def get_effective_outcome(judgements: Sequence[TurnOutcome]) -> TurnOutcome | None:
     """Return the outcome of a run: what someone who knows said, else the heaviest sign; None without any."""
-    if last := find_last_word(judgements):
+    if last := find_deciding_judgement(judgements):
         return last
     # A result counts before an outage.
     return max(
@@ -117,7 +117,7 @@ def _get_judgement_order(judgement: TurnOutcome) -> tuple[int, datetime, str]:
     return judgement.source_kind.rank, judgement.at or _LONG_AGO, judgement.source
 
 
-def _is_explicit(judgement: TurnOutcome) -> bool:
+def _is_from_knowing_source(judgement: TurnOutcome) -> bool:
     knows = judgement.source_kind.rank >= SourceKind.PROGRAM.rank
     return knows and judgement.weight >= EXPLICIT_WEIGHT and judgement.kind is not OutcomeKind.INFRA
 
@@ -131,7 +131,7 @@ def load_judged_uses(connection: sa.Connection, *where: sa.ColumnElement[bool]) 
     judged = _load_judgements(connection, sa.select(uses.c.turn).where(*is_counted))
     found = [_use_from_row(row) for row in rows]
     return [
-        JudgedUse(use=use, verdict=decide_verdict(judged[use.turn], use.result, is_credited=use.is_credited))
+        JudgedUse(use=use, verdict=decide_use_verdict(judged[use.turn], use.result, is_credited=use.is_credited))
         for use in found
     ]
 
@@ -159,7 +159,7 @@ def _use_from_row(row: Mapping[Any, Any]) -> ItemUse:
     return ItemUse(**{name: known.get(name, row[name]) for name in ItemUse.__dataclass_fields__})
 
 
-def count_by_key(judged: Iterable[JudgedUse]) -> dict[UseKey, UsageCounts]:
+def count_uses_by_key(judged: Iterable[JudgedUse]) -> dict[UseKey, UsageCounts]:
     """Return the counts of these uses by what they are counted for."""
     counted: dict[UseKey, UsageCounts] = {}
     for one in judged:
@@ -176,12 +176,12 @@ def subtract_counts(after: UsageByKey, before: UsageByKey) -> dict[UseKey, Usage
     return {key: change for key, change in changes.items() if change.is_nonzero}
 
 
-def count_turn(connection: sa.Connection, turn: str) -> dict[UseKey, UsageCounts]:
+def count_turn_uses(connection: sa.Connection, turn: str) -> dict[UseKey, UsageCounts]:
     """Return the counts of the uses in one turn."""
-    return count_by_key(load_judged_uses(connection, uses.c.turn == turn))
+    return count_uses_by_key(load_judged_uses(connection, uses.c.turn == turn))
 
 
-def build_run_use(
+def build_use_of_run(
     *,
     skill: tuple[str, str, int],
     stage: str,
@@ -263,7 +263,7 @@ def count_daily_requests(
     is_asked += [] if user is None else [turns.c.user == user]
     judged = _load_judgements(connection, sa.select(turns.c.id).where(*is_asked))
     for id, began in connection.execute(sa.select(turns.c.id, turns.c.started_on).where(*is_asked)):
-        verdict = decide_verdict(judged[id])
+        verdict = decide_use_verdict(judged[id])
         # The clock of another host may be ahead by a day.
         if counted := went.get(began.astimezone(UTC).date()):
             counted[(verdict if verdict.is_known else UseVerdict.NO_FEEDBACK).value] += 1
@@ -313,7 +313,7 @@ def list_judged_requests(
     for id, at in connection.execute(sa.select(kept.turn, kept.began_on).where(*in_period).distinct()):
         found.setdefault(id, (at, False))
     return [
-        JudgedRequest(turn=id, at=at, verdict=decide_verdict(judged.get(id, [])), has_text=has_text)
+        JudgedRequest(turn=id, at=at, verdict=decide_use_verdict(judged.get(id, [])), has_text=has_text)
         for id, (at, has_text) in sorted(found.items(), key=lambda one: (one[1][0], one[0]))
     ]
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from habitus import sql
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
-from habitus.llm.agents import find_program
+from habitus.llm.agents import find_agent_program
 from habitus.llm.model import (
     CompletionRequest,
     CompletionResult,
@@ -204,7 +204,7 @@ class RunBudget:
 
     def wrap_model(self, model: Model) -> BudgetedModel:
         """Return the model with every request paid from this budget; `Invalid` if its price is needed and unknown."""
-        program = find_program(model.name)
+        program = find_agent_program(model.name)
         is_known = _compute_price(TokenUsage(), model.name) is not None or (
             program is not None and program.reports_cost
         )
@@ -357,7 +357,7 @@ def _is_usage_reported(usage: TokenUsage) -> bool:
 
 def _compute_price(usage: TokenUsage, model: str) -> float | None:
     provider, _, name = model.partition(":")
-    program = find_program(provider)
+    program = find_agent_program(provider)
     provider = program.price_provider if program is not None else provider
     return compute_price(usage, name, provider=provider)
 

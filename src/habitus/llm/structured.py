@@ -65,7 +65,7 @@ async def ask_structured(
         except (ValueError, RecursionError) as error:
             problem = describe_validation_error(error)
         if got.stop is not StopReason.LENGTH:
-            correction = _build_correction(got, problem)
+            correction = _build_correction_messages(got, problem)
             continue
         problem = f"the answer was cut off after {room} tokens"
         if room == most:
@@ -74,7 +74,7 @@ async def ask_structured(
     raise UnusableAnswerError(f"{model.name} gave a malformed answer: {problem}", usage=usage)
 
 
-def _build_correction(got: CompletionResult, problem: str) -> tuple[ChatMessage, ...]:
+def _build_correction_messages(got: CompletionResult, problem: str) -> tuple[ChatMessage, ...]:
     """Return the invalid answer and its problems as messages."""
     # Only the last attempt, to keep the request from growing.
     said = (AssistantMessage(text=got.message.text),) if got.message.text.strip() else ()

@@ -123,7 +123,7 @@ def _resample_audio(data: bytes) -> bytes:
 _WIDTHS = {1: "u1", 2: "<i2", 4: "<i4"}
 
 
-def _recognise_speech() -> None:
+def _recognize_speech_from_stdin() -> None:
     from pocketsphinx import Decoder
 
     decoder = Decoder(samprate=float(SAMPLE_RATE), loglevel="FATAL")
@@ -138,4 +138,4 @@ def _recognise_speech() -> None:
 
 
 if __name__ == "__main__":
-    _recognise_speech()
+    _recognize_speech_from_stdin()

@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import Outcome
 from habitus.journal.model import ItemUse
-from habitus.journal.usage import build_run_use
+from habitus.journal.usage import build_use_of_run
 from habitus.plain_data import INTERNAL
 from habitus.recipes.execution import RecipePlan, RecipeProblem, get_tool_name, plan_recipe
 from habitus.skills import names, trees
@@ -134,7 +134,7 @@ class RecipeCatalogue:
         """Record a run of a recipe; an outage counts neither way."""
         layer = self.library.get_layer(recipe.layer).store.key
         self.record_use(
-            build_run_use(
+            build_use_of_run(
                 skill=(recipe.skill, layer, recipe.version),
                 stage=Stage.CHUNKS.value,
                 part=recipe.plan.name,

@@ -9,7 +9,7 @@ from typing import Self
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome
-from habitus.journal.usage import build_run_use
+from habitus.journal.usage import build_use_of_run
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import ToolRunResult
@@ -82,7 +82,7 @@ class ToolRunner:
             item.summary.version if item.summary else 0,
         )
         self._parts.record_use(
-            build_run_use(
+            build_use_of_run(
                 skill=(item.name, layer, version),
                 stage=Stage.CODE.value,
                 outcome=outcome.kind,

@@ -29,7 +29,7 @@ from habitus.agent.stream import TimedConsentPrompt, defer_consent
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
-from habitus.evidence.model import draw_last
+from habitus.evidence.model import draw_last_place
 from habitus.journal.journal import Journal
 from habitus.journal.outbox import JournalOutbox
 from habitus.llm.transcription import Transcriber
@@ -222,7 +222,7 @@ class PromptComposer:
         found = find_relevant_skills(search, on_menu, unlisted=unlisted, k=k)
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
-        drawn = draw_last(offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name])
+        drawn = draw_last_place(offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name])
         if drawn.left_out is not None:
             offers.assign_skill_line(drawn.left_out, at_edge=False)
         return [one for one in drawn.taken if offers.assign_skill_line(one, at_edge=(one is drawn.last) or None)]

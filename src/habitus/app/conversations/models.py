@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from habitus.app.host_access import HostAccess, make_host_access
 from habitus.errors import Invalid, NoModelSet, Refused, UserError
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS
-from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
+from habitus.llm.agents import find_agent_program, list_installed_programs, open_agent_model
 from habitus.llm.agents.program import AgentProgram
 from habitus.llm.model import CompletionRequest, CompletionResult, Model, PersonMessage, SessionModels, TextContent
 from habitus.llm.providers import known_providers, open_provider_model
@@ -31,7 +31,7 @@ def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels
             raise _no_model_error(environ, list_installed_programs(environ))
         if name.startswith(SCRIPT_PREFIX):
             return open_script_model(name)
-        if find_program(name) is not None:
+        if find_agent_program(name) is not None:
             return open_agent_model(name, environ, settings.model_silence)
         patience = known_providers.RetryPolicy(silence=settings.model_silence, total=settings.model_total)
         return open_provider_model(name, with_keys, base_url=settings.base_url, patience=patience)
@@ -41,7 +41,7 @@ def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels
 
 def require_model_program(host: HostAccess, name: str) -> None:
     """Raise `Refused` if a model is a program or a script of this machine, and the caller may not name one."""
-    if find_program(name) is not None or name.startswith(SCRIPT_PREFIX):
+    if find_agent_program(name) is not None or name.startswith(SCRIPT_PREFIX):
         host.programs.require(name)
 
 
@@ -50,7 +50,7 @@ def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
     if not name:
         raise _no_model_error(environ, [])
     # A program rereads the whole conversation for every reply: too slow and too expensive for a chat.
-    if program := find_program(name):
+    if program := find_agent_program(name):
         connect = f": habitus connect {program.name}" if program.name in CONNECTABLE_AGENTS else ""
         raise Refused(
             f"{program.title} can be the model for learning, drafting and improving, not for a chat.",
@@ -66,8 +66,9 @@ def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) 
     if here:
         local = f"One runs on this machine: export HABITUS_MODEL={here[0]}"
     agent = agents[0] if agents else None
+    keys = ", ".join(known_providers.list_sufficient_key_variables())
     ways = [
-        f"Set a key ({', '.join(known_providers.list_deciding_keys())}), or HABITUS_MODEL to provider:model.",
+        f"Set a key ({keys}), or HABITUS_MODEL to provider:model.",
         local,
         *([f"Or use {agent.title}, which is installed: export HABITUS_MODEL={agent.name}"] if agent else []),
         "Without any, see what Habitus does: habitus tour",
@@ -117,7 +118,7 @@ def list_model_options(settings: Settings, environ: Mapping[str, str]) -> list[M
     """Return the models that need nothing more: of providers whose key is known, of local servers, and programs."""
     with_keys = add_kept_keys(settings, environ)
     options = []
-    for variable, name in known_providers.list_keyed_models(with_keys):
+    for variable, name in known_providers.list_models_with_key(with_keys):
         where = "is set" if environ.get(variable) else "is kept in the vault"
         options.append(ModelOption(name=name, origin=f"{variable} {where}"))
     options += [

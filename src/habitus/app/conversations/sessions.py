@@ -247,7 +247,9 @@ def open_version_pins(
         return began_on or opened_on, replace(lots, unit=unit, seed=seed)
 
     return VersionPins(
-        load=lambda: open_comparison_store(home).list_assigning(), open_assignment=open_assignment, offers=offers
+        load=lambda: open_comparison_store(home).list_assigning_comparisons(),
+        open_assignment=open_assignment,
+        offers=offers,
     )
 
 

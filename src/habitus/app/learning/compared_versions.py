@@ -11,7 +11,7 @@ from habitus.app.home import Home
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState
 from habitus.improve.comparisons import ComparisonStore
 from habitus.journal.evidence_records import load_exposures
-from habitus.journal.model import RecordedExposure
+from habitus.journal.model import ScoredExposure
 from habitus.settings import EvidenceSettings
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.proposals import Proposal
@@ -24,7 +24,7 @@ def open_comparison_store(home: Home) -> ComparisonStore:
 
 def load_change_exposures(
     engine: sa.Engine, change: str | None = None, *, since: datetime | None = None, user: str | None = None
-) -> list[RecordedExposure]:
+) -> list[ScoredExposure]:
     """Return the conversations that were randomised between a changed version of a skill and the one before it."""
     items = None if change is None else [change]
     with sql.read_transaction(engine) as connection:

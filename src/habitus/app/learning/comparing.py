@@ -134,12 +134,12 @@ def _explain_incomparable(before: tuple[Tree, Skill], after: tuple[Tree, Skill])
 
 def _find_exam_estimate(home: Home, skill: str, candidate: str) -> EffectEstimate | None:
     # Loads the gate.
-    from habitus.improve.report import build_report
+    from habitus.improve.report import build_candidate_report
     from habitus.improve.store import ImproveStore
 
     store = ImproveStore(home.shared, home.clock, home.redact)
     one = next((one for one in store.list_candidates(skill) if one.id == candidate), None)
-    exam = build_report(one, store.list_rollouts(candidate=candidate)).exam if one is not None else None
+    exam = build_candidate_report(one, store.list_rollouts(candidate=candidate)).exam if one is not None else None
     if exam is None:
         return None
     return EffectEstimate(value=exam.difference, low=exam.interval.low, high=exam.interval.high)

@@ -9,12 +9,18 @@ from datetime import datetime, timedelta
 
 from habitus import sql
 from habitus.errors import HabitusError, NotFound, did_you_mean
-from habitus.evidence.findings import NO_SUMS, EvidenceFindings, ItemFinding, add_observations, collect_findings
+from habitus.evidence.findings import (
+    NO_SUMS,
+    EvidenceFindings,
+    ItemFinding,
+    add_observations_to_sums,
+    collect_evidence_findings,
+)
 from habitus.evidence.model import EvidenceItem, ItemKind, Observation
-from habitus.evidence.sums import EvidenceSums, pack_sums, unpack_sums
-from habitus.journal.evidence_records import SETTLING_PERIOD, get_checkpoint_bucket
+from habitus.evidence.sums import EvidenceSums, deserialize_sums, serialize_sums
+from habitus.journal.evidence_records import SETTLING_PERIOD, get_sums_age_bucket
 from habitus.journal.journal import Journal
-from habitus.journal.model import CachedEvidenceSums, RecordedExposure, TurnOrigin
+from habitus.journal.model import CachedEvidenceSums, ScoredExposure, TurnOrigin
 from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill
 
@@ -54,7 +60,7 @@ class EvidenceService:
         horizon = now - SETTLING_PERIOD
         settled, by_request, changes = self._load_settled(horizon)
         sums, young = self._settle(settled, horizon, by_request, changes=changes)
-        found = collect_findings(
+        found = collect_evidence_findings(
             make_observations(young, by_request, now),
             withhold=self.share or ASSUMED_SHARE,
             settled=sums,
@@ -64,7 +70,7 @@ class EvidenceService:
 
     def sum_conversations(
         self, until: datetime, user: str | None
-    ) -> tuple[EvidenceSums, Sequence[RecordedExposure], frozenset[ItemKey]]:
+    ) -> tuple[EvidenceSums, Sequence[ScoredExposure], frozenset[ItemKey]]:
         """Return the sums of the conversations that began until then, the exposures of later ones, and the items ever
         chosen for a request; of one user, or of everybody.
         """
@@ -98,13 +104,13 @@ class EvidenceService:
         *,
         user: str | None = None,
         changes: int | None = None,
-    ) -> tuple[EvidenceSums, list[RecordedExposure]]:
+    ) -> tuple[EvidenceSums, list[ScoredExposure]]:
         """Return the sums extended by the conversations that began until then, and the exposures of later ones.
 
         With the count of resets the sums are cached, also some on the way, to which a late judgement can go back.
         """
         now, sums, units, steady = self.clock(), settled.sums, settled.units, set(settled.steady)
-        later: list[RecordedExposure] = []
+        later: list[ScoredExposure] = []
         last_offers: dict[str, datetime] = {}
 
         def reach(end: datetime, late: frozenset[str] = frozenset()) -> _CachedSums:
@@ -120,7 +126,7 @@ class EvidenceService:
         cached, end = settled, settled.until
         batches = self.journal.iterate_exposures(by_request, since=settled.until, user=user, size=self.batch_size)
         for batch in batches:
-            is_older = end is not None and get_checkpoint_bucket(now - end) > get_checkpoint_bucket(now - batch.until)
+            is_older = end is not None and get_sums_age_bucket(now - end) > get_sums_age_bucket(now - batch.until)
             if end and is_older and changes is not None and units - cached.units >= self.cache_threshold:
                 # Those that had further offers before stay among the late ones until all batches are read.
                 cached = reach(end, settled.late)
@@ -129,7 +135,7 @@ class EvidenceService:
             new = [one for one in rows if one.unit not in settled.late and _is_counted(one, by_request)]
             old = {one.unit for one in new if one.at <= until}
             counted = [one for one in new if one.unit in old]
-            sums = add_observations(
+            sums = add_observations_to_sums(
                 make_observations(counted, by_request, now), settled=sums, today=_count_days_since_epoch(now)
             )
             units += len(old)
@@ -189,7 +195,7 @@ class _CachedSums:
     @classmethod
     def unpack_from(cls, kept: CachedEvidenceSums) -> _CachedSums:
         """Unpack the cached sums; empty if there are none."""
-        found = unpack_sums(kept.sums) if kept.sums else None
+        found = deserialize_sums(kept.sums) if kept.sums else None
         if found is None or kept.until is None:
             return cls()
         sums, words = found
@@ -198,18 +204,18 @@ class _CachedSums:
 
     def pack(self) -> bytes:
         words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "late")}
-        return pack_sums(self.sums, {**words, "counted": self.units})
+        return serialize_sums(self.sums, {**words, "counted": self.units})
 
 
 def _count_days_since_epoch(now: datetime) -> float:
     return now.timestamp() / 86_400
 
 
-def _make_item_key(kept: RecordedExposure) -> ItemKey:
+def _make_item_key(kept: ScoredExposure) -> ItemKey:
     return kept.exposure.kind, kept.exposure.item
 
 
-def make_observations(kept: Iterable[RecordedExposure], by_request: Set[ItemKey], now: datetime) -> list[Observation]:
+def make_observations(kept: Iterable[ScoredExposure], by_request: Set[ItemKey], now: datetime) -> list[Observation]:
     """Return the exposures as observations for the estimates: one per unit, in order of time.
 
     An item that was ever chosen for a request is judged by the conversations in which it was chosen: its line on the
@@ -220,12 +226,12 @@ def make_observations(kept: Iterable[RecordedExposure], by_request: Set[ItemKey]
     return [_make_observation(one, now, items) for one in kept if _is_counted(one, by_request)]
 
 
-def _is_counted(kept: RecordedExposure, by_request: Set[ItemKey]) -> bool:
+def _is_counted(kept: ScoredExposure, by_request: Set[ItemKey]) -> bool:
     return kept.exposure.is_steady is not (_make_item_key(kept) in by_request)
 
 
 def _make_observation(
-    kept: RecordedExposure, now: datetime, items: dict[tuple[str, str, int], EvidenceItem]
+    kept: ScoredExposure, now: datetime, items: dict[tuple[str, str, int], EvidenceItem]
 ) -> Observation:
     exposure, went = kept.exposure, kept.explicit_scores or kept.inferred_scores
     key = (exposure.kind, exposure.item, exposure.version)
@@ -237,7 +243,7 @@ def _make_observation(
         is_offered=exposure.is_offered,
         propensity=exposure.propensity,
         is_used=exposure.is_used,
-        has_trace=not exposure.is_ignored if exposure.is_used else None,
+        has_trace=not exposure.is_item_ignored if exposure.is_used else None,
         success=sum(went) / len(went) if went else None,
         is_explicit=bool(kept.explicit_scores) or not went,
         request_kind=exposure.request_kind,

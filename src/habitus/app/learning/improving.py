@@ -22,12 +22,18 @@ from habitus.files import Tree
 from habitus.improve import candidates, trials
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS
-from habitus.improve.picking import SkillProspect, estimate_rollouts, is_worth_its_price, rank_prospects
-from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, list_practice_rollouts, plan_run
+from habitus.improve.plan import (
+    ImproveRequest,
+    RunPlan,
+    estimate_rollout_cost,
+    list_practice_rollouts,
+    plan_improve_run,
+)
+from habitus.improve.prioritizing import SkillProspect, estimate_rollout_count, is_worth_its_price, rank_prospects
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
-from habitus.improve.tasks import SkillWithTasks, get_main_text, pick_practice, split_tasks
+from habitus.improve.tasks import SkillWithTasks, get_main_text, pick_practice_tasks, split_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.llm.model import SessionModels
@@ -72,7 +78,7 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
     worn = candidates.find_exhausted_families(store.list_candidates(item.name))
     fresh = [task for task in tasks if get_family(task.id) not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
-    by_split[TaskSplit.PRACTICE] = pick_practice(by_split[TaskSplit.PRACTICE])
+    by_split[TaskSplit.PRACTICE] = pick_practice_tasks(by_split[TaskSplit.PRACTICE])
     version = item.summary.version
     return SkillWithTasks(
         item=item,
@@ -119,7 +125,7 @@ def _list_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
 
 def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
     """Return the plan of an improvement run without starting it."""
-    return plan_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request)
+    return plan_improve_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request)
 
 
 def list_skills_with_tasks(home: Home) -> list[str]:
@@ -143,7 +149,7 @@ def rank_skills(home: Home, draw: random.Random | None = None) -> list[SkillPros
     store, found = open_improve_store(home), []
     since = home.clock() - timedelta(days=_USAGE_DAYS)
     for subject in _iterate_improvable(home):
-        plan = plan_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
+        plan = plan_improve_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
         if not plan.can_run:
             continue
         made = store.list_rollouts(skill=subject.name)
@@ -151,7 +157,10 @@ def rank_skills(home: Home, draw: random.Random | None = None) -> list[SkillPros
         passed = sum(one.is_ok for one in recent[-_RECENT_ROLLOUTS:])
         settled = [one for one in store.list_candidates(subject.name) if one.number]
         uses = home.journal.list_skill_uses(since, (subject.name, home.skills.get_layer(subject.item.layer).store.key))
-        each, rollouts = estimate_rollout(store, subject), estimate_rollouts(plan.gate, plan.exam, MOST_ROUNDS)
+        each, rollouts = (
+            estimate_rollout_cost(store, subject),
+            estimate_rollout_count(plan.gate, plan.exam, MOST_ROUNDS),
+        )
         found.append(
             SkillProspect(
                 skill=subject.name,
@@ -273,7 +282,7 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
     if not tasks:
         hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."
         raise Invalid(f"'{name}' has no tasks of its own.", hint=hint)
-    each = estimate_rollout(open_improve_store(home), subject).tokens
+    each = estimate_rollout_cost(open_improve_store(home), subject).tokens
     return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each)
 
 

@@ -14,10 +14,10 @@ from habitus.app.home import Home
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.library.explaining import build_menu_options, select_skills
-from habitus.evidence.estimation import estimate_items
-from habitus.evidence.findings import ItemFinding, add_observations
+from habitus.evidence.estimation import estimate_item_effects
+from habitus.evidence.findings import ItemFinding, add_observations_to_sums
 from habitus.evidence.model import EffectEstimate, ItemKind
-from habitus.improve.report import describe_result
+from habitus.improve.report import describe_candidate_result
 from habitus.journal.usage import JudgedUse
 from habitus.plain_data import INTERNAL
 from habitus.skills.choosing import menu
@@ -140,8 +140,8 @@ def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
         # A conversation counts from the week in which it began.
         new = [one for one in kept if since < began[one.unit] <= at] if at > since else []
         today = at.timestamp() / 86_400
-        sums = add_observations(make_observations(new, by_request, at), settled=sums, today=today)
-        found = estimate_items(sums, today).items()
+        sums = add_observations_to_sums(make_observations(new, by_request, at), settled=sums, today=today)
+        found = estimate_item_effects(sums, today).items()
         history.append({item: estimate for item, estimate in found if item.kind is ItemKind.SKILL})
         since = at
     latest = {item.name: item for item in sorted(history[-1], key=lambda item: item.version)}
@@ -254,7 +254,9 @@ def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:
     """Return the candidates tried for skills with their results, the latest of each skill first."""
     store = open_improve_store(home)
     return tuple(
-        TriedCandidateSummary(skill=skill, number=one.number, state=one.state.value, summary=describe_result(one))
+        TriedCandidateSummary(
+            skill=skill, number=one.number, state=one.state.value, summary=describe_candidate_result(one)
+        )
         for skill in store.list_skills()
         for one in reversed(store.list_candidates(skill))
     )

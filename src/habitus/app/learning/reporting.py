@@ -19,12 +19,12 @@ from habitus.app.learning.comparing import ComparisonReport, list_reports
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.errors import Invalid
-from habitus.evidence.comparing import GainEstimate, estimate_gain
+from habitus.evidence.comparing import GainEstimate, estimate_gain_of_changes
 from habitus.evidence.model import ItemKind
 from habitus.evidence.versions import ComparisonState
-from habitus.improve.report import build_report, format_points_interval
+from habitus.improve.report import build_candidate_report, format_points_interval
 from habitus.journal import usage
-from habitus.journal.model import RecordedExposure
+from habitus.journal.model import ScoredExposure
 from habitus.journal.usage import JudgedRequest, UseVerdict
 from habitus.learning.budget import learning_spending
 from habitus.plain_data import INTERNAL
@@ -156,7 +156,7 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
     requests, compared = list_month_requests(home.shared, month, user), list_compared(home.shared, month, user)
     reports = list_reports(home)
     observations = make_observations(compared, _find_items(compared), home.clock())
-    gain = estimate_gain(observations)
+    gain = estimate_gain_of_changes(observations)
     proposals = [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
     totals = _count_requests(requests, f"/report/rows?month={month}{'&all_users=true' if user is None else ''}")
     ended = [one.comparison.state for one in reports if month.contains(one.comparison.ended_on)]
@@ -180,12 +180,12 @@ def list_month_requests(engine: sa.Engine, month: ReportMonth, user: str | None)
         return usage.list_judged_requests(connection, month.begin, month.end, user)
 
 
-def list_compared(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[RecordedExposure]:
+def list_compared(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[ScoredExposure]:
     """Return the conversations of a month that were randomised between two versions of a skill."""
     return [one for one in load_change_exposures(engine, user=user) if month.contains(one.at)]
 
 
-def _find_items(compared: Iterable[RecordedExposure]) -> frozenset[tuple[str, str]]:
+def _find_items(compared: Iterable[ScoredExposure]) -> frozenset[tuple[str, str]]:
     return frozenset((ItemKind.CHANGE.value, one.exposure.item) for one in compared)
 
 
@@ -201,7 +201,7 @@ def _count_requests(requests: Sequence[JudgedRequest], address: str) -> RequestT
     )
 
 
-def _explain_no_gain(compared: Sequence[RecordedExposure]) -> str:
+def _explain_no_gain(compared: Sequence[ScoredExposure]) -> str:
     if not compared:
         return "Not known: no conversation was randomised between two versions of a skill."
     judged = sum(bool(one.explicit_scores) for one in compared)
@@ -221,7 +221,9 @@ def _summarize_changes(
         if not (is_running or any(map(month.contains, (one.made_on, one.decided_on, ended_on)))):
             continue
         tried = next((each for each in store.list_candidates(one.change.name) if each.id == candidate), None)
-        exam = build_report(tried, store.list_rollouts(candidate=candidate)).exam if tried is not None else None
+        exam = (
+            build_candidate_report(tried, store.list_rollouts(candidate=candidate)).exam if tried is not None else None
+        )
         state = report.comparison.state.value if report is not None else one.state.value
         found.append(
             ChangeSummary(

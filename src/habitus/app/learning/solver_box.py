@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from habitus.errors import NotFound, Refused
 from habitus.files import write_atomically
-from habitus.llm.agents.program import ProgramRequest, as_dict, read_json_file
+from habitus.llm.agents.program import ProgramRequest, dict_or_empty, read_json_file
 from habitus.llm.agents.solvers import SolverProgram
 from habitus.llm.model import ProviderError
 from habitus.locks import hold_lock
@@ -134,14 +134,14 @@ def _outline(value: Any) -> Any:
 
 def _find_expiry(said: Mapping[str, Any]) -> float | None:
     """Return the Unix time at which a sign-in expires; None if it does not say, or needs no renewal."""
-    oauth = as_dict(said.get("claudeAiOauth"))
+    oauth = dict_or_empty(said.get("claudeAiOauth"))
     if isinstance(oauth.get("expiresAt"), int):
         return float(oauth["expiresAt"]) / 1000
-    token = as_dict(said.get("tokens")).get("access_token")
+    token = dict_or_empty(said.get("tokens")).get("access_token")
     if not isinstance(token, str) or token.count(".") != 2:
         return None
     body = token.split(".")[1]
     with suppress(ValueError):
-        claims = as_dict(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
+        claims = dict_or_empty(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
         return float(claims["exp"]) if isinstance(claims.get("exp"), int) else None
     return None

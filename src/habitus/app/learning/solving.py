@@ -25,10 +25,10 @@ from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, list_readable_programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome, get_text_detail
-from habitus.evidence.model import FixedAssignments, has_left_trace
+from habitus.evidence.model import FixedAssignments, has_left_trace_of_steps
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
-from habitus.journal.model import Exposure, SkillPlacementKind, SourceKind, Turn
+from habitus.journal.model import ExposureAssignment, SkillPlacementKind, SourceKind, Turn
 from habitus.learning.budget import BudgetedModel, RunBudget, judge_by_rubric
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
@@ -36,8 +36,8 @@ from habitus.learning.transcripts.firings import describe_event
 from habitus.learning.transcripts.study import StudiedTurn, study_file
 from habitus.llm.agents.program import ProgramCall as PreparedCall
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import ProgramAnswer, run_call, temporary_workspace
-from habitus.llm.agents.solvers import SolverProgram, find_solver
+from habitus.llm.agents.running import ProgramAnswer, run_program_call, temporary_workspace
+from habitus.llm.agents.solvers import SolverProgram, find_solver_program
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
@@ -234,13 +234,13 @@ def _is_opened(skill: str, turn: Turn) -> bool:
     return is_in_view or bool(_list_uses(skill, turn))
 
 
-def _list_uses(skill: str, turn: Turn) -> list[Exposure]:
+def _list_uses(skill: str, turn: Turn) -> list[ExposureAssignment]:
     return [one for one in turn.exposures if one.item == skill and one.is_used]
 
 
 def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
-    solver = find_solver(name)
+    solver = find_solver_program(name)
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill alone, where it reads, writes and runs commands. "
@@ -256,7 +256,7 @@ async def open_program_solver(
 
     It works in a folder far from the home, whose tasks it must not read.
     """
-    solver = find_solver(name)
+    solver = find_solver_program(name)
     if home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
     await asyncio.to_thread(solver_box.refuse_unboxed, home.skills, skill, solver)
@@ -339,7 +339,9 @@ class ProgramSolver:
             with solver_box.copy_credentials(self.solver, room, self.home.clock(), lasts):
                 box = solver_box.open_box(self.solver, question, work)
                 async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
-                    said = await run_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box)
+                    said = await run_program_call(
+                        self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box
+                    )
             used = said.usage
             return said
         finally:
@@ -367,7 +369,7 @@ class ProgramSolver:
 
     def _is_followed(self, task: Task, calls: Sequence[SubmittedCall], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
-        return has_left_trace(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
+        return has_left_trace_of_steps(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
 
 # Messages of the program itself, which it gives as an answer and with exit code 0.

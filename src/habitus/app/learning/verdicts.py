@@ -12,7 +12,7 @@ from habitus.app.home import Home
 from habitus.app.learning.mining import MAX_TURNS
 from habitus.errors import HabitusError, Refused
 from habitus.events import AgentEvent, EventKind
-from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, is_ignored
+from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, is_item_ignored
 from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.journal.model import TurnOrigin
 from habitus.journal.usage import JudgedUse, UseVerdict
@@ -152,7 +152,9 @@ def _decide_skill(
     if not home.skills.get_layer(skill.layer).can_write:
         back = None
     uses = now.count_uses(found, skill)
-    worth = _assess_utility(found, uses, is_chosen=is_chosen or is_ignored(found.estimate), is_worse=back is not None)
+    worth = _assess_utility(
+        found, uses, is_chosen=is_chosen or is_item_ignored(found.estimate), is_worse=back is not None
+    )
     then = decide_transition(worth, threshold=home.settings.reliable)
     is_of_skill = item.kind is ItemKind.SKILL or then is not LifecycleTransition.RETIRE or worth.does_harm
     # Below a failing recipe there are steps that may still serve, so the skill is not retired for it.

@@ -8,8 +8,8 @@ from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.files import Tree, build_file
 from habitus.improve.candidates import CandidateState
-from habitus.improve.cards import ExamCard, build_card, hash_skill, parse_card, write_card
-from habitus.improve.report import build_report
+from habitus.improve.cards import ExamCard, build_exam_card, hash_skill_files, parse_exam_card, serialize_exam_card
+from habitus.improve.report import build_candidate_report
 from habitus.improve.store import ImproveStore
 from habitus.skills import trees
 from habitus.skills.formats.base import IncomingSkill
@@ -26,7 +26,7 @@ def make_exam_card(home: Home, name: str) -> ExamCard:
 
 def build_card_tree(home: Home, name: str) -> Tree:
     """Return the file of a skill's card."""
-    return {trees.CARD_FILE: build_file(write_card(make_exam_card(home, name)))}
+    return {trees.CARD_FILE: build_file(serialize_exam_card(make_exam_card(home, name)))}
 
 
 def find_exam_card(home: Home, name: str) -> ExamCard | None:
@@ -41,12 +41,12 @@ def find_exam_card(home: Home, name: str) -> ExamCard | None:
         if one.state is CandidateState.ACCEPTED and one.text == text and one.proposal is not None
     ]
     rollouts = store.list_rollouts(skill=item.name)
-    exam = build_report(accepted[-1], rollouts).exam if accepted else None
+    exam = build_candidate_report(accepted[-1], rollouts).exam if accepted else None
     if exam is None:
         return None
     version = item.summary.version if item.summary is not None else 0
     candidate = accepted[-1]
-    return build_card(
+    return build_exam_card(
         item.name,
         tree,
         exam,
@@ -62,8 +62,8 @@ def describe_publisher_claim(skills: Library, name: str) -> str:
     item = skills.find(name)
     tree = skills.get_layer(item.layer).store.read_tree(item.name) or {}
     file = tree.get(trees.CARD_FILE)
-    card = parse_card(file.content) if file is not None and file.content is not None else None
-    return card.sentence if card is not None and card.digest == hash_skill(tree) else ""
+    card = parse_exam_card(file.content) if file is not None and file.content is not None else None
+    return card.sentence if card is not None and card.digest == hash_skill_files(tree) else ""
 
 
 def check_incoming_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
@@ -71,8 +71,8 @@ def check_incoming_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
     file = entry.tree.get(trees.CARD_FILE)
     if file is None:
         return entry, ""
-    card = parse_card(file.content or b"")
-    if card is not None and card.digest == hash_skill(entry.tree):
+    card = parse_exam_card(file.content or b"")
+    if card is not None and card.digest == hash_skill_files(entry.tree):
         sentence = card.sentence
         return entry, f"{sentence[0].upper()}{sentence[1:]}. Try it: habitus skills trial {entry.name}"
     tree = {path: one for path, one in entry.tree.items() if path != trees.CARD_FILE}

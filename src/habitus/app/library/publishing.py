@@ -149,12 +149,12 @@ def _collect_exam_cards(
         return {}
     # Loads the statistics, which only cards need.
     from habitus.app.library.exam_cards import find_exam_card, make_exam_card
-    from habitus.improve.cards import write_card
+    from habitus.improve.cards import serialize_exam_card
 
     made = {name: make_exam_card(home, name) for name in chosen}
     kept = {name: find_exam_card(home, name) for name in wanted if name in carded and name not in made}
     return {
-        name: PublishedExamCard(row=card.to_row(), content=write_card(card))
+        name: PublishedExamCard(row=card.to_row(), content=serialize_exam_card(card))
         for name, card in {**made, **kept}.items()
         if card is not None
     }

@@ -27,7 +27,7 @@ from habitus.app.operating.people import has_other_approver
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
 from habitus.files import write_atomically
 from habitus.hosts.editing import ConfigEntry, ConfigFormat, PreviousConfigValues, apply_entries, remove_entries
-from habitus.llm.agents import find_program
+from habitus.llm.agents import find_agent_program
 from habitus.llm.providers.known_providers import split_model_name
 from habitus.llm.scripted import SCRIPT_PREFIX
 from habitus.locks import try_lock
@@ -144,7 +144,12 @@ def set_setting(
     key = _resolve_key(key)
     if not home_directory.can_write_home(settings.home):
         home_directory.raise_not_writable(settings.home)
-    if new_value and key in _MODELS and find_program(new_value) is None and not new_value.startswith(SCRIPT_PREFIX):
+    if (
+        new_value
+        and key in _MODELS
+        and find_agent_program(new_value) is None
+        and not new_value.startswith(SCRIPT_PREFIX)
+    ):
         split_model_name(new_value.strip())
     if key == "search.encoder" and new_value == SearchEncoder.MINILM:
         require_encoder_weights(settings)

@@ -26,13 +26,13 @@ from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillNa
 from habitus.errors import ConflictingOptions, Invalid
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.gate import MOST_ROUNDS
-from habitus.improve.picking import SkillProspect
 from habitus.improve.plan import ImproveRequest, RunPlan
-from habitus.improve.report import CandidateReport, build_report
+from habitus.improve.prioritizing import SkillProspect
+from habitus.improve.report import CandidateReport, build_candidate_report
 from habitus.improve.run import HOW_TO_RUN
 from habitus.jobs.model import Job
 from habitus.learning.budget import RunLimits
-from habitus.llm.agents.solvers import find_solver
+from habitus.llm.agents.solvers import find_solver_program
 from habitus.skills.model import Stage
 
 MAX_CANDIDATES = 20
@@ -88,7 +88,7 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     """Queue a run for a worker: small changes to a skill, gated against today's version on its tasks."""
     run_request = request.run_request
     if run_request.solver:
-        find_solver(run_request.solver)
+        find_solver_program(run_request.solver)
         home.host.programs.require(run_request.solver)
     require_model_program(home.host, run_request.model)
     refuse_unreviewed_tasks(home, request.name)
@@ -116,7 +116,7 @@ def list_improvements(home: Home, name: SkillName) -> ListImprovementsResult:
     store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=name))
     rollouts = store.list_rollouts(skill=plan.skill)
     return ListImprovementsResult(
-        plan=plan, candidates=[build_report(one, rollouts) for one in store.list_candidates(plan.skill)]
+        plan=plan, candidates=[build_candidate_report(one, rollouts) for one in store.list_candidates(plan.skill)]
     )
 
 

@@ -19,7 +19,7 @@ from habitus.app.learning.reporting import (
     ReportMonth,
     ReportRows,
     build_monthly_report,
-    list_compared,
+    list_compared_conversations,
     list_month_requests,
 )
 from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
@@ -40,7 +40,7 @@ from habitus.app.use_cases.finding import NamedReason
 from habitus.app.use_cases.lessons import hide_foreign_conversation
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import EvidenceFindings, VersionRollback
-from habitus.journal.model import RecordedExposure, SessionSummary
+from habitus.journal.model import ScoredExposure, SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
 from habitus.skills.layers.listing import ListedSkill
@@ -312,7 +312,7 @@ def show_insights(home: Home, all_users: AllUsers = False) -> InsightsReport:
         effects=insights.list_skill_effects(home, user),
         menu=insights.compute_menu_cost(home, user),
         unused=insights.list_unused_skills(home, user),
-        confusion=insights.compute_confusion(home),
+        confusion=insights.compute_confusion_matrix(home),
         improvements=insights.list_tried_candidates(home),
     )
 
@@ -455,7 +455,10 @@ def list_report_rows(
     requests = list_month_requests(home.shared, period, user)
     if of is ReportRows.COMPARED:
         stored = {one.turn for one in requests if one.has_text}
-        rows = [_build_compared_row(one, one.turn in stored) for one in list_compared(home.shared, period, user)]
+        rows = [
+            _build_compared_row(one, one.turn in stored)
+            for one in list_compared_conversations(home.shared, period, user)
+        ]
     else:
         wanted = [one for one in requests if of is ReportRows.REQUESTS or one.outcome == of.value]
         rows = [
@@ -466,7 +469,7 @@ def list_report_rows(
     return ReportRowPage(rows=page.items, next=page.next, total=page.total)
 
 
-def _build_compared_row(one: RecordedExposure, has_text: bool) -> ReportRow:
+def _build_compared_row(one: ScoredExposure, has_text: bool) -> ReportRow:
     scores, item = one.explicit_scores, one.exposure.item.partition("@")[0]
     version = f"{'new' if one.exposure.is_offered else 'old'} version of {item}"
     went = f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"

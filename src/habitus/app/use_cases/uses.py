@@ -79,7 +79,7 @@ def list_uses(
     chosen = [
         one
         for one in reversed(found)
-        if one.verdict.belongs_to(outcome)
+        if one.verdict.is_counted_as(outcome)
         and (stage is None or one.use.stage == stage.value)
         and recipe in ("", one.use.part)
         and version in (None, one.use.version)

@@ -15,7 +15,7 @@ from habitus.cli.completion import AllUsersOption, JsonOption, WideOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import StorageFailed, did_you_mean
 from habitus.journal.model import Turn, TurnMessage
-from habitus.journal.usage import decide_verdict, get_effective_outcome
+from habitus.journal.usage import decide_use_verdict, get_effective_outcome
 from habitus.llm.model import AssistantMessage, ToolResultMessage
 
 SessionIdArgument = Annotated[str, typer.Argument(help="A session id, or its beginning.")]
@@ -108,7 +108,7 @@ def _shorten_text(text: str, most: int = 400) -> str:
 
 def _describe_outcome(turn: Turn) -> str:
     """Return a turn's outcome with its source and reason, and the tokens it used."""
-    judged, verdict = get_effective_outcome(turn.outcomes), decide_verdict(turn.outcomes)
+    judged, verdict = get_effective_outcome(turn.outcomes), decide_use_verdict(turn.outcomes)
     went = verdict.value.replace("_", " ") if verdict.is_known else "no feedback"
     if judged is not None:
         went += f" ({judged.kind.value} by {judged.source}" + (f": {judged.reason})" if judged.reason else ")")

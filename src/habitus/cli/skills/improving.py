@@ -28,11 +28,11 @@ from habitus.evidence.versions import LiveComparison
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import GateClaim
 from habitus.improve.plan import ImproveRequest
-from habitus.improve.report import CandidateReport, VersionComparison, build_report
+from habitus.improve.report import CandidateReport, VersionComparison, build_candidate_report
 from habitus.improve.rollouts import RolloutRunner
 from habitus.improve.run import HOW_TO_RUN
 from habitus.improve.store import ImproveStore
-from habitus.improve.trials import TrialPlan, read_trial_cases
+from habitus.improve.trials import TrialPlan, read_trial_tasks
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
@@ -203,7 +203,7 @@ class _ImproveProgressPrinter:
         self._print_if_changed("practice", f"Practice: {practised} rollouts." if practised else "", so_far)
         for one in self._store.list_candidates(self._skill):
             if one.run.startswith(self._job.id):
-                report = build_report(one, rollouts)
+                report = build_candidate_report(one, rollouts)
                 self._print_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
                 self._print_if_changed(f"{one.id} gate", _format_gate_line(report), so_far)
                 self._print_if_changed(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", so_far)
@@ -321,7 +321,7 @@ def run_skill_trial(
     """Run the same requests with a skill and without it, and record the results as evidence. Asks before spending."""
     limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
-        given = read_trial_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        given = read_trial_tasks(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
         plan = plan_trial(habitus, name, given, runs)
         paid = RunBudget(limits).wrap_model(habitus.models.main)
         (output.print_error if as_json else output.print_line)(

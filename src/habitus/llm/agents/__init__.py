@@ -30,7 +30,7 @@ from habitus.llm.structured import ask_structured
 _ATTEMPTS = 2
 
 
-def find_program(name: str) -> AgentProgram | None:
+def find_agent_program(name: str) -> AgentProgram | None:
     """Return the program that a model name such as `claude-code` or `claude-code:MODEL` refers to; None for others."""
     return PROGRAMS.get(name.strip().partition(":")[0])
 
@@ -42,7 +42,7 @@ def list_installed_programs(environ: Mapping[str, str]) -> list[AgentProgram]:
 
 def open_agent_model(name: str, environ: Mapping[str, str], patience_s: float) -> AgentModel:
     """Open the model of an agent program; raise NotFound if the program is not installed."""
-    program = find_program(name)
+    program = find_agent_program(name)
     assert program is not None
     if shutil.which(program.command, path=environ.get("PATH")) is None:
         raise NotFound(
@@ -73,7 +73,7 @@ class AgentModel:
         yield answer
 
     async def _ask_program(self, ask: CompletionRequest) -> CompletionResult:
-        system, prompt = running.build_system_prompt(ask), running.build_prompt(ask)
+        system, prompt = running.build_system_prompt(ask), running.render_conversation_prompt(ask)
         model = self.name.partition(":")[2]
         said = await running.ask_program(self._program, model, system, prompt, self._environ, self._patience_s)
         return CompletionResult(message=AssistantMessage(text=said.text), stop=StopReason.END, usage=said.usage)

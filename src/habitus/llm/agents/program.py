@@ -104,21 +104,21 @@ def parse_json_objects(written: str) -> Iterator[dict[str, Any]]:
                 return
 
 
-def as_dict(value: object) -> dict[str, Any]:
+def dict_or_empty(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def get_count(used: Mapping[str, Any], key: str) -> int:
+def get_token_count(used: Mapping[str, Any], key: str) -> int:
     value = used.get(key)
     return value if isinstance(value, int) else 0
 
 
-def parse_usage(used: Mapping[str, Any], *, read: Sequence[str], wrote: Sequence[str], cached: str) -> TokenUsage:
+def parse_token_usage(used: Mapping[str, Any], *, read: Sequence[str], wrote: Sequence[str], cached: str) -> TokenUsage:
     """Build the usage from the keys under which a program reports its tokens."""
     return TokenUsage(
-        input_tokens=sum(get_count(used, key) for key in read),
-        output_tokens=sum(get_count(used, key) for key in wrote),
-        cached_tokens=get_count(used, cached),
+        input_tokens=sum(get_token_count(used, key) for key in read),
+        output_tokens=sum(get_token_count(used, key) for key in wrote),
+        cached_tokens=get_token_count(used, cached),
     )
 
 
@@ -132,7 +132,7 @@ def write_text_file(path: Path, text: str) -> Path:
     return path
 
 
-def link_files(source: Path, own: Path, *names: str) -> None:
+def link_user_files(source: Path, own: Path, *names: str) -> None:
     """Link files of the user's folder into our own, if that folder exists."""
     own.mkdir(parents=True, exist_ok=True)
     for name in names:
@@ -143,7 +143,7 @@ def link_files(source: Path, own: Path, *names: str) -> None:
 def read_json_file(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty if it is missing or invalid."""
     try:
-        return as_dict(json.loads(path.read_bytes()))
+        return dict_or_empty(json.loads(path.read_bytes()))
     except (OSError, ValueError, RecursionError):
         return {}
 

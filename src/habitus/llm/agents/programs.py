@@ -17,12 +17,12 @@ from habitus.llm.agents.program import (
     ProgramCall,
     ProgramOutput,
     ProgramRequest,
-    as_dict,
+    dict_or_empty,
     format_toml_value,
-    link_files,
+    link_user_files,
     parse_dollars,
     parse_json_objects,
-    parse_usage,
+    parse_token_usage,
     read_json_file,
     read_toml_file,
     write_text_file,
@@ -52,12 +52,12 @@ def _parse_claude_output(written: str, question: ProgramRequest) -> ProgramOutpu
     for said in parse_json_objects(written):
         if said.get("type") != "result":
             continue
-        text, used = str(said.get("result") or ""), as_dict(said.get("usage"))
+        text, used = str(said.get("result") or ""), dict_or_empty(said.get("usage"))
         if said.get("is_error"):
             return ProgramOutput(problem=text or str(said.get("subtype")))
         cached = "cache_read_input_tokens"
         read = ("cache_creation_input_tokens", cached, "input_tokens")
-        usage = parse_usage(used, read=read, wrote=("output_tokens",), cached=cached)
+        usage = parse_token_usage(used, read=read, wrote=("output_tokens",), cached=cached)
         return ProgramOutput(text=text, usage=replace(usage, cost=parse_dollars(said.get("total_cost_usd"))))
     return ProgramOutput()
 
@@ -93,7 +93,7 @@ def _build_codex_call(question: ProgramRequest) -> ProgramCall:
 def create_codex_home(question: ProgramRequest, more: Mapping[str, object]) -> Path:
     """Create a home for this request with only the user's sign-in and model choice."""
     theirs, own = question.get_user_folder("CODEX_HOME", ".codex"), question.workspace / "codex"
-    link_files(theirs, own, "auth.json", "auth.lock")
+    link_user_files(theirs, own, "auth.json", "auth.lock")
     config = {
         key: value for key, value in read_toml_file(theirs / "config.toml").items() if key in _KEPT_CODEX_SETTINGS
     }
@@ -111,7 +111,7 @@ def _parse_codex_output(written: str, question: ProgramRequest) -> ProgramOutput
             case {"type": "item.completed", "item": {"type": "agent_message", "text": str(message)}}:
                 text = message
             case {"type": "turn.completed", "usage": dict(used)}:
-                usage = parse_usage(
+                usage = parse_token_usage(
                     used, read=("input_tokens",), wrote=("output_tokens",), cached="cached_input_tokens"
                 )
             case {"type": "turn.failed", "error": {"message": message}} | {"type": "error", "message": message}:
@@ -133,11 +133,11 @@ def _build_gemini_call(question: ProgramRequest) -> ProgramCall:
 def create_gemini_home(question: ProgramRequest, more: Mapping[str, object]) -> dict[str, str]:
     """Make the workspace a home with only the user's sign-in; return its environment variables."""
     theirs, own = question.get_user_folder("GEMINI_CLI_HOME", "") / ".gemini", question.workspace / ".gemini"
-    link_files(
+    link_user_files(
         theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env"
     )
-    link_files(question.user_home / ".config", question.workspace / ".config", "gcloud")
-    auth = as_dict(as_dict(read_json_file(theirs / "settings.json").get("security")).get("auth"))
+    link_user_files(question.user_home / ".config", question.workspace / ".config", "gcloud")
+    auth = dict_or_empty(dict_or_empty(read_json_file(theirs / "settings.json").get("security")).get("auth"))
     if not auth and question.environ.get("GEMINI_API_KEY"):
         auth = {"selectedType": "gemini-api-key"}
     settings = {
@@ -153,11 +153,13 @@ def create_gemini_home(question: ProgramRequest, more: Mapping[str, object]) -> 
 
 def _parse_gemini_output(written: str, question: ProgramRequest) -> ProgramOutput:
     said = next(iter(parse_json_objects(written)), {})
-    if problem := as_dict(said.get("error")):
+    if problem := dict_or_empty(said.get("error")):
         return ProgramOutput(problem=f"{problem.get('message')} ({problem.get('code')})")
-    models = as_dict(as_dict(said.get("stats")).get("models"))
-    used = [as_dict(as_dict(each).get("tokens")) for each in models.values()]
-    usages = [parse_usage(each, read=("prompt",), wrote=("candidates", "thoughts"), cached="cached") for each in used]
+    models = dict_or_empty(dict_or_empty(said.get("stats")).get("models"))
+    used = [dict_or_empty(dict_or_empty(each).get("tokens")) for each in models.values()]
+    usages = [
+        parse_token_usage(each, read=("prompt",), wrote=("candidates", "thoughts"), cached="cached") for each in used
+    ]
     usage = sum(usages, TokenUsage()) if usages else None
     return ProgramOutput(text=str(said.get("response") or ""), usage=usage, model=next(iter(models), ""))
 
@@ -174,7 +176,7 @@ def _build_opencode_answer_call(question: ProgramRequest) -> ProgramCall:
 def build_opencode_call(question: ProgramRequest, agent: Mapping[str, object]) -> ProgramCall:
     """Return a run of our own agent with only the user's sign-in and model choice."""
     places = {f"XDG_{kind.upper()}_HOME": str(question.workspace / kind) for kind in ("config", "data", "state")}
-    link_files(
+    link_user_files(
         question.get_user_folder("XDG_DATA_HOME", ".local/share") / "opencode",
         question.workspace / "data/opencode",
         "auth.json",
@@ -213,13 +215,15 @@ def _parse_opencode_output(written: str, question: ProgramRequest) -> ProgramOut
             case {"type": "text", "part": {"text": str(text)}}:
                 texts.append(text)
             case {"type": "step_finish", "part": {"tokens": dict(used)} as part}:
-                used |= as_dict(used.get("cache"))
-                step = parse_usage(used, read=("input", "read", "write"), wrote=("output", "reasoning"), cached="read")
+                used |= dict_or_empty(used.get("cache"))
+                step = parse_token_usage(
+                    used, read=("input", "read", "write"), wrote=("output", "reasoning"), cached="read"
+                )
                 # 0 means that it does not know the price.
                 cost = parse_dollars(part.get("cost")) or None
                 usage = (usage or TokenUsage()) + replace(step, cost=cost)
             case {"type": "error", "error": dict(error)}:
-                problem = str(as_dict(error.get("data")).get("message") or error.get("name"))
+                problem = str(dict_or_empty(error.get("data")).get("message") or error.get("name"))
     return ProgramOutput(text="".join(texts), usage=usage, problem=problem)
 
 
@@ -249,10 +253,11 @@ def _parse_copilot_output(written: str, question: ProgramRequest) -> ProgramOutp
                 texts = [text]
             case {"type": "session.error", "data": {"message": message}}:
                 problem = str(message)
-    metrics = as_dict(read_json_file(question.workspace / "usage.json").get("modelMetrics"))
-    used = [as_dict(as_dict(each).get("usage")) for each in metrics.values()]
+    metrics = dict_or_empty(read_json_file(question.workspace / "usage.json").get("modelMetrics"))
+    used = [dict_or_empty(dict_or_empty(each).get("usage")) for each in metrics.values()]
     usages = [
-        parse_usage(each, read=("inputTokens",), wrote=("outputTokens",), cached="cacheReadTokens") for each in used
+        parse_token_usage(each, read=("inputTokens",), wrote=("outputTokens",), cached="cacheReadTokens")
+        for each in used
     ]
     usage, model = sum(usages, TokenUsage()) if usages else None, next(iter(metrics), "")
     return ProgramOutput(text="".join(texts), usage=usage, model=model, problem="" if texts else problem)
@@ -274,13 +279,15 @@ def _parse_pi_output(written: str, question: ProgramRequest) -> ProgramOutput:
     """Parse Pi's output: the last message is the answer, and the usage of all messages counts."""
     output, spent = ProgramOutput(), TokenUsage()
     for said in parse_json_objects(written):
-        message = as_dict(said.get("message"))
+        message = dict_or_empty(said.get("message"))
         if said.get("type") != "message_end" or message.get("role") != "assistant":
             continue
-        used = as_dict(message.get("usage"))
-        usage = parse_usage(used, read=("input", "cacheRead", "cacheWrite"), wrote=("output",), cached="cacheRead")
-        spent += replace(usage, cost=parse_dollars(as_dict(used.get("cost")).get("total")))
-        parts = [str(as_dict(part).get("text") or "") for part in message.get("content") or ()]
+        used = dict_or_empty(message.get("usage"))
+        usage = parse_token_usage(
+            used, read=("input", "cacheRead", "cacheWrite"), wrote=("output",), cached="cacheRead"
+        )
+        spent += replace(usage, cost=parse_dollars(dict_or_empty(used.get("cost")).get("total")))
+        parts = [str(dict_or_empty(part).get("text") or "") for part in message.get("content") or ()]
         problem = str(message.get("errorMessage") or "") if message.get("stopReason") == "error" else ""
         output = ProgramOutput(text="".join(parts), usage=spent, problem=problem)
     return output

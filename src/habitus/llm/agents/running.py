@@ -64,7 +64,7 @@ async def ask_program(
         question = ProgramRequest(system=system, prompt=prompt, model=model, workspace=room, environ=environ)
         call = await asyncio.to_thread(program.build_call, question)
         (empty := room / "empty").mkdir()
-        return await run_call(program, question, call, empty, patience_s)
+        return await run_program_call(program, question, call, empty, patience_s)
 
 
 _WORKSPACE_PREFIX = "habitus-ask-"
@@ -121,7 +121,7 @@ class WrappedCommand(Protocol):
     def environ(self) -> Mapping[str, str]: ...
 
 
-async def run_call(
+async def run_program_call(
     program: AgentProgram,
     question: ProgramRequest,
     call: ProgramCall,
@@ -150,7 +150,7 @@ async def run_call(
             raise _explain_start_failure(program, error) from error
     output = await asyncio.to_thread(program.parse_output, written, question)
     if output.problem or code != 0 or not output.text.strip():
-        raise _explain_failure(program, output.problem or complaint.strip() or written.strip(), code)
+        raise _explain_program_failure(program, output.problem or complaint.strip() or written.strip(), code)
     return ProgramAnswer(text=output.text, usage=_complete_usage(program, question, output))
 
 
@@ -222,7 +222,7 @@ _OPTION = re.compile(r"unknown (?:option|argument)|unexpected argument|unrecogni
 _MODEL = re.compile(r"model\b.{0,80}(?:not found|not exist|not supported|unknown|invalid)|unknown model", re.IGNORECASE)
 
 
-def _explain_failure(program: AgentProgram, problem: str, code: int) -> ProviderError:
+def _explain_program_failure(program: AgentProgram, problem: str, code: int) -> ProviderError:
     said = _shorten_to_line(problem) or f"nothing, with exit code {code}"
     if _OVERFLOW.search(said):
         return ContextOverflowError(f"The request is larger than {program.title} can read: {said}.")
@@ -268,7 +268,7 @@ def add_tools_to_prompt(system: str, tools: tuple[ToolSpec, ...]) -> str:
     return f"{system}\n\n{load_prompt('llm', 'agent-calls').format(tools=chr(10).join(map(to_json, listed)))}".strip()
 
 
-def build_prompt(ask: CompletionRequest) -> str:
+def render_conversation_prompt(ask: CompletionRequest) -> str:
     """Return a single request as it is; a longer conversation with the role of each message."""
     if len(ask.messages) == 1 and isinstance(ask.messages[0], PersonMessage):
         return _render_message(ask.messages[0])
@@ -300,7 +300,7 @@ def _render_message(message: ChatMessage) -> str:
             return text
         case AssistantMessage(text=text, calls=calls):
             asked = [
-                {"id": call.id, "tool": call.name, "arguments": _parse_arguments(call.arguments)} for call in calls
+                {"id": call.id, "tool": call.name, "arguments": _parse_call_arguments(call.arguments)} for call in calls
             ]
             return to_json({"text": text, "calls": asked})
         case ToolResultMessage(call=call, tool=tool, content=content, failed=failed, images=images):
@@ -310,7 +310,7 @@ def _render_message(message: ChatMessage) -> str:
             assert_never(never)
 
 
-def _parse_arguments(arguments: str) -> object:
+def _parse_call_arguments(arguments: str) -> object:
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):

@@ -11,7 +11,7 @@ from habitus.llm.agents.program import (
     AgentProgram,
     ProgramCall,
     ProgramRequest,
-    link_files,
+    link_user_files,
     read_json_file,
     write_text_file,
 )
@@ -41,7 +41,7 @@ class SolverProgram:
     rotating_credentials: str = ""
 
 
-def find_solver(name: str) -> SolverProgram:
+def find_solver_program(name: str) -> SolverProgram:
     """Return the solver of a name such as `claude-code` or `claude-code:MODEL`; raise Invalid for an unknown one."""
     if (found := SOLVERS.get(name.partition(":")[0])) is not None:
         return found
@@ -51,7 +51,7 @@ def find_solver(name: str) -> SolverProgram:
 
 def _build_claude_solver_call(question: ProgramRequest) -> ProgramCall:
     own = question.workspace / ".claude"
-    link_files(question.get_user_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
+    link_user_files(question.get_user_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
     return ProgramCall(
         arguments=(
             *("-p", "--output-format", "json", "--strict-mcp-config", "--setting-sources", "user"),
@@ -109,7 +109,7 @@ def _build_copilot_solver_call(question: ProgramRequest) -> ProgramCall:
 
 def _build_pi_solver_call(question: ProgramRequest) -> ProgramCall:
     own = question.workspace / "pi"
-    link_files(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
+    link_user_files(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
     kept = ("defaultProvider", "defaultModel", "defaultThinkingLevel")
     theirs = read_json_file(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
     write_text_file(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))

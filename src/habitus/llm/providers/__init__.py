@@ -87,7 +87,7 @@ class ProviderModel:
                 return
             except wire.provider_exceptions as trouble:
                 fault = await wire.classify_fault(trouble)
-                pause = None if has_spoken else self._patience.get_pause(fault, attempt)
+                pause = None if has_spoken else self._patience.get_retry_pause(fault, attempt)
                 if pause is None:
                     raise fault.error from trouble
             await self._sleep(pause)

@@ -160,7 +160,7 @@ def find_default_models(environ: Mapping[str, str]) -> DefaultModels:
     return DefaultModels()
 
 
-def list_keyed_models(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+def list_models_with_key(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the default model of each provider whose key is set, with the variable of the key."""
     return [
         (_find_key(provider, environ)[0], f"{name}:{provider.main}")
@@ -169,7 +169,7 @@ def list_keyed_models(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def list_deciding_keys() -> list[str]:
+def list_sufficient_key_variables() -> list[str]:
     """Return the variables that are enough to choose a model."""
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 
@@ -316,7 +316,7 @@ class RetryPolicy:
     # Jitter, which stops many clients from retrying at the same time.
     spread: Callable[[], float] = random.random
 
-    def get_pause(self, fault: ClassifiedFault, attempt: int) -> float | None:
+    def get_retry_pause(self, fault: ClassifiedFault, attempt: int) -> float | None:
         """Return the seconds until the next attempt; None if there is none."""
         if not fault.is_transient or attempt >= self.attempts:
             return None

@@ -102,7 +102,7 @@ class ProviderClient:
                     event = await anext(events, None)
                 if event is None:
                     break
-                piece = _parse_event(event)
+                piece = _parse_stream_event(event)
                 if piece is not None:
                     yield piece
             response = stream.get()
@@ -117,14 +117,16 @@ class ProviderClient:
 
     def _build_parameters(self, ask: CompletionRequest) -> ModelRequestParameters:
         request = ModelRequestParameters(
-            function_tools=[_build_tool(each) for each in ask.tools],
+            function_tools=[_build_tool_definition(each) for each in ask.tools],
             instruction_parts=[InstructionPart(content=ask.system)] if ask.system else None,
         )
         if ask.schema is None:
             return request
         mode = self._choose_output_mode(ask)
         if mode == "tool":
-            output = _build_tool(ToolSpec(name=ANSWER_TOOL, description="Gives the answer.", parameters=ask.schema))
+            output = _build_tool_definition(
+                ToolSpec(name=ANSWER_TOOL, description="Gives the answer.", parameters=ask.schema)
+            )
             tools = [replace(output, kind="output")]
             return replace(request, output_tools=tools, output_mode=mode, allow_text_output=False)
         shape = OutputObjectDefinition(json_schema=dict(ask.schema), name=ANSWER_TOOL)
@@ -206,16 +208,16 @@ def to_provider_messages(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
 
 def _build_request_part(message: PersonMessage | ToolResultMessage) -> ModelRequestPart:
     if isinstance(message, ToolResultMessage):
-        content = [message.content, *map(_to_content, message.images)] if message.images else message.content
+        content = [message.content, *map(_build_content_part, message.images)] if message.images else message.content
         return ToolReturnPart(tool_name=_sanitize_tool_name(message.tool), content=content, tool_call_id=message.call)
     match message.parts:
         case (TextContent(text=text),):
             return UserPromptPart(content=text)
         case parts:
-            return UserPromptPart(content=[_to_content(part) for part in parts])
+            return UserPromptPart(content=[_build_content_part(part) for part in parts])
 
 
-def _to_content(part: TextContent | Image) -> str | BinaryContent:
+def _build_content_part(part: TextContent | Image) -> str | BinaryContent:
     return part.text if isinstance(part, TextContent) else BinaryContent(data=part.data, media_type=part.media_type)
 
 
@@ -245,13 +247,13 @@ def _ensure_json_object(arguments: str) -> str:
     return arguments if is_object else json.dumps({"not_an_object": arguments}, ensure_ascii=False)
 
 
-def _build_tool(spec: ToolSpec) -> ToolDefinition:
+def _build_tool_definition(spec: ToolSpec) -> ToolDefinition:
     return ToolDefinition(
         name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters), strict=False
     )
 
 
-def _parse_event(event: ModelResponseStreamEvent) -> StreamPiece | None:
+def _parse_stream_event(event: ModelResponseStreamEvent) -> StreamPiece | None:
     match event:
         case PartStartEvent(part=TextPart(content=text)) if text:
             return TextDelta(text=text)

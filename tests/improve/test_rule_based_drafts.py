@@ -13,9 +13,9 @@ from habitus.app.tasks.storing import save_tasks
 from habitus.events import OK, Outcome, build_failed_outcome
 from habitus.improve.candidates import CandidateState
 from habitus.improve.plan import ImproveRequest
-from habitus.improve.ruled import EXAMPLE_FILE
+from habitus.improve.rule_based_drafts import EXAMPLE_FILE
 from habitus.improve.shortening import drop_untraced_lines
-from habitus.improve.tasks import pick_practice
+from habitus.improve.tasks import pick_practice_tasks
 from habitus.memory.model import LessonDraft, LessonProducer, LessonProvenance
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
@@ -106,7 +106,7 @@ def test_a_line_that_no_accepted_run_shows_a_trace_of_goes() -> None:
 def test_fresh_instances_replace_the_oldest_in_practice() -> None:
     old = _tasks(14)
     fresh = [replace(old[0], id=f"t0{VARIANT_MARK}1"), *(replace(old[0], id=f"n{number}") for number in range(4))]
-    chosen = [task.id for task in pick_practice([*old, *fresh])]
+    chosen = [task.id for task in pick_practice_tasks([*old, *fresh])]
     assert len(chosen) == 12
     assert chosen[-5:] == [task.id for task in fresh]
     assert "t0" not in chosen, "its family has a fresher one"

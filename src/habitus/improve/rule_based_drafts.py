@@ -19,7 +19,7 @@ _LONGEST_EXAMPLE = 4_000  # characters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RuledDraft:
+class RuleBasedDraft:
     """A changed skill, with the files that come with it."""
 
     skill: Skill
@@ -29,20 +29,24 @@ class RuledDraft:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def list_ruled_drafts(subject: SkillWithTasks, proven: Sequence[str]) -> Iterator[RuledDraft]:
+def list_rule_based_drafts(subject: SkillWithTasks, proven: Sequence[str]) -> Iterator[RuleBasedDraft]:
     """Yield the drafts that need no rollouts; `proven` are the texts that were accepted before."""
     # An edit that a gate has accepted is not undone: that it helps was shown on these tasks.
     if subject.previous is not None and subject.main_text not in proven:
         skill, text = subject.previous
-        yield RuledDraft(skill=skill, text=text, source=f"{BY_RULE}: undo", why="The last edit may have made it worse.")
+        yield RuleBasedDraft(
+            skill=skill, text=text, source=f"{BY_RULE}: undo", why="The last edit may have made it worse."
+        )
     for remedy in subject.remedies:
         if remedy not in subject.skill.body:
             body = f"{subject.skill.body.rstrip()}\n\nIf a step fails: {remedy}\n"
             why = f"Work with it taught: {remedy}"
-            yield RuledDraft(skill=replace(subject.skill, body=body), source=f"{BY_RULE}: remedy", why=why)
+            yield RuleBasedDraft(skill=replace(subject.skill, body=body), source=f"{BY_RULE}: remedy", why=why)
 
 
-def draft_example(subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequence[Rollout]) -> RuledDraft | None:
+def draft_worked_example(
+    subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequence[Rollout]
+) -> RuleBasedDraft | None:
     """Attach the shortest accepted run as a worked example; None if there is none, or if the skill has an example."""
     passed = [one for one in practice if one.is_ok and one.did.strip()]
     by_id = {task.id: task for task in tasks}
@@ -52,7 +56,7 @@ def draft_example(subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequ
     shortest = min(known, key=lambda one: (one.steps, len(one.did), one.task))
     example = f"# A worked example\n\nAsked: {by_id[shortest.task].request}\n\n{shortest.did.strip()}\n"
     body = f"{subject.skill.body.rstrip()}\n\nA worked example: `{EXAMPLE_FILE}`.\n"
-    return RuledDraft(
+    return RuleBasedDraft(
         skill=replace(subject.skill, body=body),
         source=f"{BY_RULE}: example",
         why="An example of a run that was accepted shows what the steps mean.",

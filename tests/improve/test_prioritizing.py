@@ -11,8 +11,8 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import pick_skills, rank_skills
 from habitus.files import build_file
-from habitus.improve.picking import SkillProspect, is_worth_its_price, rank_prospects
 from habitus.improve.plan import ImproveRequest
+from habitus.improve.prioritizing import SkillProspect, is_worth_its_price, rank_prospects
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.files import write_tasks
 from tests.improve.test_comparing import ask
