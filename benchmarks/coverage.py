@@ -108,7 +108,7 @@ def _fill(engine: sa.Engine, rows: Sequence[Observation]) -> None:
             name: getattr(row, name) for name in ("is_offered", "propensity", "request_kind", "tokens", "is_used")
         }
         item = {"kind": row.item.kind.value, "item": row.item.name, "version": 0, "is_steady": False}
-        offered.append({**of_unit, **of_row, **item, "is_item_ignored": False, "at": at})
+        offered.append({**of_unit, **of_row, **item, "is_ignored": False, "at": at})
         went = {"kind": "ok" if row.success else "failed", "weight": 1.0, "source": "user", "caller_id": ""}
         outcomes[row.unit] = {**of_unit, **went, "began_on": at, "at": at}
     with sql.write_transaction(engine) as connection:

@@ -11,8 +11,9 @@ the same draws of the world. The world was fixed before anything was tuned.
 
 `kept everything` keeps each candidate that a round has been paid for, `new > old` each that does better in one round,
 `gate` those that pass today's gate and exam, skill by skill in turn, `habitus` picks the skill
-(`improve/prioritizing.py`) and compares accepted changes in use (`evidence/comparing.py`), `oracle` knows each candidate's effect. `successes` are
-those more in six months than without any change. All decisions are the product's own code.
+(`improve/prioritizing.py`) and compares accepted changes in use (`evidence/comparing.py`), `oracle` knows each
+candidate's effect. `successes` are those more in six months than without any change. All decisions are the product's
+own code.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _normal(items: list[EvidenceItem], noise: float, *scores: Floats) -> Guess:
 def _utility(offered: int, worked: float) -> float:
     """What LP-06 says of a lesson with these counts."""
     counters = LessonCounters(retrievals=int(offered), helpful=round(worked))
-    return model.compute_utility(
+    return model.compute_lesson_utility(
         Engram(id="", text="", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL, counters=counters)
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from habitus.events import OutcomeKind
 from habitus.skills.choosing.evals import FailedClimbStore
-from habitus.tasks.files import write_task
+from habitus.tasks.files import serialize_task
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import at_a_terminal
 from tests.cli.test_climb import DRAFT as CODE_DRAFT
@@ -165,7 +165,7 @@ def test_with_the_real_claude_code_and_no_key_a_skill_is_drafted_a_challenge_dre
     direct.ok("review", "approve", str(direct.json("review", "list")["proposals"][0]["id"]))
     assert direct.ok("tools", "run", "add-up", '{"numbers": [20, 22]}') == "42\n"
     file = direct.cli.cwd / "challenge.toml"
-    file.write_text(write_task(CHALLENGE))
+    file.write_text(serialize_task(CHALLENGE))
     call = {"tool": "scratchpad", "arguments": {"action": "exec", "name": "challenge", "code": _RIGHT}}
     provider.gives(anthropic_text(json.dumps({"calls": [call]})), anthropic_text('{"text": "Done."}'))
     dreamt = direct.ok("learn", "dream", *model, "--challenges", str(file), env=real)

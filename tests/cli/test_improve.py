@@ -10,7 +10,7 @@ import pytest
 from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import MatchesCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 from tests.cli.conftest import Direct
@@ -31,7 +31,7 @@ def _furnished(direct: Direct, tasks: int) -> None:
     (folder / "SKILL.md").write_text(SKILL)
     checks = (MatchesCheck(pattern="^[A-Z]+$"),)
     made = [Task(id=f"t{n}", request=f"Which town has number {n:03}?", checks=checks) for n in range(tasks)]
-    (folder / TASKS_FILE).write_text(write_tasks(made))
+    (folder / TASKS_FILE).write_text(serialize_tasks(made))
 
 
 def _script(path: Path, tasks: int, rounds: int) -> str:

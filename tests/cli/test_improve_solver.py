@@ -19,8 +19,8 @@ from habitus.llm.agents.running import temporary_workspace
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import CalledCheck, MatchesCheck, ValidatorCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.checks import MatchesCheck, ToolCalledCheck, ValidatorCheck
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from tests.cli.conftest import Direct
@@ -38,7 +38,7 @@ WRITE = Task(
     files={"hint.txt": "Altberg"},
     checks=(
         ValidatorCheck(code="assert open('town.txt').read().strip() == 'ALT' + 'BERG'"),
-        CalledCheck(command="hint.txt"),
+        ToolCalledCheck(command="hint.txt"),
     ),
 )
 SAY = Task(id="say", request="Which town is it?", checks=(MatchesCheck(pattern="^[A-Z]+$"),))
@@ -49,7 +49,7 @@ def furnish(direct: Direct) -> list[str]:
     folder = direct.home / "skills" / "name-a-town"
     (folder / TASKS_FILE).parent.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
-    (folder / TASKS_FILE).write_text(write_tasks([WRITE, SAY]))
+    (folder / TASKS_FILE).write_text(serialize_tasks([WRITE, SAY]))
     (direct.cli.cwd / "better.md").write_text(SKILL + "2. Use capitals throughout, whatever the hint has.\n")
     with opened(direct) as habitus:
         open_improve_store(habitus).add_splits("name-a-town", {"write": TaskSplit.GATE, "say": TaskSplit.GATE})

@@ -64,7 +64,7 @@ def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the
         (1.0,),
     )
     assert book.get_turn("t1") == replace(TURN, exposures=tuple(sorted(TURN.exposures, key=lambda one: one.item)))
-    used = replace(OFFER, is_used=True, is_item_ignored=True)
+    used = replace(OFFER, is_used=True, is_ignored=True)
     book.record_turn(replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=()))
     assert [kept.exposure for kept in book.load_exposures(["tea"])] == [used]
     later = journal(engine, NOW + timedelta(days=40))

@@ -38,7 +38,7 @@ from habitus.llm.model import CompletionRequest, PersonMessage, TokenUsage
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import MatchesCheck, ValidatorCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
@@ -68,7 +68,7 @@ def _tasks(count: int) -> list[Task]:
 def furnish(habitus: Habitus, count: int, *more: Task, text: str = SKILL) -> None:
     tree = {
         "SKILL.md": build_file(text.encode()),
-        TASKS_FILE: build_file(write_tasks([*_tasks(count), *more]).encode()),
+        TASKS_FILE: build_file(serialize_tasks([*_tasks(count), *more]).encode()),
     }
     habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
 

@@ -17,7 +17,7 @@ from habitus.llm.providers import open_provider_model
 from habitus.skills import trees
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import EqualsCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.rollouts import Rollout
@@ -91,7 +91,7 @@ async def test_no_filler_sentence_is_proposed_and_the_edit_that_helps_is(home: P
     checks = (EqualsCheck(value="warm", path="label"),)
     tasks = [Task(id=thing, request=f"Which label has the {thing}?", checks=checks) for thing in THINGS.split()]
     with Habitus.open(read_settings(home)) as habitus:
-        tree = {"SKILL.md": build_file(SKILL.encode()), TASKS_FILE: build_file(write_tasks(tasks).encode())}
+        tree = {"SKILL.md": build_file(SKILL.encode()), TASKS_FILE: build_file(serialize_tasks(tasks).encode())}
         habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
         proposed = []
         for number, edit in enumerate((*FILLERS, HELPS)):

@@ -20,7 +20,7 @@ from habitus.jobs.queue import JobQueue
 from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import MatchesCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from tests.jobs.counting import until
 
@@ -145,7 +145,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
         habitus.skills.write_tree(
             "user",
             "name-a-town",
-            {**skill, TASKS_FILE: build_file(write_tasks(tasks).encode())},
+            {**skill, TASKS_FILE: build_file(serialize_tasks(tasks).encode())},
             habitus.build_author(),
         )
         queue, ledger, states = jobs.open_queue(habitus), open_improve_store(habitus), list[JobState]()

@@ -13,7 +13,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import MatchesCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from tests.conftest import Cli
@@ -28,7 +28,9 @@ def furnish(cli: Cli) -> list[str]:
     (folder / TASKS_FILE).parent.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
     checks = (MatchesCheck(pattern="^[A-Z]+$"),)
-    (folder / TASKS_FILE).write_text(write_tasks([Task(id=id, request=f"Town {id}?", checks=checks) for id in NAMES]))
+    (folder / TASKS_FILE).write_text(
+        serialize_tasks([Task(id=id, request=f"Town {id}?", checks=checks) for id in NAMES])
+    )
     (cli.cwd / "better.md").write_text(SKILL + "2. Use capitals.\n")
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
         open_improve_store(habitus).add_splits("name-a-town", dict.fromkeys(NAMES, TaskSplit.GATE))

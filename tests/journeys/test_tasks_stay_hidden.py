@@ -20,7 +20,7 @@ from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.model import Skill
 from habitus.skills.trees import TASKS_FILE, update_main_file
 from habitus.tasks.checks import ContainsCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.web.app import make_web_app
@@ -52,7 +52,7 @@ def tasks(habitus: Habitus) -> None:
     brew = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
     tree = {
         **update_main_file({}, brew),
-        TASKS_FILE: build_file(write_tasks([_task("beside"), _task("practice")]).encode()),
+        TASKS_FILE: build_file(serialize_tasks([_task("beside"), _task("practice")]).encode()),
         "evals/evals.json": build_file(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
     }
     habitus.skills.write_tree("user", "brew-tea", tree, habitus.build_author())

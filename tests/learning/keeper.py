@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from habitus import sql
 from habitus.learning.budget import DailyTokenUsageStore
-from habitus.memory.model import LessonDraft, LessonDraftResult, LessonDraftStatus
+from habitus.memory.model import LessonDraft, LessonDraftOutcome, LessonDraftResult
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -30,11 +30,11 @@ class RecordingKeeper:
         if self.raises or draft.text == self.stumbles_at:
             raise RuntimeError("memory")
         if not self.is_on:
-            return LessonDraftResult(status=LessonDraftStatus.OFF, reason="memory is off")
+            return LessonDraftResult(status=LessonDraftOutcome.OFF, reason="memory is off")
         is_new = draft.text not in self.known
         self.known.add(draft.text)
         self.learned.append(draft)
-        return LessonDraftResult(status=LessonDraftStatus.STORED if is_new else LessonDraftStatus.REINFORCED)
+        return LessonDraftResult(status=LessonDraftOutcome.STORED if is_new else LessonDraftOutcome.REINFORCED)
 
     def has_similar_lesson(self, text: str) -> bool:
         return text in self.known

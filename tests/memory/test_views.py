@@ -24,7 +24,7 @@ from habitus.app import Habitus, read_settings
 from habitus.memory import page_files
 from habitus.memory.cortex import Cortex, PageSyncResult
 from habitus.memory.model import Engram, LessonKind, LessonScope, TrustLevel
-from habitus.memory.page_files import PAGE_SPECS, MemoryPageFiles, PageEdits, PageLine, ParsedPage, UnparsedLine
+from habitus.memory.page_files import PAGE_SPECS, MemoryPageFiles, PageEdits, PageLine, ParsedPage, UnparsedPageLine
 from habitus.memory.store import EngramStore
 from habitus.redact import Redactor
 from habitus.search.index import SearchIndex
@@ -135,7 +135,7 @@ def test_a_copied_line_is_a_new_one() -> None:
 
 def test_a_broken_address_does_not_remove_what_it_names() -> None:
     before = [PageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
-    page = ParsedPage(bad=(UnparsedLine(raw="- one <!-- a0000001 glob", reason="?"),))
+    page = ParsedPage(bad=(UnparsedPageLine(raw="- one <!-- a0000001 glob", reason="?"),))
     assert not page_files.diff_pages(before, [page])
 
 

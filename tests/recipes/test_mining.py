@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from habitus.recipes.alignment import align_occurrences, can_replay
 from habitus.recipes.mining import MinedRecipe, mine_recipes, render_as_steps
 from habitus.recipes.sequences import ObservedCall, ObservedTurn
-from habitus.redact import build_marker
+from habitus.redact import build_redaction_marker
 
 pytestmark = pytest.mark.req("LA-03")
 
@@ -138,7 +138,7 @@ def test_two_turns_or_one_session_or_failures_are_no_habit() -> None:
 
 
 def test_a_secret_is_never_a_literal_nor_a_link() -> None:
-    secret = build_marker("known")
+    secret = build_redaction_marker("known")
     turns = []
     for n, month in enumerate(MONTHS):
         login = ObservedCall(name="login", arguments={"key": secret, "site": "shop"}, result=json.dumps({"t": secret}))

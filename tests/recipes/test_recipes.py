@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.events import ToolResult, build_failed_outcome
-from habitus.recipes.catalogue import parse_plans
+from habitus.recipes.catalogue import parse_recipe_plans
 from habitus.recipes.execution import MAX_CALLS, RecipePlan, execute_plan, fill_references
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
@@ -52,7 +52,7 @@ branches:
 
 
 def plan_of(text: str) -> RecipePlan:
-    ((made, problems),) = parse_plans(text.encode())
+    ((made, problems),) = parse_recipe_plans(text.encode())
     assert problems == ()
     return made
 
@@ -131,7 +131,7 @@ async def test_what_never_ends_is_stopped() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(block: str, problem: str) -> None:
-    ((_, problems),) = parse_plans(f"## my recipe\n```yaml\n{block}\n```\n".encode())
+    ((_, problems),) = parse_recipe_plans(f"## my recipe\n```yaml\n{block}\n```\n".encode())
     assert problem in " | ".join(map(str, problems))
 
 

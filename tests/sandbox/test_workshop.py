@@ -20,10 +20,10 @@ from habitus.sandbox.machine import MachineCapabilities
 from habitus.sandbox.model import Permissions, SandboxLimits
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.tasks.checks import EqualsCheck
-from habitus.tasks.judging import has_shape, infer_shape
+from habitus.tasks.judging import has_result_shape, infer_result_shape
 from habitus.tasks.schema import DEEPEST, validate_payload, validate_schema
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
-from habitus.tools.execution import LONGEST_CASE, ToolExecutor, compute_fingerprint
+from habitus.tools.execution import LONGEST_CASE, ToolExecutor, compute_tool_fingerprint
 from habitus.tools.model import ToolDraft
 
 pytestmark = pytest.mark.req("SB-05", "SB-06")
@@ -136,10 +136,10 @@ async def test_wrong_arguments_are_the_callers_mistake_and_run_nothing(workshop:
 
 async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: ToolExecutor) -> None:
     tool = await workshop.build_tool(DRAFT)
-    fresh = await workshop.run_cases(tool, passed_fingerprint=compute_fingerprint(tool))
+    fresh = await workshop.run_cases(tool, passed_fingerprint=compute_tool_fingerprint(tool))
     assert (fresh.passed, fresh.was_stale, fresh.failed_cases) == (True, False, ())
     other = replace(tool, code="print('just text')")
-    report = await workshop.run_cases(other, passed_fingerprint=compute_fingerprint(tool))
+    report = await workshop.run_cases(other, passed_fingerprint=compute_tool_fingerprint(tool))
     assert (report.passed, report.was_stale) == (False, True)
     assert [result.payload for result in report.failed_cases] == [{"numbers": [1, 2]}]
     assert report.failed_cases[0].outcome.reason == "it has another shape than expected: just text"
@@ -167,9 +167,11 @@ async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: ToolExec
 
 async def test_proof_is_for_this_code_these_dependencies_and_this_interpreter(workshop: ToolExecutor) -> None:
     tool = await workshop.build_tool(DRAFT)
-    assert compute_fingerprint(tool) == compute_fingerprint(replace(tool, description="Other words.", cases=()))
-    assert compute_fingerprint(tool) != compute_fingerprint(replace(tool, code=tool.code + "#"))
-    assert compute_fingerprint(tool) != compute_fingerprint(replace(tool, dependencies=("habitus_greeting",)))
+    assert compute_tool_fingerprint(tool) == compute_tool_fingerprint(
+        replace(tool, description="Other words.", cases=())
+    )
+    assert compute_tool_fingerprint(tool) != compute_tool_fingerprint(replace(tool, code=tool.code + "#"))
+    assert compute_tool_fingerprint(tool) != compute_tool_fingerprint(replace(tool, dependencies=("habitus_greeting",)))
 
 
 @pytest.mark.full
@@ -254,8 +256,8 @@ def test_a_header_replaces_the_one_that_was_there_and_keeps_the_first_line() -> 
     ],
 )
 def test_a_shape_is_about_keys_and_types_not_values(before: str, after: str, same: bool) -> None:
-    assert has_shape(infer_shape(before), before)
-    assert has_shape(infer_shape(before), after) is same
+    assert has_result_shape(infer_result_shape(before), before)
+    assert has_result_shape(infer_result_shape(before), after) is same
 
 
 def _nested(levels: int) -> Any:

@@ -11,7 +11,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from habitus.tasks.checks import EqualsCheck
-from habitus.tasks.judging import derive_expected, describe_difference, drop_moved_fields, has_distinct_results
+from habitus.tasks.judging import (
+    derive_expected_result,
+    describe_result_difference,
+    drop_changed_fields,
+    has_distinct_results,
+)
 from habitus.tools.execution import is_nondeterministic
 
 Result = dict[str, Any]
@@ -49,14 +54,14 @@ def test_a_trial_passes_the_right_draft_and_refuses_each_wrong_one(
     given_factors: tuple[int, int, int], note: str, cases: list[tuple[int, int, int]]
 ) -> None:
     right = function(*given_factors, note)
-    recorded = [derive_expected([printed(right(*case))]) for case in cases]
+    recorded = [derive_expected_result([printed(right(*case))]) for case in cases]
     expected = [one for one in recorded if one is not None]
     assert len(expected) == len(cases)
     assume(has_distinct_results(expected))
 
     def passes(draft: Function) -> bool:
         return not any(
-            describe_difference(one, printed(draft(*case))) for one, case in zip(expected, cases, strict=True)
+            describe_result_difference(one, printed(draft(*case))) for one, case in zip(expected, cases, strict=True)
         )
 
     assert passes(right)
@@ -80,30 +85,30 @@ def test_values_are_compared_within_a_tolerance_and_by_type() -> None:
         ("just text", "just  text", False),
         ("1e400", "1e400", True),
     ):
-        expected = derive_expected([before])
+        expected = derive_expected_result([before])
         assert expected is not None
-        assert (describe_difference(expected, after) == "") is is_same, (before, after)
+        assert (describe_result_difference(expected, after) == "") is is_same, (before, after)
 
 
 def test_what_runs_do_not_agree_on_and_what_was_secret_is_apart() -> None:
     key = "sk-ant-" + "a1B2" * 10
     first, second = (json.dumps({"total": 12, "at": at, "key": key, "rows": rows}) for at, rows in ((1, [1]), (2, [])))
     hidden = first.replace(key, "[redacted:api_key]")
-    expected = derive_expected([first, second], redacted=lambda text: text.replace(key, "[redacted:api_key]"))
+    expected = derive_expected_result([first, second], redacted=lambda text: text.replace(key, "[redacted:api_key]"))
     assert expected is not None
     assert (expected.apart, hidden) == (("at", "key", "rows"), json.dumps(expected.value))
-    assert describe_difference(expected, second) == ""
-    assert describe_difference(expected, '{"total": 13}') == "total is 13, and should be 12"
-    assert derive_expected(["1", "2"]) is None
-    assert derive_expected(["x" * 100_000]) is None
-    moved = derive_expected(["[1, 5]", "[1, 5]"], before=["[1, 4]"])
+    assert describe_result_difference(expected, second) == ""
+    assert describe_result_difference(expected, '{"total": 13}') == "total is 13, and should be 12"
+    assert derive_expected_result(["1", "2"]) is None
+    assert derive_expected_result(["x" * 100_000]) is None
+    moved = derive_expected_result(["[1, 5]", "[1, 5]"], before=["[1, 4]"])
     assert moved == EqualsCheck(value=[1, 5], moved=("1",))
-    assert drop_moved_fields(moved) == EqualsCheck(value=[1, 5], apart=("1",))
+    assert drop_changed_fields(moved) == EqualsCheck(value=[1, 5], apart=("1",))
 
 
 def test_three_results_that_differ_where_they_are_compared_are_enough() -> None:
     known = [
-        derive_expected([f'{{"n": {n}, "at": {at}}}', f'{{"n": {n}, "at": 0}}'])
+        derive_expected_result([f'{{"n": {n}, "at": {at}}}', f'{{"n": {n}, "at": 0}}'])
         for n, at in ((1, 1), (1, 2), (2, 3), (3, 4))
     ]
     found = [one for one in known if one is not None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from habitus.tasks.checks import (
-    CalledCheck,
     Check,
     ContainsCheck,
     EqualsCheck,
@@ -13,6 +12,7 @@ from habitus.tasks.checks import (
     MatchesCheck,
     ShapeCheck,
     TableEqualsCheck,
+    ToolCalledCheck,
     ValidatorCheck,
 )
 from habitus.tasks.leaks import count_named_answers, find_copied_words
@@ -44,7 +44,7 @@ def task(*checks: Check, request: str = "Which town is it?") -> Task:
         (ShapeCheck(schema={"type": "number", "minimum": 17, "maximum": 17}), "Answer 17."),
         (TableEqualsCheck(path="a.csv", table="name,sum\nAda,7"), "Ada has 7."),
         (ValidatorCheck(code="assert open('t.txt').read() == 'Altberg'"), "Write Altberg."),
-        (CalledCheck(tool="look_up"), "Call look_up."),
+        (ToolCalledCheck(tool="look_up"), "Call look_up."),
         (ContainsCheck(text="yes"), "Always answer yes."),
         (ContainsCheck(text="7"), "Answer 7."),
         (MatchesCheck(pattern="^(A|B)$"), "Answer A."),
@@ -52,7 +52,7 @@ def task(*checks: Check, request: str = "Which town is it?") -> Task:
         (EqualsCheck(value=None), "Return null."),
         (EqualsCheck(value=[1, 2, 3]), "Return 1, 2 and 3."),
         (FileExistsCheck(path="out/towns.csv"), "Write towns.csv into out."),
-        (CalledCheck(command="git bisect"), "Run git bisect first."),
+        (ToolCalledCheck(command="git bisect"), "Run git bisect first."),
     ],
 )
 def test_an_answer_is_a_leak_whatever_checks_it_and_not_where_it_is_known(check: Check, said: str) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid, ToolFailed
 from habitus.tasks.checks import parse_check
-from habitus.tasks.files import read_tasks
+from habitus.tasks.files import parse_tasks_toml
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
-from habitus.tasks.patterns import find_match
+from habitus.tasks.patterns import has_pattern_match
 from habitus.tasks.schema import fits_schema, validate_shape
 
 _PARTS = (
@@ -45,9 +45,9 @@ def test_patterns_that_would_compile_for_hours_are_refused_with_their_file() -> 
     task = "[[task]]\nrequest = '{}'\nmatches = '{}'\n"
     many = "".join(task.format(number, rf"[\pL]{{0,{500 + number}}}") for number in range(50))
     with pytest.raises(Invalid, match="The patterns of a file are too large together"):
-        read_tasks(many, about="a file")
+        parse_tasks_toml(many, about="a file")
     ordinary = "".join(task.format(number, rf"(?i)\b{number} (total|sum)s?\b\D{{0,20}}\d+") for number in range(500))
-    assert len(read_tasks(ordinary, about="a file")) == 500
+    assert len(parse_tasks_toml(ordinary, about="a file")) == 500
 
 
 @pytest.mark.req("IM-01")
@@ -71,7 +71,7 @@ def test_a_pattern_means_what_it_means_in_python(pattern: str, text: str) -> Non
     if re.search(r"(?<!\\)\$(?!$)", pattern.replace("[$]", "")):
         return
     try:
-        assert find_match(pattern, text) is expected
+        assert has_pattern_match(pattern, text) is expected
     except Invalid:
         assert re.search(r"\*\?|\+\?|[*+?}^$|][*+?{]|\\Z[*+?{]", pattern)  # which the engine reads more strictly
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.tasks.checks import CHECK_TYPES, Check, RubricCheck, check_to_row, parse_check
-from habitus.tasks.files import parse_task, read_tasks, write_tasks
+from habitus.tasks.files import parse_task, parse_tasks_toml, serialize_tasks
 from habitus.tasks.judging import TaskJudgement, judge_submission
 from habitus.tasks.model import Submission, SubmittedCall, Task, TaskOrigin, TaskOriginKind, TaskSolution
 
@@ -156,7 +156,7 @@ def test_a_check_that_nobody_knows_or_could_ask_is_refused(row: dict[str, Any], 
 )
 def test_a_file_that_can_t_be_read_says_why(text: str, told: str) -> None:
     with pytest.raises(Invalid, match=told):
-        read_tasks(text, about="tasks.toml")
+        parse_tasks_toml(text, about="tasks.toml")
 
 
 @pytest.mark.req("IM-01")
@@ -207,7 +207,7 @@ def test_a_task_is_read_as_it_was_written(
         reference=TaskSolution(reply=words, calls=("sql",)),
         wrong=TaskSolution(code="pass"),
     )
-    (read,) = read_tasks(write_tasks([written]), about="tasks.toml")
+    (read,) = parse_tasks_toml(serialize_tasks([written]), about="tasks.toml")
     assert read == written
     assert parse_task(written.as_json(), "x") == written
 

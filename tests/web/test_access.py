@@ -17,7 +17,7 @@ from habitus.journal.model import Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance, LessonScope
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import ContainsCheck
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import HomePool
@@ -257,7 +257,7 @@ def lived_in(habitus: Habitus) -> Habitus:
     """A home with something for every route, and with what is the owner's alone."""
     furnish_with_life(habitus)
     tree = habitus.skills.read_tree("close-the-month")
-    tasks = write_tasks([Task(id="1", request="What is it?", checks=(ContainsCheck(text=ANSWER),))])
+    tasks = serialize_tasks([Task(id="1", request="What is it?", checks=(ContainsCheck(text=ANSWER),))])
     person = habitus.build_author("examined")
     habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: build_file(tasks.encode())}, person)
     habitus.journal.record_turn(Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann"))

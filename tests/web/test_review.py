@@ -25,7 +25,7 @@ from habitus.skills.model import ActorKind, Author, Skill, SkillState
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 from habitus.tasks.checks import ContainsCheck
-from habitus.tasks.judging import derive_expected, infer_shape
+from habitus.tasks.judging import derive_expected_result, infer_result_shape
 from habitus.tasks.model import Task
 from habitus.tools.code_stage import build_case_from_call
 from habitus.tools.model import ToolEvidence
@@ -268,7 +268,9 @@ def test_the_trial_of_code_is_a_table_that_runs_nothing_and_shows_no_secret(
     words = ("<b>tea</b>", KEY, "milk")
     recorded = [f'{{"said": "{word.upper()}", "with": "[redacted:anthropic]"}}' for word in words]
     cases = [
-        build_case_from_call({"word": word}, infer_shape(result), derive_expected([result], redacted=habitus.redact))
+        build_case_from_call(
+            {"word": word}, infer_result_shape(result), derive_expected_result([result], redacted=habitus.redact)
+        )
         for word, result in zip(words, recorded, strict=True)
     ]
     takes = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}

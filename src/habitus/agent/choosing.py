@@ -21,7 +21,7 @@ from habitus.journal.journal import Journal, list_chosen_skills
 from habitus.journal.model import ExposureAssignment, SkillPlacementKind, Turn
 from habitus.journal.usage import get_effective_outcome
 from habitus.memory.cortex import Cortex
-from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank
+from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_recall_rank
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.menu import NOT_LISTED, LibraryNews, SkillMenu, format_menu_line
@@ -416,7 +416,9 @@ class SessionMemory:
         """Return the lessons relevant to a request; the last place between two near-ties may be random."""
         most = MAX_LESSONS + self.offers.lots.is_active
         found = self.cortex.recall(request, user=self.user, project=self.project, max_lessons=most)
-        drawn = draw_last_place(self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_rank)
+        drawn = draw_last_place(
+            self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_recall_rank
+        )
         tied = (drawn.last, drawn.left_out) if drawn.last and drawn.left_out else None
         return replace(found, lessons=drawn.taken, tied=tied)
 

@@ -140,7 +140,7 @@ class TurnRecorder:
                 parts.view.offers.assign_lesson(note, is_steady=True)
         kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
-        used = dict.fromkeys(parts.tools.find_items(called), False)
+        used = dict.fromkeys(parts.tools.find_evidence_items(called), False)
         used |= {make_skill_item(skill): not has_trace for skill, has_trace in used_skills}
         return parts.view.offers.list_turn_exposures(kind, used)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from habitus.skills.review import ReviewQueue
     from habitus.skills.sources.trust import TrustStore
     from habitus.skills.stores.versioned import SkillStore
-    from habitus.tools.tools import ToolService
+    from habitus.tools.service import ToolService
 
 
 DATABASE_AWAY = "The database is unreachable."

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.search.postgres_index import PostgresIndex
     from habitus.search.texts.embedding import Embedder
-    from habitus.tools.tools import ToolService
+    from habitus.tools.service import ToolService
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
-from habitus.tasks.leaks import list_answers
+from habitus.tasks.leaks import list_task_answers
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
@@ -261,7 +261,7 @@ class ImproveRun:
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
         practice = tasks[TaskSplit.PRACTICE]
-        known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_answers(task)))])
+        known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_task_answers(task)))])
         # An undone edit may have been long: what it goes back to was in use.
         is_known = is_given or source == f"{BY_RULE}: undo"
         if objection := find_candidate_objection(old, new, hidden, known=known, is_given=is_known, files=files):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from habitus.errors import Invalid
 from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions
 from habitus.improve.tasks import SkillWithTasks
-from habitus.tasks.files import parse_json_rows, parse_task, read_tasks
+from habitus.tasks.files import parse_json_rows, parse_task, parse_tasks_toml
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 
@@ -32,7 +32,7 @@ class TrialPlan:
 def read_trial_tasks(text: str, *, about: str) -> tuple[Task, ...]:
     """Read tasks from a file: TOML as in `evals/tasks.toml`, or a JSON list of rows such as {request, expect}."""
     if about.endswith(".toml") or text.lstrip().startswith(("[[", "#")):
-        return read_tasks(text, about=about)
+        return parse_tasks_toml(text, about=about)
     rows = parse_json_rows(text, about=about)
     if not rows:
         raise Invalid(f"{about} has no tasks.", hint="Write some.")

@@ -19,8 +19,8 @@ from habitus.llm.model import Model
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     LessonDraft,
+    LessonDraftOutcome,
     LessonDraftResult,
-    LessonDraftStatus,
     LessonProducer,
     LessonProvenance,
     LessonScope,
@@ -118,7 +118,7 @@ class Learner:
         # A learner without memory only advises and never gets here.
         assert self._keeper is not None
         encoded = self._keeper.encode(draft)
-        if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.PENDING):
+        if encoded.status in (LessonDraftOutcome.STORED, LessonDraftOutcome.PENDING):
             self._learned.append(encoded)
         return encoded
 

@@ -18,14 +18,14 @@ from habitus.memory.model import (
     Engram,
     EngramVersion,
     LessonDraft,
+    LessonDraftOutcome,
     LessonDraftResult,
-    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonScope,
     LessonState,
-    parse_kind,
-    parse_scope,
+    parse_lesson_kind,
+    parse_lesson_scope,
 )
 from habitus.memory.page_files import EditedPages, MemoryPageFiles
 from habitus.memory.pages import MemoryPages, PageSyncResult
@@ -45,8 +45,8 @@ from habitus.memory.repository import (
     EngramRepository,
     LessonRollbackStep,
     LessonViewer,
-    plan_rollback,
-    revert_change,
+    plan_memory_rollback,
+    revert_engram_version,
 )
 from habitus.memory.store import EngramStore
 from habitus.memory.text_equivalence import is_equivalent
@@ -116,7 +116,7 @@ class Cortex:
 
     def encode(self, draft: LessonDraft) -> LessonDraftResult:
         """Store a draft as a new engram, reinforce a known one, queue it for review, or refuse it."""
-        draft = replace(draft, kind=parse_kind(draft.kind), scope=parse_scope(draft.scope))
+        draft = replace(draft, kind=parse_lesson_kind(draft.kind), scope=parse_lesson_scope(draft.scope))
         closed = self._refuse_if_closed(draft)
         if closed is not None:
             return closed
@@ -124,7 +124,7 @@ class Cortex:
         draft, redacted = self._intake.clean_draft(draft)
         refusal = gate.explain_refusal(draft)
         if refusal:
-            return LessonDraftResult(status=LessonDraftStatus.REFUSED, reason=refusal, redacted=redacted)
+            return LessonDraftResult(status=LessonDraftOutcome.REFUSED, reason=refusal, redacted=redacted)
         self._pages.sync_if_changed()
         encoded = self._intake.store_draft(draft)
         self._pages.sync_after_change()
@@ -140,11 +140,11 @@ class Cortex:
         if draft.produced_by is LessonProducer.USER:
             return None
         if self._mode is MemoryMode.OFF:
-            return LessonDraftResult(status=LessonDraftStatus.OFF, reason="memory is off (HABITUS_MEMORY)")
+            return LessonDraftResult(status=LessonDraftOutcome.OFF, reason="memory is off (HABITUS_MEMORY)")
         paused = self._pause.get_state() if self._pause and draft.produced_by.is_automatic else None
         if paused is not None:
             return LessonDraftResult(
-                status=LessonDraftStatus.PAUSED, reason=f"paused by {paused.by}; run 'habitus learn resume'"
+                status=LessonDraftOutcome.PAUSED, reason=f"paused by {paused.by}; run 'habitus learn resume'"
             )
         return None
 
@@ -164,11 +164,17 @@ class Cortex:
 
         Call `record_retrieval` once they were shown. `use_cache` skips the database, for outages.
         """
-        here = self._mirror.get_active(user or self._user, project) if use_cache else self._load_active(user, project)
+        here = (
+            self._mirror.get_active(user or self._user, project)
+            if use_cache
+            else self._load_active_lessons(user, project)
+        )
         # Relevance decides only when the rules don't all fit, which saves a search.
         is_full = sum(estimate_tokens(rule.text) for rule in here.rules) > rule_tokens
-        told = recalling.select_standing(here.profile, {}, profile_tokens)
-        held = recalling.select_standing(here.rules, self._score(request, here.rules) if is_full else {}, rule_tokens)
+        told = recalling.select_rules_or_profile(here.profile, {}, profile_tokens)
+        held = recalling.select_rules_or_profile(
+            here.rules, self._score_relevance(request, here.rules) if is_full else {}, rule_tokens
+        )
         found = self._mirror.search_lessons(request, here.lessons)
         fitting = recalling.select_lessons(found, here.lessons, lesson_tokens, max_lessons)
         return RecallResult(
@@ -179,12 +185,12 @@ class Cortex:
             confidence=found.confidence,
         )
 
-    def _load_active(self, user: str, project: str) -> ActiveLessons:
+    def _load_active_lessons(self, user: str, project: str) -> ActiveLessons:
         self._pages.sync_if_changed()
         self._mirror.sync()
         return self._mirror.get_active(user or self._user, project)
 
-    def _score(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
+    def _score_relevance(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
         found = self._mirror.search_lessons(request, {engram.id for engram in engrams})
         return {hit.id: hit.score for hit in found.hits}
 
@@ -192,14 +198,14 @@ class Cortex:
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
     ) -> tuple[RecalledLesson, ...]:
         """Return the lessons for the scratchpad tool's description, most useful first."""
-        mine = self._load_active(user, project).scratchpad
-        ranked = sorted(mine, key=lambda engram: (-model.compute_utility(engram), engram.id))
-        return recalling.fit_to_budget(ranked, tokens)
+        mine = self._load_active_lessons(user, project).scratchpad
+        ranked = sorted(mine, key=lambda engram: (-model.compute_lesson_utility(engram), engram.id))
+        return recalling.fit_engrams_to_budget(ranked, tokens)
 
     def has_similar_lesson(self, text: str, *, user: str = "", project: str = "") -> bool:
         """Return whether memory already says this to the user."""
         text = self._intake.clean_text(text)
-        known = self._load_active(user, project).by_id
+        known = self._load_active_lessons(user, project).by_id
         if not known or not text:
             return False
         if any(engram.text.casefold() == text.casefold() for engram in known.values()):
@@ -213,12 +219,12 @@ class Cortex:
         """Record that these lessons were shown, and that the `omitted` rules did not fit; return the rules that aged
         out.
         """
-        old = recalling.record_shown(self._ledger, ids, omitted)
+        old = recalling.count_shown_engrams(self._ledger, ids, omitted)
         return self._archive_lessons(old, f"there was no room for it {model.MAX_MISSES} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
-        here = self._load_active(user, project)
+        here = self._load_active_lessons(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
         return recalling.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
 
@@ -242,7 +248,7 @@ class Cortex:
         Texts are never rewritten. If the choice fails or makes no sense, everything is kept. Without `choose` the most
         useful rules stay; lessons have a cap of their own.
         """
-        gone = tuple(e for e in recalling.select_compacted(self._ledger, choose) if self._viewer.can_see(e))
+        gone = tuple(e for e in recalling.select_engrams_to_compact(self._ledger, choose) if self._viewer.can_see(e))
         return gone if dry_run else self._archive_lessons(gone, "a compaction kept others")
 
     def _archive_lessons(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
@@ -262,7 +268,7 @@ class Cortex:
         self._pages.sync_if_changed()
         self._mirror.sync()
         since = _get_span_start(scope, self._clock())
-        wanted = None if kind is None else parse_kind(kind)
+        wanted = None if kind is None else parse_lesson_kind(kind)
         found = [
             engram
             for engram in self._mirror.list_active()
@@ -313,7 +319,7 @@ class Cortex:
                 **more,
             )
         )
-        if encoded.status is LessonDraftStatus.REFUSED:
+        if encoded.status is LessonDraftOutcome.REFUSED:
             raise Invalid(f"The lesson can't be stored: {encoded.reason}.", hint="Write it in one sentence.")
         return encoded
 
@@ -331,12 +337,12 @@ class Cortex:
     ) -> Engram:
         """Edit a lesson; it then counts as the person's own, but a pending one stays pending."""
         before = self.get(id)
-        wanted = before.scope if scope is None else parse_scope(scope)
+        wanted = before.scope if scope is None else parse_lesson_scope(scope)
         owner = {LessonScope.USER: self._user, LessonScope.PROJECT: project}.get(wanted, "")
         changed = replace(
             before,
             text=before.text if text is None else self._intake.clean_text(text),
-            kind=before.kind if kind is None else parse_kind(kind),
+            kind=before.kind if kind is None else parse_lesson_kind(kind),
             scope=wanted,
             owner=before.owner if wanted is before.scope else owner,
             topic=before.topic if topic is None else normalize_topic(self._intake.clean_text(topic)),
@@ -352,7 +358,7 @@ class Cortex:
         """Archive a lesson; automatic learning does not bring it back."""
         engram = self.get(id)
         self._viewer.require_can_remove(engram)
-        return self._save_change(gate.remove(engram, by, reason), by, reason)
+        return self._save_change(gate.remove_engram(engram, by, reason), by, reason)
 
     def list_lessons_taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """Return the active and pending lessons that these turns, or a session, taught, oldest first."""
@@ -377,7 +383,7 @@ class Cortex:
         before = versions.get(max((known for known in versions if known < number), default=0))
         if before is None and now.version == number:
             return self.remove(now.id, by=by)
-        back = revert_change(before, versions[number], now) if before is not None else None
+        back = revert_engram_version(before, versions[number], now) if before is not None else None
         if back is None:
             raise Refused(
                 f"Version {number} of '{now.id}' can't be undone on its own: the same place has changed since.",
@@ -423,7 +429,7 @@ class Cortex:
             then = ledger.store.load_state_at(timestamp)
             known = self._mirror.engrams.values()
             now = [engram for engram in known if self._viewer.can_roll_back(engram, then.get(engram.id, engram))]
-            changes = plan_rollback(timestamp, then, now)
+            changes = plan_memory_rollback(timestamp, then, now)
             if not dry_run:
                 ledger.check_writable()
                 ledger.save([engram for _, engram in changes], by, f"back to {timestamp:%Y-%m-%d %H:%M} UTC")

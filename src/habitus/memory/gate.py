@@ -20,16 +20,16 @@ from habitus.memory.model import (
     Engram,
     LessonCounters,
     LessonDraft,
+    LessonDraftOutcome,
     LessonDraftResult,
-    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonScope,
     LessonState,
     SelfPlayLessonBody,
     TrustLevel,
-    parse_kind,
-    parse_scope,
+    parse_lesson_kind,
+    parse_lesson_scope,
 )
 from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
@@ -58,7 +58,7 @@ def find_review_reason(
         return ""
     # A detector's texts are our own, so there is nothing to screen.
     if draft.produced_by is not LessonProducer.DETECTOR:
-        needs_screening = not (_is_of_own_errors(draft) or _is_proved_by_trial(draft))
+        needs_screening = not (_is_learned_from_own_errors(draft) or _is_proved_by_trial(draft))
         found = (find_text_objection(text, screening) for text in _list_draft_texts(draft) if needs_screening)
         if first := next(filter(None, found), None):
             return first.reason
@@ -71,7 +71,7 @@ def find_review_reason(
     return ""
 
 
-def _is_of_own_errors(draft: LessonDraft) -> bool:
+def _is_learned_from_own_errors(draft: LessonDraft) -> bool:
     """Whether nobody else could have put the words there: redaction and undo are enough then."""
     return draft.is_own and draft.produced_by is LessonProducer.CEREBELLUM
 
@@ -85,7 +85,7 @@ def _list_draft_texts(draft: LessonDraft) -> list[str]:
     return [draft.text, *((body.trigger, body.anti_pattern, body.correct_pattern) if body else ())]
 
 
-def determine_trust(draft: LessonDraft) -> TrustLevel:
+def determine_draft_trust(draft: LessonDraft) -> TrustLevel:
     """Return the trust a draft deserves: only a person's own words, or confirmed ones, count as a person's."""
     if draft.produced_by is LessonProducer.USER:
         return TrustLevel.USER
@@ -144,7 +144,7 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
     return replace(after, trust=TrustLevel.USER)
 
 
-def remove(engram: Engram, by: str, reason: str = "removed") -> Engram:
+def remove_engram(engram: Engram, by: str, reason: str = "removed") -> Engram:
     """Return the lesson as removed, with who removed it and why."""
     if engram.state.is_archived:
         raise Invalid(f"'{engram.id}' is in the archive already.", hint=f"See 'habitus lessons restore {engram.id}'.")
@@ -208,7 +208,7 @@ class LessonDraftIntake:
             topic=normalize_topic(self.clean_text(draft.topic)),
             source=self.clean_text(draft.source),
             confidence=0.0 if math.isnan(draft.confidence) else min(max(draft.confidence, 0.0), 1.0),
-            trust=determine_trust(draft),
+            trust=determine_draft_trust(draft),
             body=body
             and SelfPlayLessonBody(
                 trigger=self.clean_text(body.trigger),
@@ -243,24 +243,24 @@ class LessonDraftIntake:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
                 if saved.state is LessonState.PENDING:
                     self.on_pending(saved)
-                return self._build_result(saved, LessonDraftStatus.STORED, "new")
+                return self._build_result(saved, LessonDraftOutcome.STORED, "new")
             # A person decided against it once, so only a person can bring it back.
             is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
             if is_closed and draft.trust is not TrustLevel.USER:
                 reason = f"rejected: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
-                return LessonDraftResult(status=LessonDraftStatus.REFUSED, engram=twin, reason=reason)
+                return LessonDraftResult(status=LessonDraftOutcome.REFUSED, engram=twin, reason=reason)
             (saved,) = self.ledger.save([merge_engrams(twin, wanted)], draft.produced_by.value, "said again")
-            return self._build_result(saved, LessonDraftStatus.REINFORCED, f"says the same as {saved.id}")
+            return self._build_result(saved, LessonDraftOutcome.REINFORCED, f"says the same as {saved.id}")
 
-    def _build_result(self, saved: Engram, status: LessonDraftStatus, reason: str) -> LessonDraftResult:
+    def _build_result(self, saved: Engram, status: LessonDraftOutcome, reason: str) -> LessonDraftResult:
         if saved.state is LessonState.PENDING:
-            return LessonDraftResult(status=LessonDraftStatus.PENDING, engram=saved, reason=saved.reason)
+            return LessonDraftResult(status=LessonDraftOutcome.PENDING, engram=saved, reason=saved.reason)
         return LessonDraftResult(
             status=status, engram=saved, reason=reason, archived=self.ledger.enforce_lesson_cap(saved)
         )
 
     def _build_engram(self, draft: LessonDraft) -> Engram:
-        kind, scope = parse_kind(draft.kind), parse_scope(draft.scope)
+        kind, scope = parse_lesson_kind(draft.kind), parse_lesson_scope(draft.scope)
         is_taught = draft.produced_by in (LessonProducer.MODEL, LessonProducer.CEREBELLUM, LessonProducer.TRANSCRIPTS)
         is_of_conversation = is_taught or draft.produced_by is LessonProducer.DETECTOR
         if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:

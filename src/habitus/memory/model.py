@@ -130,7 +130,7 @@ class LessonState(StrEnum):
         return self in (LessonState.ARCHIVED, LessonState.REMOVED)
 
 
-class LessonDraftStatus(StrEnum):
+class LessonDraftOutcome(StrEnum):
     """What happened to a draft."""
 
     STORED = "stored"
@@ -143,12 +143,12 @@ class LessonDraftStatus(StrEnum):
     @property
     def is_stored(self) -> bool:
         """True if memory contains it, as a new engram or as more of a known one."""
-        return self in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED)
+        return self in (LessonDraftOutcome.STORED, LessonDraftOutcome.REINFORCED)
 
     @property
     def is_settled(self) -> bool:
         """True if memory has decided; submitting the draft again would count it twice."""
-        return self not in (LessonDraftStatus.OFF, LessonDraftStatus.PAUSED)
+        return self not in (LessonDraftOutcome.OFF, LessonDraftOutcome.PAUSED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +264,7 @@ class Engram:
         """Return its fields with the counters inlined, and its utility."""
         told: dict[str, Any] = to_plain(self)
         counters = told.pop("counters")
-        return {**told, **counters, "utility": round(compute_utility(self), 4)}
+        return {**told, **counters, "utility": round(compute_lesson_utility(self), 4)}
 
     def with_counts(self, **counts: int | datetime | None) -> Engram:
         """Return the engram with some counters replaced."""
@@ -297,7 +297,7 @@ class LessonDraft:
 class LessonDraftResult:
     """What happened to a draft, and why."""
 
-    status: LessonDraftStatus
+    status: LessonDraftOutcome
     engram: Engram | None = None
     reason: str = ""
     # Lessons that were archived to make room.
@@ -324,20 +324,20 @@ class EngramVersion:
     cause: ChangeCause
 
 
-def parse_kind(value: LessonKind | str) -> LessonKind:
+def parse_lesson_kind(value: LessonKind | str) -> LessonKind:
     """Return the kind with this name; raise Invalid for an unknown one."""
-    return _parse_member(LessonKind, value, "kind")
+    return _parse_enum_member(LessonKind, value, "kind")
 
 
-def parse_scope(value: LessonScope | str) -> LessonScope:
+def parse_lesson_scope(value: LessonScope | str) -> LessonScope:
     """Return the scope with this name; raise Invalid for an unknown one."""
-    return _parse_member(LessonScope, value, "scope")
+    return _parse_enum_member(LessonScope, value, "scope")
 
 
 _E = TypeVar("_E", bound=StrEnum)
 
 
-def _parse_member(of: type[_E], value: str, what: str) -> _E:
+def _parse_enum_member(of: type[_E], value: str, what: str) -> _E:
     try:
         return of(value)
     except ValueError:
@@ -361,7 +361,7 @@ _POOR_HIT_RATE = 0.35
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def compute_utility(engram: Engram) -> float:
+def compute_lesson_utility(engram: Engram) -> float:
     """Return the utility of a lesson from its confidence, hit rate, verification and frequency."""
     counters = engram.counters
     rate = compute_hit_rate(counters)
@@ -376,24 +376,24 @@ def compute_hit_rate(counters: LessonCounters) -> float:
     return (counters.helpful + 1) / (counters.retrievals + 2)
 
 
-def select_over_cap(lessons: Iterable[Engram], max_count: int) -> list[Engram]:
+def select_lessons_over_cap(lessons: Iterable[Engram], max_count: int) -> list[Engram]:
     """Return the lessons of one scope beyond the cap; the newest stays, then pinned ones, then the most useful."""
     found = [one for one in lessons if one.kind.is_lesson]
     if len(found) <= max_count:
         return []
     # The newest has had no chance to prove itself, so it always stays.
     newest = max(found, key=lambda one: (one.created_on or _LONG_AGO, one.id))
-    ranked = sorted(found, key=lambda one: (one is not newest, not one.is_pinned, -compute_utility(one), one.id))
+    ranked = sorted(found, key=lambda one: (one is not newest, not one.is_pinned, -compute_lesson_utility(one), one.id))
     return ranked[max_count:]
 
 
-def select_prunable(lessons: Iterable[Engram], lesson_days: int, now: datetime) -> list[Engram]:
+def select_prunable_lessons(lessons: Iterable[Engram], lesson_days: int, now: datetime) -> list[Engram]:
     """Return the lessons that never helped or have expired, each with its reason, worst first and limited to a
     share.
     """
     found = [engram for engram in lessons if engram.kind.is_lesson]
     due = [replace(engram, reason=why) for engram in found if (why := _explain_pruning(engram, lesson_days, now))]
-    due.sort(key=lambda engram: (compute_utility(engram), engram.id))
+    due.sort(key=lambda engram: (compute_lesson_utility(engram), engram.id))
     return due[: int(len(found) * _MAX_PRUNED_SHARE)]
 
 
@@ -408,7 +408,7 @@ def _explain_pruning(engram: Engram, lesson_days: int, now: datetime) -> str:
     return ""
 
 
-def select_dropped(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
+def select_dropped_by_compaction(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
     """Return the entries that a compaction drops, given the indexes it keeps; pinned entries are never dropped."""
     unknown = [place for place in keep if not 0 <= place < len(entries)]
     if unknown or not keep:
@@ -420,5 +420,7 @@ def select_dropped(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engra
 
 def select_most_useful(entries: Sequence[Engram], max_count: int) -> list[int]:
     """Return the indexes of the entries that a compaction without a model keeps: pinned ones, then the most useful."""
-    ranked = sorted(range(len(entries)), key=lambda at: (not entries[at].is_pinned, -compute_utility(entries[at]), at))
+    ranked = sorted(
+        range(len(entries)), key=lambda at: (not entries[at].is_pinned, -compute_lesson_utility(entries[at]), at)
+    )
     return sorted(ranked[:max_count])

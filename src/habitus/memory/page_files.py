@@ -38,7 +38,7 @@ class PageLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnparsedLine:
+class UnparsedPageLine:
     """A line that could not be parsed and stays on the page unchanged."""
 
     raw: str
@@ -51,7 +51,7 @@ class ParsedPage:
     """A parsed page."""
 
     lines: tuple[PageLine, ...] = ()
-    bad: tuple[UnparsedLine, ...] = ()
+    bad: tuple[UnparsedPageLine, ...] = ()
     # The rendering it was edited from.
     stamp: str = ""
 
@@ -93,7 +93,7 @@ _KNOWN_ID = re.compile(rf"<!--\s*({_ID})\b")
 _EXPLAINED = "one line each, '- text'; the comment at the end of a line is its address: leave it out for a new line"
 
 
-def render_page(spec: MemoryPageSpec, engrams: Iterable[Engram], bad: Sequence[UnparsedLine] = ()) -> str:
+def render_page(spec: MemoryPageSpec, engrams: Iterable[Engram], bad: Sequence[UnparsedPageLine] = ()) -> str:
     """Return the text of a page; the same engrams give the same text."""
     mine = sorted((e for e in engrams if e.kind in spec.kinds), key=lambda e: (str(e.created_on), e.id))
     parts = [f"# {spec.title}", ""]
@@ -107,7 +107,7 @@ def render_page(spec: MemoryPageSpec, engrams: Iterable[Engram], bad: Sequence[U
         for line in bad:
             parts += [f"<!-- not understood: {escape_comments(to_one_line(line.reason))} -->", line.raw]
     body = "\n".join(parts).rstrip("\n") + "\n"
-    return f"<!-- habitus {compute_stamp(body)}; {_EXPLAINED} -->\n{body}"
+    return f"<!-- habitus {compute_page_stamp(body)}; {_EXPLAINED} -->\n{body}"
 
 
 def _render_line(engram: Engram) -> str:
@@ -115,19 +115,19 @@ def _render_line(engram: Engram) -> str:
     return f"- {escape_comments(engram.text)} <!-- {engram.id} {engram.scope.value}{topic} -->"
 
 
-def read_stamp(text: str) -> str:
+def parse_page_stamp(text: str) -> str:
     """Return the stamp of a page's text; empty if it has none."""
     head = _HEAD.fullmatch(text.split("\n", 1)[0])
     return head["stamp"] if head else ""
 
 
-def is_unedited(text: str) -> bool:
+def is_page_unedited(text: str) -> bool:
     """Return whether a page is exactly as it was rendered, without unparsed lines."""
-    stamp, _, body = read_stamp(text), *text.partition("\n")[1:]
-    return bool(stamp) and stamp == compute_stamp(body) and f"## {UNPARSED_SECTION}" not in body
+    stamp, _, body = parse_page_stamp(text), *text.partition("\n")[1:]
+    return bool(stamp) and stamp == compute_page_stamp(body) and f"## {UNPARSED_SECTION}" not in body
 
 
-def compute_stamp(body: str) -> str:
+def compute_page_stamp(body: str) -> str:
     """Return the stamp of a page's body."""
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
@@ -147,7 +147,7 @@ def parse_page(spec: MemoryPageSpec, text: str) -> ParsedPage:
     """Parse a page; every line that is not blank or ours becomes a parsed or an unparsed line, none is lost."""
     stamp, section = "", ""
     lines: list[PageLine] = []
-    bad: list[UnparsedLine] = []
+    bad: list[UnparsedPageLine] = []
     for number, raw in _join_wrapped_lines(text.lstrip("\ufeff")):
         heading = re.fullmatch(r"#{1,6}\s+(.*?)\s*#*\s*", raw)
         head = _HEAD.fullmatch(raw)
@@ -158,11 +158,11 @@ def parse_page(spec: MemoryPageSpec, text: str) -> ParsedPage:
         elif heading and _is_known_heading(spec, heading[1]):
             section = heading[1].capitalize() if heading[1].lower() != spec.title.lower() else ""
         else:
-            understood = _parse_line(spec, section, raw)
+            understood = _parse_page_line(spec, section, raw)
             if isinstance(understood, PageLine):
                 lines.append(understood)
             else:
-                bad.append(UnparsedLine(raw=raw, reason=understood, number=number))
+                bad.append(UnparsedPageLine(raw=raw, reason=understood, number=number))
     return ParsedPage(lines=tuple(lines), bad=tuple(bad), stamp=stamp)
 
 
@@ -186,7 +186,7 @@ def _join_wrapped_lines(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def _parse_line(view: MemoryPageSpec, section: str, raw: str) -> PageLine | str:
+def _parse_page_line(view: MemoryPageSpec, section: str, raw: str) -> PageLine | str:
     """Return the parsed line, or why it can't be parsed."""
     bullet = _BULLET.fullmatch(raw)
     if bullet is None:
@@ -246,7 +246,9 @@ def diff_pages(before: Iterable[PageLine], pages: Iterable[ParsedPage]) -> PageE
     )
 
 
-def redact_unparsed_lines(bad: Iterable[UnparsedLine], redact: Callable[[str], str]) -> tuple[UnparsedLine, ...]:
+def redact_unparsed_lines(
+    bad: Iterable[UnparsedPageLine], redact: Callable[[str], str]
+) -> tuple[UnparsedPageLine, ...]:
     return tuple(replace(line, raw=redact(line.raw)) for line in bad)
 
 
@@ -328,10 +330,10 @@ class MemoryPageFiles:
         """Return whether a page is one of our renderings, without any edits."""
         if self._remembered.get(name) == text and f"## {UNPARSED_SECTION}" not in text:
             return True
-        if not is_unedited(text):
+        if not is_page_unedited(text):
             return False
         table = memory_views
-        query = sa.select(sa.func.count()).where(table.c.view == name, table.c.stamp == read_stamp(text))
+        query = sa.select(sa.func.count()).where(table.c.view == name, table.c.stamp == parse_page_stamp(text))
         with sql.read_transaction(self._engine) as conn:
             return bool(conn.execute(query).scalar_one())
 
@@ -366,7 +368,7 @@ class MemoryPageFiles:
 
     def _save_rendering(self, name: str, text: str) -> None:
         """Save a rendering before its file is written, so every visible page has one."""
-        stamp, table = read_stamp(text), memory_views
+        stamp, table = parse_page_stamp(text), memory_views
         mine = table.c.view == name
         with sql.read_transaction(self._engine) as conn:
             newest = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).limit(1)

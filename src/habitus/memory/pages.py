@@ -13,7 +13,7 @@ from habitus.memory.model import (
     HIGH_CONFIDENCE,
     Engram,
     LessonDraft,
-    LessonDraftStatus,
+    LessonDraftOutcome,
     LessonProducer,
     LessonScope,
     LessonState,
@@ -57,7 +57,7 @@ class MemoryPages:
             # Someone may save a page while we write, which is then read again; without the lock, its holder does this.
             for _ in range(_MAX_WRITE_ATTEMPTS if is_ours else 0):
                 found = self._files.read_pages()
-                looked = _merge_results(looked, self._apply_edits(found))
+                looked = _merge_sync_results(looked, self._apply_edits(found))
                 if self._files.write_pages(self._render_texts(found), found):
                     break
         return looked
@@ -120,19 +120,19 @@ class MemoryPages:
             notes += [f"{name}, line {bad.number}: {bad.reason}; it stays unchanged." for bad in page.bad]
         looked = PageSyncResult(notes=tuple(notes))
         for line in found.edits.changed:
-            looked = _merge_results(looked, self._apply_changed(line, found.has_base))
+            looked = _merge_sync_results(looked, self._apply_changed_line(line, found.has_base))
         for line in found.edits.new:
-            looked = _merge_results(looked, self._apply_new(line))
+            looked = _merge_sync_results(looked, self._apply_new_line(line))
         for line in found.edits.removed:
-            looked = _merge_results(looked, self._apply_removed(line))
+            looked = _merge_sync_results(looked, self._apply_removed_line(line))
         return looked
 
-    def _apply_changed(self, line: PageLine, has_base: bool) -> PageSyncResult:
+    def _apply_changed_line(self, line: PageLine, has_base: bool) -> PageSyncResult:
         old = self._mirror.engrams.get(line.id)
         if old is None:
-            return self._apply_unknown(line)
+            return self._apply_unknown_line(line)
         if old.state is not LessonState.ERASED and not old.is_visible_to(self._user):
-            return self._apply_new(line)
+            return self._apply_new_line(line)
         text = self._intake.clean_text(line.text)
         after = replace(old, text=text, kind=line.kind, scope=line.scope or old.scope, topic=line.topic)
         if old.state is LessonState.ERASED or after == old or (not has_base and old.state is not LessonState.ACTIVE):
@@ -151,7 +151,7 @@ class MemoryPages:
         with self._ledger.write_transaction():
             return PageSyncResult(changed=self._ledger.save([after], self._user, "edited in the page"))
 
-    def _apply_unknown(self, line: PageLine) -> PageSyncResult:
+    def _apply_unknown_line(self, line: PageLine) -> PageSyncResult:
         """Import a line whose id the database does not know: the page is newer than the database."""
         scope = line.scope or LessonScope.USER
         owner = self._user if scope is LessonScope.USER else ""
@@ -167,7 +167,7 @@ class MemoryPages:
         with self._ledger.write_transaction():
             return PageSyncResult(added=self._ledger.save([engram], self._user, "found in the page"))
 
-    def _apply_new(self, line: PageLine) -> PageSyncResult:
+    def _apply_new_line(self, line: PageLine) -> PageSyncResult:
         draft = LessonDraft(
             text=line.text,
             kind=line.kind,
@@ -184,11 +184,11 @@ class MemoryPages:
         encoded = self._intake.store_draft(cleaned)
         if encoded.engram is None:
             return PageSyncResult(notes=(encoded.reason,))
-        if encoded.status is LessonDraftStatus.REINFORCED:
+        if encoded.status is LessonDraftOutcome.REINFORCED:
             return PageSyncResult(notes=(f"'{line.text[:60]}' {encoded.reason}.",))
         return PageSyncResult(added=(encoded.engram,))
 
-    def _apply_removed(self, line: PageLine) -> PageSyncResult:
+    def _apply_removed_line(self, line: PageLine) -> PageSyncResult:
         engram = self._mirror.engrams.get(line.id)
         if engram is None or engram.state is not LessonState.ACTIVE or not engram.is_visible_to(self._user):
             return PageSyncResult()
@@ -198,10 +198,12 @@ class MemoryPages:
         if engram.text != line.text:
             return PageSyncResult(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.write_transaction():
-            return PageSyncResult(removed=self._ledger.save([gate.remove(engram, self._user)], self._user, "removed"))
+            return PageSyncResult(
+                removed=self._ledger.save([gate.remove_engram(engram, self._user)], self._user, "removed")
+            )
 
 
-def _merge_results(a: PageSyncResult, b: PageSyncResult) -> PageSyncResult:
+def _merge_sync_results(a: PageSyncResult, b: PageSyncResult) -> PageSyncResult:
     return PageSyncResult(
         added=(*a.added, *b.added),
         changed=(*a.changed, *b.changed),

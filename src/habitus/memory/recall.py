@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from habitus.memory import model
-from habitus.memory.model import TRUST_ORDER, Engram, LessonKind, LessonState, TrustLevel, compute_utility
+from habitus.memory.model import TRUST_ORDER, Engram, LessonKind, LessonState, TrustLevel, compute_lesson_utility
 from habitus.memory.repository import EngramRepository
 from habitus.search.model import IndexHit, SearchResults
 from habitus.text import estimate_tokens
@@ -101,10 +101,10 @@ class LessonSelection:
     left_out: tuple[OmittedLesson, ...] = field(default_factory=tuple)
 
 
-def select_standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> LessonSelection:
+def select_rules_or_profile(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> LessonSelection:
     """Choose rules or profile lines within the budget: a person's first, then by relevance, then by utility."""
     ranked = sorted(
-        (RecalledLesson(engram=e, score=relevance.get(e.id, 0.0), utility=compute_utility(e)) for e in engrams),
+        (RecalledLesson(engram=e, score=relevance.get(e.id, 0.0), utility=compute_lesson_utility(e)) for e in engrams),
         key=lambda one: (-TRUST_ORDER.index(one.engram.trust), -one.score, -one.utility, one.id),
     )
     return _fit_ranked_to_budget(ranked, budget)
@@ -115,7 +115,7 @@ def select_lessons(
 ) -> LessonSelection:
     """Choose the lessons that are relevant to the request, by relevance and utility; none if nothing is."""
     near = [
-        RecalledLesson(engram=engrams[h.id], score=h.score, utility=compute_utility(engrams[h.id]))
+        RecalledLesson(engram=engrams[h.id], score=h.score, utility=compute_lesson_utility(engrams[h.id]))
         for h in results.hits
         if h.id in engrams
     ]
@@ -126,7 +126,7 @@ def select_lessons(
                 OmittedLesson(engram=one.engram, reason="not relevant to the request") for one in near[:max_lessons]
             )
         )
-    fitting.sort(key=lambda one: (-compute_rank(one), one.id))
+    fitting.sort(key=lambda one: (-compute_recall_rank(one), one.id))
     chosen = _fit_ranked_to_budget(fitting[:max_lessons], budget)
     beyond = tuple(
         OmittedLesson(engram=one.engram, reason="others are more relevant")
@@ -135,17 +135,17 @@ def select_lessons(
     return LessonSelection(selected=chosen.selected, left_out=(*chosen.left_out, *beyond))
 
 
-def compute_rank(recalled: RecalledLesson) -> float:
+def compute_recall_rank(recalled: RecalledLesson) -> float:
     """Return the score that orders lessons, from relevance and utility."""
     return recalled.score * (0.5 + recalled.utility)
 
 
-def is_relevant(hit: IndexHit) -> bool:
+def is_relevant_hit(hit: IndexHit) -> bool:
     """Return whether a hit is relevant by itself, whatever else was found."""
     return hit.score >= RELEVANCE_FLOOR
 
 
-def fit_to_budget(engrams: Iterable[Engram], budget: int) -> tuple[RecalledLesson, ...]:
+def fit_engrams_to_budget(engrams: Iterable[Engram], budget: int) -> tuple[RecalledLesson, ...]:
     """Return the first engrams that fit into the budget."""
     return _fit_ranked_to_budget((RecalledLesson(engram=engram) for engram in engrams), budget).selected
 
@@ -167,7 +167,7 @@ log = logging.getLogger(__name__)
 CompactionChooser = Callable[[Sequence[Engram]], Sequence[int]]
 
 
-def record_shown(ledger: EngramRepository, ids: Iterable[str], omitted: Iterable[str]) -> list[Engram]:
+def count_shown_engrams(ledger: EngramRepository, ids: Iterable[str], omitted: Iterable[str]) -> list[Engram]:
     """Count engrams as shown, and the `omitted` rules as missed; return the rules that aged out."""
     now = ledger.clock()
     shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(omitted))
@@ -190,14 +190,14 @@ def credit_lessons(ledger: EngramRepository, request: str, lessons: Mapping[str,
     now, recent = ledger.clock(), timedelta(seconds=model.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
     found = ledger.cache.search_lessons(request, lessons) if shown else SearchResults()
-    fitting = [hit.id for hit in found.hits if hit.id in shown and is_relevant(hit)]
+    fitting = [hit.id for hit in found.hits if hit.id in shown and is_relevant_hit(hit)]
     credited: list[str] = []
     with ledger.update_counters(fitting) as engrams:
         for id, engram in engrams.items():
             # Checked again inside the transaction: another process may have credited it meanwhile.
             if _was_shown_since(engram, now - recent):
                 counters = engram.counters
-                # It fitted the request after all, which `record_shown` could not know.
+                # It fitted the request after all, which `count_shown_engrams` could not know.
                 retrievals = counters.retrievals + (engram.topic == model.SCRATCHPAD_TOPIC)
                 engrams[id] = engram.with_counts(retrievals=retrievals, helpful=counters.helpful + 1, credited_on=now)
                 credited.append(id)
@@ -219,14 +219,14 @@ def list_prunable_lessons(ledger: EngramRepository, *, with_duplicates: bool) ->
     """Return the lessons that may be archived, each with its reason; with `with_duplicates`, duplicates too."""
     ledger.cache.sync()
     lessons = list(ledger.cache.list_active())
-    gone = model.select_prunable(lessons, ledger.retention.lesson_days, ledger.clock())
+    gone = model.select_prunable_lessons(lessons, ledger.retention.lesson_days, ledger.clock())
     return [*gone, *_iterate_duplicates(ledger, lessons, {engram.id for engram in gone})] if with_duplicates else gone
 
 
 def _iterate_duplicates(ledger: EngramRepository, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
     """Yield all but the most useful of lessons that say the same; pinned ones stay."""
     index = ledger.cache.get_index()
-    for engram in sorted(lessons, key=lambda engram: (model.compute_utility(engram), engram.id)):
+    for engram in sorted(lessons, key=lambda engram: (model.compute_lesson_utility(engram), engram.id)):
         if engram.is_pinned or engram.id in gone:
             continue
         twin = ledger.cache.find_duplicate(engram, index)
@@ -235,7 +235,7 @@ def _iterate_duplicates(ledger: EngramRepository, lessons: Iterable[Engram], gon
             yield replace(engram, reason=f"{twin.id} says the same")
 
 
-def select_compacted(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
+def select_engrams_to_compact(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
     """Return the entries that a choice drops where a kind has too many in one scope; empty if the choice fails.
 
     Without a choice the least useful rules are dropped; lessons have a cap of their own.
@@ -249,7 +249,9 @@ def select_compacted(ledger: EngramRepository, choose: CompactionChooser | None)
     gone: list[Engram] = []
     for entries in groups.values():
         if len(entries) > most:
-            gone += _apply_choice(entries, choose or (lambda entries: model.select_most_useful(entries, most)))
+            gone += _apply_compaction_choice(
+                entries, choose or (lambda entries: model.select_most_useful(entries, most))
+            )
     return gone
 
 
@@ -269,9 +271,9 @@ def _was_shown_since(engram: Engram, timestamp: datetime) -> bool:
     return shown is not None and shown >= timestamp and (credited is None or credited < shown)
 
 
-def _apply_choice(entries: Sequence[Engram], choose: CompactionChooser) -> list[Engram]:
+def _apply_compaction_choice(entries: Sequence[Engram], choose: CompactionChooser) -> list[Engram]:
     try:
-        return model.select_dropped(entries, choose(entries))
+        return model.select_dropped_by_compaction(entries, choose(entries))
     # The choice is a model's or a caller's; whatever fails in it, memory stays complete.
     except Exception as error:
         log.warning("Nothing was compacted: %s", error)

@@ -145,7 +145,7 @@ class EngramRepository:
         """Archive the least useful lessons of a scope that exceeds the cap; return them."""
         if not newcomer.kind.is_lesson:
             return ()
-        gone = model.select_over_cap(self.cache.list_in_same_scope(newcomer), self.retention.lessons)
+        gone = model.select_lessons_over_cap(self.cache.list_in_same_scope(newcomer), self.retention.lessons)
         reason = f"there is room for {self.retention.lessons} lessons, and the others are more useful"
         return self.archive_engrams(gone, "habitus", reason)
 
@@ -200,7 +200,7 @@ class LessonRollbackStep:
     text: str
 
 
-def plan_rollback(
+def plan_memory_rollback(
     timestamp: datetime, then: Mapping[str, Engram], now: Iterable[Engram]
 ) -> list[tuple[LessonRollbackStep, Engram]]:
     """Return the rollback steps to a point in time, each with the engram as it must become, sorted by id."""
@@ -208,11 +208,13 @@ def plan_rollback(
     for engram in now:
         back = _restore_earlier_state(engram, then.get(engram.id), timestamp)
         if back is not None:
-            steps.append((LessonRollbackStep(id=engram.id, action=_name_action(engram, back), text=back.text), back))
+            steps.append(
+                (LessonRollbackStep(id=engram.id, action=_get_rollback_action(engram, back), text=back.text), back)
+            )
     return sorted(steps, key=lambda step: step[0].id)
 
 
-def revert_change(before: Engram, after: Engram, now: Engram) -> Engram | None:
+def revert_engram_version(before: Engram, after: Engram, now: Engram) -> Engram | None:
     """Return an engram without the changes of one version; None if the same fields were changed since."""
     back = now
     for name in (field.name for field in fields(Engram) if field.name not in _UNVERSIONED_FIELDS):
@@ -228,7 +230,7 @@ def revert_change(before: Engram, after: Engram, now: Engram) -> Engram | None:
 _UNVERSIONED_FIELDS = ("id", "counters", "version", "created_on", "updated_on")
 
 
-def _name_action(now: Engram, back: Engram) -> str:
+def _get_rollback_action(now: Engram, back: Engram) -> str:
     if back.state.is_archived:
         return "archive"
     return "change" if now.state is back.state else "restore"
@@ -364,7 +366,7 @@ class EngramCache:
     def _update_index(self, index: SearchIndex, wanted: Collection[str], known: Sequence[Engram]) -> None:
         kept = [engram for engram in known if engram.state is not LessonState.ERASED]
         if kept:
-            index.put_documents(build_document(engram) for engram in kept)
+            index.put_documents(build_engram_document(engram) for engram in kept)
         if gone := set(wanted) - {engram.id for engram in kept}:
             index.remove_documents(gone)
 
@@ -392,21 +394,21 @@ class EngramCache:
         """Return an engram that already says this, in the same scope and of the same kind and topic, or None."""
         plain = engram.text.casefold()
         others = (one for one in self.engrams.values() if one.id != engram.id)
-        same = [one for one in others if one.text.casefold() == plain and _is_comparable(one, engram)]
+        same = [one for one in others if one.text.casefold() == plain and _is_comparable_engram(one, engram)]
         meant = SearchDocument(id="", name="", description=engram.text)
         for hit in index.find_similar(meant, k=_MAX_DUPLICATE_CANDIDATES, min_cosine=MIN_SIMILARITY - _ROUNDING):
             one = self.engrams.get(hit.id)
             if (
                 one is not None
                 and one.id != engram.id
-                and _is_comparable(one, engram)
+                and _is_comparable_engram(one, engram)
                 and is_equivalent(one.text, engram.text, similarity=hit.parts["meaning"])
             ):
                 same.append(one)
         return min(same, key=lambda one: _DUPLICATE_STATE_ORDER.index(one.state), default=None)
 
 
-def _is_comparable(one: Engram, wanted: Engram) -> bool:
+def _is_comparable_engram(one: Engram, wanted: Engram) -> bool:
     if one.state is LessonState.REJECTED and wanted.trust is not TrustLevel.USER:
         return _is_covered_by_rejection(one, wanted)
     is_here = one.state not in (LessonState.ERASED, LessonState.ARCHIVED)
@@ -421,5 +423,5 @@ def _is_covered_by_rejection(one: Engram, wanted: Engram) -> bool:
     return bool(is_theirs) and (one.kind is LessonKind.NEVER) is (wanted.kind is LessonKind.NEVER)
 
 
-def build_document(engram: Engram) -> SearchDocument:
+def build_engram_document(engram: Engram) -> SearchDocument:
     return SearchDocument(id=engram.id, name="", description=engram.text)

@@ -23,7 +23,7 @@ from habitus.memory.model import (
     LessonState,
     SelfPlayLessonBody,
     TrustLevel,
-    parse_kind,
+    parse_lesson_kind,
 )
 from habitus.memory.tables import engram_versions, engrams, memory_revision
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
@@ -100,12 +100,12 @@ class EngramStore:
                 for e in changed
             ]
         with sql.write_transaction(self._engine, lock="memory") as conn:
-            revision = raise_revision(conn)
+            revision = increment_revision(conn)
             for start in range(0, len(changed), _BATCH_SIZE):
                 part = changed[start : start + _BATCH_SIZE]
                 # Counters change only on existing engrams, so the lookup is unnecessary then.
-                known = {e.id for e in part} if cause is None else _known_ids(conn, [e.id for e in part])
-                rows = [_build_row(engram) | {"revision": revision} for engram in part]
+                known = {e.id for e in part} if cause is None else _select_known_ids(conn, [e.id for e in part])
+                rows = [_build_engram_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
                     conn.execute(_NEW, new)
@@ -121,9 +121,9 @@ class EngramStore:
     def erase(self, ids: Sequence[str], at: datetime) -> None:
         """Erase the content and all versions of these engrams, keeping only the ids."""
         with sql.write_transaction(self._engine, durable=True, lock="memory") as conn:
-            revision = raise_revision(conn)
+            revision = increment_revision(conn)
             for id, engram in _load_engrams(conn, ids).items():
-                row = _build_row(erase_engram_content(engram, at)) | {"revision": revision}
+                row = _build_engram_row(erase_engram_content(engram, at)) | {"revision": revision}
                 conn.execute(engram_versions.delete().where(engram_versions.c.engram == id))
                 conn.execute(engrams.update().where(engrams.c.id == id).values(row))
 
@@ -157,7 +157,7 @@ _KNOWN = sa.select(engrams.c.id).where(engrams.c.id.in_(sa.bindparam("ids", expa
 _NEW, _NEW_VERSION = engrams.insert(), engram_versions.insert()
 
 
-def raise_revision(conn: sa.Connection) -> int:
+def increment_revision(conn: sa.Connection) -> int:
     """Raise the revision of memory by one and return it."""
     found = conn.execute(_RAISE_REVISION_QUERY).scalar()
     if found is None:
@@ -166,7 +166,7 @@ def raise_revision(conn: sa.Connection) -> int:
     return int(found)
 
 
-def _known_ids(conn: sa.Connection, ids: Sequence[str]) -> set[str]:
+def _select_known_ids(conn: sa.Connection, ids: Sequence[str]) -> set[str]:
     return set(conn.execute(_KNOWN, {"ids": ids}).scalars())
 
 
@@ -178,7 +178,7 @@ def _load_engrams(conn: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
     return found
 
 
-def _build_row(engram: Engram) -> dict[str, Any]:
+def _build_engram_row(engram: Engram) -> dict[str, Any]:
     return {
         "id": engram.id,
         **_build_definition_columns(engram),
@@ -229,7 +229,7 @@ def _engram_from_definition(id: str, row: Mapping[Any, Any]) -> Engram:
     defined = json.loads(row["definition"])
     evidence, body = defined["evidence"], defined["body"]
     typed = {
-        "kind": parse_kind(row["kind"]),
+        "kind": parse_lesson_kind(row["kind"]),
         "scope": LessonScope(row["scope"]),
         "state": LessonState(row["state"]),
         "trust": TrustLevel(defined["trust"]),

@@ -176,7 +176,7 @@ def _is_reversed(a: _ComparableText, b: _ComparableText) -> bool:
     """Return whether the same words have another actor or another order."""
     for connective in _SIDED:
         in_a, in_b = a.list_followers(connective), b.list_followers(connective)
-        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_overlap(in_a[0], in_b[0]):
+        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_shared_trigrams(in_a[0], in_b[0]):
             return True
     for connective in _PAIRED_CONNECTIVES:
         bound_a, bound_b = a.list_bound_pairs(connective), b.list_bound_pairs(connective)
@@ -189,7 +189,7 @@ def _is_reversed(a: _ComparableText, b: _ComparableText) -> bool:
     return not is_passive and bool(mirrored & _list_trigrams(a.content_order))
 
 
-def _has_overlap(a: set[str], b: set[str]) -> bool:
+def _has_shared_trigrams(a: set[str], b: set[str]) -> bool:
     return any(x == y or _is_word_form_of(x, y) for x in a for y in b)
 
 

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.recipes.execution import RecipePlan, fill_references, format_value, look_up_path, parse_result, plan_recipe
+from habitus.recipes.execution import (
+    RecipePlan,
+    fill_references,
+    format_value,
+    look_up_path,
+    parse_step_result,
+    plan_recipe,
+)
 from habitus.recipes.sequences import ObservedCall, Path, compute_value_key
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md
@@ -71,7 +78,7 @@ def can_replay(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
         if step.tool != call.name or _to_json(fill_references(step.params, values)) != _to_json(call.arguments):
             return False
         if step.save_as:
-            values[step.save_as] = parse_result(call.result)
+            values[step.save_as] = parse_step_result(call.result)
     return True
 
 
@@ -91,7 +98,7 @@ def _to_json(value: Any) -> str:
 class _RecipeAligner:
     def __init__(self, occurrences: Sequence[Calls]) -> None:
         self._occurrences = occurrences
-        self._results = [[parse_result(call.result) for call in calls] for calls in occurrences]
+        self._results = [[parse_step_result(call.result) for call in calls] for calls in occurrences]
         self.params: dict[str, list[Any]] = {}
         # Step number → name of its saved result.
         self.saved: dict[int, str] = {}
@@ -100,11 +107,12 @@ class _RecipeAligner:
     def build_step(self, number: int) -> dict[str, Any]:
         calls = [calls[number] for calls in self._occurrences]
         given = {
-            key: self._align(number, (key,), [call.arguments[key] for call in calls]) for key in calls[0].arguments
+            key: self._align_values(number, (key,), [call.arguments[key] for call in calls])
+            for key in calls[0].arguments
         }
         return {"tool": calls[0].name, **({"params": given} if given else {})}
 
-    def _align(self, step: int, path: Path, values: Sequence[Any]) -> Any:
+    def _align_values(self, step: int, path: Path, values: Sequence[Any]) -> Any:
         """Return the literal, reference or parameter for these values, one of each occurrence."""
         has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
         if has_secret:
@@ -117,10 +125,10 @@ class _RecipeAligner:
             return reference
         first = values[0]
         if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
-            return {key: self._align(step, (*path, str(key)), [value[key] for value in values]) for key in first}
+            return {key: self._align_values(step, (*path, str(key)), [value[key] for value in values]) for key in first}
         if _are_short_lists(values):
             items = enumerate(zip(*values, strict=True))
-            return [self._align(step, (*path, str(number)), item) for number, item in items]
+            return [self._align_values(step, (*path, str(number)), item) for number, item in items]
         if all(isinstance(value, str) for value in values):
             return self._align_text(step, path, values)
         return self._add_parameter(step, path, values)
@@ -142,10 +150,10 @@ class _RecipeAligner:
                 compute_value_key(look_up_path(results[earlier], path)[0]) == key
                 for results, key in zip(self._results, keys, strict=True)
             ):
-                return self._reference_result(earlier, path)
+                return self._build_result_reference(earlier, path)
         return ""
 
-    def _reference_result(self, step: int, path: Path) -> str:
+    def _build_result_reference(self, step: int, path: Path) -> str:
         if step not in self.saved:
             self.saved[step] = self._choose_free_name(_make_identifier(self._occurrences[0][step].name), str(step + 1))
         name = self.saved[step]
@@ -153,7 +161,7 @@ class _RecipeAligner:
 
     def _add_parameter(self, step: int, path: Path, values: Sequence[Any]) -> str:
         by_key = next((word for part in reversed(path) if not (word := _make_identifier(part)).isdigit()), "value")
-        named = next((name for name, shape in _SHAPES.items() if _all_match(values, shape)), by_key)
+        named = next((name for name, shape in _SHAPES.items() if _all_match_pattern(values, shape)), by_key)
         name = self._choose_free_name(named, _make_identifier(self._occurrences[0][step].name))
         self.params[name] = list(values)
         return f"${{{name}}}"
@@ -180,7 +188,7 @@ class _RecipeAligner:
             middle = self._find_reference(step, middles) or self._add_parameter(step, path, middles)
             middle = middle if middle.startswith("${") else f"${{{middle[1:]}}}"
         used = {int(found) for found in _MARK.findall(start + end)}
-        names = {at: self._reference_result(*references[at]) for at in used if isinstance(references[at], tuple)}
+        names = {at: self._build_result_reference(*references[at]) for at in used if isinstance(references[at], tuple)}
 
         def put(match: re.Match[str]) -> str:
             at = int(match[1])
@@ -238,7 +246,7 @@ def _are_short_lists(values: Sequence[Any]) -> bool:
     return len(lengths) == 1 and 0 <= lengths.pop() <= _MAX_LIST_ITEMS
 
 
-def _all_match(values: Sequence[Any], shape: str) -> bool:
+def _all_match_pattern(values: Sequence[Any], shape: str) -> bool:
     return all(isinstance(value, str) and re.fullmatch(shape, value) for value in values)
 
 

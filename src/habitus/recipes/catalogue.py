@@ -17,7 +17,7 @@ from habitus.events import Outcome
 from habitus.journal.model import ItemUse
 from habitus.journal.usage import build_use_of_run
 from habitus.plain_data import INTERNAL
-from habitus.recipes.execution import RecipePlan, RecipeProblem, get_tool_name, plan_recipe
+from habitus.recipes.execution import RecipePlan, RecipeProblem, get_recipe_tool_name, plan_recipe
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
@@ -123,7 +123,7 @@ class RecipeCatalogue:
 
     def get(self, name: str) -> SkillRecipe:
         """Return the recipe with this name, as people or as models write it; an active one if several share it."""
-        wanted, found = get_tool_name(name), self.list_recipes()
+        wanted, found = get_recipe_tool_name(name), self.list_recipes()
         named = [recipe for recipe in found if recipe.name == wanted]
         if not named:
             near = did_you_mean(wanted, [recipe.name for recipe in found]) or "See 'habitus skills recipes list'."
@@ -147,7 +147,7 @@ class RecipeCatalogue:
 
     def add_counts(self, skill: str, layer: str, recipe: str, plus: UsageCounts) -> None:
         """Add to the cached counts of a recipe; `layer` is the key of its store."""
-        named = {"place": _get_place(layer), "skill": skill, "recipe": recipe}
+        named = {"place": _get_layer_place(layer), "skill": skill, "recipe": recipe}
         table = recipe_counts.c
         with sql.write_transaction(self.engine) as conn:
             sql.insert_missing_rows(conn, recipe_counts, [named])
@@ -172,7 +172,7 @@ class RecipeCatalogue:
         """Return the recipes whose cached counts differ from those of the journal, as skill/recipe."""
         expected: dict[RecipeKey, UsageCounts] = {}
         for key, counts in facts.items():
-            named = (_get_place(key.layer), key.item, key.part)
+            named = (_get_layer_place(key.layer), key.item, key.part)
             if key.part:
                 expected[named] = expected.get(named, UsageCounts()) + counts
         cached, none = self._load_counts(with_before=False), UsageCounts()
@@ -183,7 +183,7 @@ class RecipeCatalogue:
     def _load_plans(self, item: ListedSkill) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
         if item.tree_hash not in self._read:
             file = self.library.read_tree(f"{item.name}@{item.layer}").get(trees.CHUNKS_FILE)
-            self._read[item.tree_hash] = parse_plans(file.content if file is not None and file.content else b"")
+            self._read[item.tree_hash] = parse_recipe_plans(file.content if file is not None and file.content else b"")
         return self._read[item.tree_hash]
 
     def _build_recipe(
@@ -226,7 +226,7 @@ class RecipeCatalogue:
         return RecipeStatus.ACTIVE, ""
 
 
-def _get_place(layer: str) -> str:
+def _get_layer_place(layer: str) -> str:
     """Return the `place` of a layer, given the key of its store."""
     kind, _, root = layer.partition(":")
     return root if kind == "project" else kind
@@ -239,14 +239,14 @@ def _find_missing_tools(
     # Checked before the run, because a late failure would leave the earlier steps done.
     steps = (step for steps in (made.steps, *made.branches.values()) for step in steps)
     return tuple(
-        RecipeProblem(line=step.line, message=f"it calls '{step.tool}', {_explain_missing(step.tool, recipes)}")
+        RecipeProblem(line=step.line, message=f"it calls '{step.tool}', {_explain_missing_tool(step.tool, recipes)}")
         for step in steps
         if step.tool and step.tool not in there
     )
 
 
-def _explain_missing(tool: str, recipes: Collection[str]) -> str:
-    if get_tool_name(tool) in recipes:
+def _explain_missing_tool(tool: str, recipes: Collection[str]) -> str:
+    if get_recipe_tool_name(tool) in recipes:
         return "a recipe, and recipes can't call recipes; write its steps here"
     return "and there is no such tool"
 
@@ -265,7 +265,7 @@ def _archive_excess_recipes(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
     return [replace(one, status=RecipeStatus.ARCHIVED, reason=reason) if one.key in out else one for one in found]
 
 
-def parse_plans(content: bytes) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
+def parse_recipe_plans(content: bytes) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
     """Parse the recipes of a chunks.md, each with its problems."""
     notes = DiagnosticCollector("chunks.md")
     made = [plan_recipe(recipe) for recipe in recipes_md.parse_recipes(content, notes)]

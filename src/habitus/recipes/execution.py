@@ -91,7 +91,7 @@ class RecipePlan:
 
     @property
     def callable_name(self) -> str:
-        return get_tool_name(self.name)
+        return get_recipe_tool_name(self.name)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def fill_parameter_defaults(plan: RecipePlan, params: Mapping[str, Any]) -> dict
     return {name: params.get(name, parameter.default) for name, parameter in known.items()}
 
 
-def preview_steps(plan: RecipePlan, params: Mapping[str, Any]) -> list[StepRun]:
+def preview_planned_calls(plan: RecipePlan, params: Mapping[str, Any]) -> list[StepRun]:
     """Return the calls of a run without failures, as far as they are known: saved values stay references."""
     values = fill_parameter_defaults(plan, params)
     return [
@@ -164,10 +164,10 @@ async def _run_steps(now: _RunState, steps: Sequence[PlannedStep]) -> None:
         if step.branch:
             await _run_steps(now, now.plan.branches[step.branch])
         else:
-            await _call_tool(now, step)
+            await _run_tool_step(now, step)
 
 
-async def _call_tool(now: _RunState, step: PlannedStep) -> None:
+async def _run_tool_step(now: _RunState, step: PlannedStep) -> None:
     if len(now.steps) >= MAX_CALLS:
         raise _RecipeStopped(build_failed_outcome(f"it made {MAX_CALLS} calls and was not done"))
     arguments = fill_references(step.params, now.values)
@@ -184,7 +184,7 @@ async def _call_tool(now: _RunState, step: PlannedStep) -> None:
         )
     )
     if step.save_as:
-        now.values[step.save_as] = parse_result(done.content)
+        now.values[step.save_as] = parse_step_result(done.content)
         now.outcomes[step.save_as] = done.outcome
     if done.outcome.is_ok:
         return
@@ -250,7 +250,7 @@ def format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def parse_result(content: str) -> Any:
+def parse_step_result(content: str) -> Any:
     """Return a result as later steps see it: parsed JSON, or the text."""
     try:
         return json.loads(content)
@@ -276,7 +276,7 @@ class RecipeProblem:
         return f"line {self.line}: {self.message}" if self.line else self.message
 
 
-def get_tool_name(name: str) -> str:
+def get_recipe_tool_name(name: str) -> str:
     """Return the name under which a model calls a recipe."""
     return names.to_tool_name(names.slugify(name))
 
@@ -366,7 +366,7 @@ class _RecipePlanner:
             {*list_referenced_names(step.params), *(str(key).partition(".")[0] for key in step.when)} - known
         ):
             self._add_problem(step.line, f"'{name}' is neither a parameter nor saved by a step")
-        if step.tool and get_tool_name(step.tool) == made.callable_name:
+        if step.tool and get_recipe_tool_name(step.tool) == made.callable_name:
             self._add_problem(step.line, "it calls itself")
         if step.branch and step.branch not in made.branches:
             self._add_problem(step.line, f"there is no branch '{step.branch}'")

@@ -83,7 +83,7 @@ def mine_recipes(turns: Sequence[ObservedTurn]) -> tuple[MinedRecipe, ...]:
     found: list[tuple[float, tuple[Label, ...], OccurrenceGroup]] = []
     patterns, kinds = _find_patterns(corpus)
     for pattern, where in patterns:
-        made, tried = find_groups(corpus, pattern, where, _MAX_GROUPS)
+        made, tried = find_occurrence_groups(corpus, pattern, where, _MAX_GROUPS)
         # The search only reaches patterns that the data favours, so all that it could have reached count as tried.
         least = math.log(_FALSE_DISCOVERY_RATE / tried) - len(pattern) * math.log(kinds)
         found += [(-float(len(pattern) * len(one.matches)), pattern, one) for one in made if one.log_chance < least]
@@ -155,8 +155,8 @@ def _choose_recipes(
 def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedRecipe | None:
     """Return the recipe of these occurrences; None if it does not replay on all of them or knows too little."""
     calls = [corpus.get_calls(one) for one in found]
-    made = align_occurrences(_name_recipe([call.action for call in calls[0]]), calls)
-    if not _is_useful(made):
+    made = align_occurrences(_make_recipe_name([call.action for call in calls[0]]), calls)
+    if not _is_useful_recipe(made):
         return None
     if not all(
         can_replay(made.recipe, params, each) for params, each in zip(made.occurrence_params, calls, strict=True)
@@ -165,7 +165,7 @@ def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedR
     return made
 
 
-def _is_useful(made: AlignedRecipe) -> bool:
+def _is_useful_recipe(made: AlignedRecipe) -> bool:
     """Return whether the recipe knows at least as much as it asks, and asks for nothing that is the work itself."""
     steps = made.recipe.steps
     used = [list_referenced_names(step.get("params", {})) for step in steps]
@@ -182,7 +182,7 @@ def _is_useful(made: AlignedRecipe) -> bool:
     )
 
 
-def _name_recipe(doing: Sequence[str]) -> str:
+def _make_recipe_name(doing: Sequence[str]) -> str:
     """Name a recipe after its steps, the first and the last if there are many."""
     words = list(dict.fromkeys(" ".join(re.findall(r"\w+", one.replace("_", " "))) for one in doing))
     chosen = words if len(words) < 4 else [words[0], words[-1]]
@@ -269,12 +269,12 @@ class CallCorpus:
         """Return the calls of a match."""
         return [self.turns[match.turn][place] for place in match.places]
 
-    def compute_rate(self, label: Label, features: Sequence[ValueFeature]) -> float:
+    def compute_feature_rate(self, label: Label, features: Sequence[ValueFeature]) -> float:
         """Return the share of calls with this label and these values."""
         counts = [self._given.get((label, one.path), Counter())[one.key] for one in features]
         return min([self._labels[label], *counts]) / self.total
 
-    def compute_coincidence(self, ref: LinkFeature, pattern: Sequence[Label]) -> float:
+    def compute_coincidence_rate(self, ref: LinkFeature, pattern: Sequence[Label]) -> float:
         """Return how often two unrelated calls would agree like this."""
         mine = self._given.get((pattern[ref.step], ref.path), Counter())
         rest = (self._returned if ref.is_result else self._given).get((pattern[ref.source], ref.source_path), Counter())
@@ -293,7 +293,7 @@ class CallCorpus:
         ]
 
 
-def find_groups(
+def find_occurrence_groups(
     corpus: CallCorpus, pattern: Sequence[Label], matches: Sequence[PatternMatch], max_groups: int
 ) -> tuple[list[OccurrenceGroup], int]:
     """Return the best groups, each without the occurrences of better ones, and how many were tried."""
@@ -358,8 +358,10 @@ def _iterate_candidates(
 
     def surprise(feature: Feature) -> float:
         if isinstance(feature, LinkFeature):
-            return corpus.compute_coincidence(feature, pattern) * corpus.compute_rate(pattern[feature.step], ())
-        return corpus.compute_rate(pattern[feature.step], (feature,))
+            return corpus.compute_coincidence_rate(feature, pattern) * corpus.compute_feature_rate(
+                pattern[feature.step], ()
+            )
+        return corpus.compute_feature_rate(pattern[feature.step], (feature,))
 
     shared = frozenset(frequent)
     for seed in sorted(frequent, key=lambda one: (surprise(one), repr(one)))[:_SEEDS]:
@@ -379,7 +381,7 @@ def _build_group(
     members = tuple(one_a_turn.values())
     odds = float(corpus.count_positions(len(pattern)))
     for step, label in enumerate(pattern):
-        odds *= corpus.compute_rate(
+        odds *= corpus.compute_feature_rate(
             label, [one for one in common if isinstance(one, ValueFeature) and one.step == step]
         )
     fixed = {(one.step, one.path) for one in common if isinstance(one, ValueFeature)}
@@ -387,7 +389,7 @@ def _build_group(
     for link in common:
         if isinstance(link, LinkFeature) and (link.step, link.path) not in fixed:
             place = (link.step, link.path[0])
-            linked[place] = min(linked.get(place, 1.0), corpus.compute_coincidence(link, pattern))
+            linked[place] = min(linked.get(place, 1.0), corpus.compute_coincidence_rate(link, pattern))
     odds *= math.prod(linked.values())
     return OccurrenceGroup(matches=members, log_chance=compute_log_chance(len(members), odds), expected=odds)
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from habitus.events import ToolCallRecord
-from habitus.recipes.execution import parse_result
+from habitus.recipes.execution import parse_step_result
 from habitus.redact import MARKER
 
 # Other calls allowed between two steps.
@@ -141,12 +141,12 @@ def _keep_promising_matches(
     if not is_frequent((each.turn for each in found), sessions):
         return ()
     if compute_log_chance(len({each.turn for each in found}), expected) < math.log(_MAX_CHANCE):
-        return _limit_per_turn(found)
+        return _limit_matches_per_turn(found)
     linked = [each for each in found if is_linked(each)]
-    return _limit_per_turn(linked) if is_frequent((each.turn for each in linked), sessions) else ()
+    return _limit_matches_per_turn(linked) if is_frequent((each.turn for each in linked), sessions) else ()
 
 
-def _limit_per_turn(found: Sequence[PatternMatch]) -> tuple[PatternMatch, ...]:
+def _limit_matches_per_turn(found: Sequence[PatternMatch]) -> tuple[PatternMatch, ...]:
     taken: Counter[int] = Counter()
     kept = []
     for each in found:
@@ -181,7 +181,7 @@ class ObservedCall(ToolCallRecord):
 
     @cached_property
     def action(self) -> str:
-        return self.kind or get_program(self.arguments) or self.name
+        return self.kind or get_program_with_subcommand(self.arguments) or self.name
 
     @cached_property
     def leaves(self) -> Mapping[Path, str]:
@@ -201,7 +201,7 @@ class ObservedCall(ToolCallRecord):
         """The values it returned, each with the shortest path to it."""
         found = (
             (path, compute_value_key(value))
-            for path, value in iterate_nodes(parse_result(self.result))
+            for path, value in iterate_nodes(parse_step_result(self.result))
             if all(map(_is_referenceable, path))
         )
         return _map_first_paths({path: key for path, key in found if key is not None})
@@ -227,7 +227,7 @@ class ObservedTurn:
     ok: bool = True
 
 
-def get_program(arguments: Mapping[str, Any]) -> str:
+def get_program_with_subcommand(arguments: Mapping[str, Any]) -> str:
     """Return the program of a command line with its subcommand, such as `git commit`."""
     line = next((value for key in _COMMANDS if isinstance(value := arguments.get(key), str)), "")
     words = line.split()[:2]

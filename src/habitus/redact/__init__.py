@@ -24,7 +24,7 @@ from habitus.redact.encoded import (
     redact_hex,
     redact_percent_encoding,
 )
-from habitus.redact.key_shapes import MARKER, build_marker, redact_key_shapes
+from habitus.redact.key_shapes import MARKER, build_redaction_marker, redact_key_shapes
 from habitus.redact.split_keys import redact_split_keys
 from habitus.redact.streaming import RedactingStream
 
@@ -36,7 +36,7 @@ __all__ = [
     "RedactingStream",
     "RedactionResult",
     "Redactor",
-    "build_marker",
+    "build_redaction_marker",
     "count_redactions",
     "list_secret_values",
 ]
@@ -79,7 +79,7 @@ class Redactor:
         kept = self._kept()
         # Compared by identity, because this runs before every text.
         if kept is not self._spelled[0]:
-            spellings = {spelling for secret in self._secrets | kept for spelling in _list_spellings(secret)}
+            spellings = {spelling for secret in self._secrets | kept for spelling in _list_encodings(secret)}
             self._spelled = (kept, tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling))))
         return self._spelled[1]
 
@@ -95,7 +95,7 @@ class Redactor:
         for secret in self._known_spellings:
             if secret in text:
                 counts["known"] += text.count(secret)
-                text = text.replace(secret, build_marker("known"))
+                text = text.replace(secret, build_redaction_marker("known"))
         inside = functools.partial(self._redact_text, depth=depth + 1)
         # First, because the rest of a split key is not recognised once its beginning is gone.
         text = redact_split_keys(redact_around_invisible(text, counts, inside), counts)
@@ -127,7 +127,7 @@ class Redactor:
 
     def _redact_item(self, name: str, item: object) -> object:
         if isinstance(item, str) and not MARKER.search(item) and named_secrets.is_secret_value(name, item, quoted=True):
-            return build_marker("known" if "known" in self.redact(item).counts else "named")
+            return build_redaction_marker("known" if "known" in self.redact(item).counts else "named")
         return self.redact_value(item)
 
     def redact_json(self, text: str) -> str:
@@ -168,7 +168,7 @@ def count_redactions(text: str) -> dict[str, int]:
     return dict(sorted(Counter(found[10:-1] for found in MARKER.findall(text)).items()))
 
 
-def _list_spellings(secret: str) -> set[str]:
+def _list_encodings(secret: str) -> set[str]:
     """Return a value as it is, and as JSON, URLs, base64 and hexadecimal digits encode it."""
     secret = secret.strip()
     if len(secret) < MIN_SECRET_CHARACTERS:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, unquote
 
-from habitus.redact.key_shapes import MARKER, build_marker, is_sample_value
+from habitus.redact.key_shapes import MARKER, build_redaction_marker, is_sample_value
 
 # Returns the redacted text and the counts of secrets.
 RedactFunction = Callable[[str], tuple[str, Counter[str]]]
@@ -127,7 +127,7 @@ def redact_hex(text: str, counts: Counter[str], redact: RedactFunction) -> str:
         if not inner:
             return found[0]
         counts.update(inner)
-        return build_marker(inner.most_common(1)[0][0])
+        return build_redaction_marker(inner.most_common(1)[0][0])
 
     return _HEX.sub(replacement, text) if b"x" * 32 in _mark_letters(text, _IN_HEX) else text
 
@@ -158,7 +158,7 @@ def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> st
         parts = _BREAKS.split(whole)
         if kind := _find_secret_kind("".join(parts[::2]), redact):
             counts[kind] += 1
-            return build_marker(kind)
+            return build_redaction_marker(kind)
         if len(parts) == 1 or whole.isalnum():
             return whole
         return "".join(line(part) for part in parts)
@@ -166,7 +166,7 @@ def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> st
     def line(part: str) -> str:
         kind = _find_secret_kind(part, redact) if len(part) >= 16 else ""
         counts[kind] += bool(kind)
-        return build_marker(kind) if kind else part
+        return build_redaction_marker(kind) if kind else part
 
     marked, pieces, done = _mark_letters(text, _IN_BASE64), list[str](), 0
     start = marked.find(_SIXTEEN)
@@ -174,7 +174,7 @@ def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> st
         found = _BASE64.match(text, start)
         # The run was found by its letters, so the pattern matches.
         assert found is not None
-        clean = replacement(found[0]) if _may_be_text(found[0]) else found[0]
+        clean = replacement(found[0]) if _may_encode_text(found[0]) else found[0]
         if clean != found[0]:
             pieces += [text[done:start], clean]
             done = found.end()
@@ -182,7 +182,7 @@ def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> st
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _may_be_text(encoded: str) -> bool:
+def _may_encode_text(encoded: str) -> bool:
     """Return whether base64 may encode text, by its first letters, or consists of lines that may."""
     return _ASCII_FIRST.issuperset(encoded[:16:4]) or "\n" in encoded or "\\" in encoded
 

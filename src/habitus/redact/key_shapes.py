@@ -15,7 +15,7 @@ from dataclasses import dataclass
 MARKER = re.compile(r"\[redacted:[a-z_]+\]")
 
 
-def build_marker(kind: str) -> str:
+def build_redaction_marker(kind: str) -> str:
     """Return the text that replaces a secret of this kind."""
     return f"[redacted:{kind}]"
 
@@ -57,7 +57,7 @@ def find_key_shapes(text: str) -> Iterator[KeySpan]:
 
 
 @functools.cache
-def list_prefixes() -> tuple[str, ...]:
+def list_key_prefixes() -> tuple[str, ...]:
     """Return the literals that keys of one word begin with or contain."""
     more = (":AA", "/webhooks/", "hooks.slack.com")
     return tuple({literal: None for shape in _SHAPES if shape.is_one_word for literal in shape.literals}) + more
@@ -118,7 +118,7 @@ class _KeyShape:
             if self.kind != "pem" and is_sample_value(found[0][len(kept) :]):
                 return found[0]
             counts[self.kind] += 1
-            return kept + build_marker(self.kind)
+            return kept + build_redaction_marker(self.kind)
 
         return pattern.sub(replacement, text)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from habitus.redact.key_shapes import MARKER, build_marker, is_sample_value, replace_non_ascii
+from habitus.redact.key_shapes import MARKER, build_redaction_marker, is_sample_value, replace_non_ascii
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
 _TOKENS = ("secret", "token", "credential", "apikey", "api_key", "api-key", "api key")
@@ -53,13 +53,13 @@ def redact_named_values(text: str, counts: Counter[str]) -> str:
     """Redact values that look like secrets, not like code or words about them."""
     pieces: list[str] = []
     done = 0
-    for value in _find_values(text):
+    for value in _find_named_values(text):
         if value.name_start < done:
             continue
         said = text[value.start : value.end]
         if MARKER.search(said) or not is_secret_value(value.name, said, quoted=value.is_quoted):
             continue
-        pieces += [text[done : value.start], build_marker("named")]
+        pieces += [text[done : value.start], build_redaction_marker("named")]
         done = value.end if value.end - value.start < _INSPECTED_CHARACTERS else _find_long_value_end(text, value)
         counts["named"] += 1
     return "".join([*pieces, text[done:]]) if pieces else text
@@ -70,18 +70,18 @@ def _find_long_value_end(text: str, value: _NamedValueSpan) -> int:
     return rest.end() if rest else value.end
 
 
-def find_value_spans(text: str) -> Iterator[tuple[int, int]]:
+def find_uncuttable_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of names with their values; beyond the end of the text where more may follow."""
-    for value in _find_values(text):
+    for value in _find_named_values(text):
         yield value.name_start, value.end + (value.end >= len(text))
-    for stem, start in _find_stems(text, max(0, len(text) - 128)):
+    for stem, start in _find_secret_name_stems(text, max(0, len(text) - 128)):
         if _UNFINISHED.fullmatch(text, start + len(stem)):
             yield _find_name_start(text, start), len(text) + 1
 
 
-def _find_values(text: str) -> Iterator[_NamedValueSpan]:
+def _find_named_values(text: str) -> Iterator[_NamedValueSpan]:
     """Yield every value that is assigned to a secret-like name, in order."""
-    for stem, start in sorted(_find_stems(text, 0), key=itemgetter(1)):
+    for stem, start in sorted(_find_secret_name_stems(text, 0), key=itemgetter(1)):
         assigned = _ASSIGNED.match(text, start + len(stem))
         if assigned is None:
             continue
@@ -123,7 +123,7 @@ def _find_closing_quote(text: str, start: int, slashes: int, quote: str) -> int:
     return limit
 
 
-def _find_stems(text: str, since: int) -> Iterator[tuple[str, int]]:
+def _find_secret_name_stems(text: str, since: int) -> Iterator[tuple[str, int]]:
     # Lowercasing ASCII keeps all positions.
     lowered = replace_non_ascii(text).lower()
     for small, spellings in _STEMS.items():

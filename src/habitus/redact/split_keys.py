@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from habitus.redact.key_shapes import build_marker, find_key_shapes, list_prefixes
+from habitus.redact.key_shapes import build_redaction_marker, find_key_shapes, list_key_prefixes
 
 _SPLITS = re.compile(r"[\n\\+]+")
 _QUOTE = r"(?:\\{0,7}[\"'`])?"
@@ -49,7 +49,7 @@ def redact_split_keys(text: str, counts: Counter[str]) -> str:
         if split.start() < done or (start := _find_key_start(text, split.start(), done)) is None:
             continue
         if (found := _find_split_key(text, start)) is not None and found.start >= done:
-            pieces += [text[done : found.start], build_marker(found.kind)]
+            pieces += [text[done : found.start], build_redaction_marker(found.kind)]
             counts[found.kind] += 1
             done = found.end
     return "".join([*pieces, text[done:]]) if pieces else text
@@ -68,7 +68,7 @@ def find_unfinished_key(text: str, end: int) -> int:
         start = _find_run_start(text, run_end)
         if _starts_key(text[start:run_end]):
             first = min(first, start)
-        elif not _is_random(text[start:run_end]):
+        elif not _is_random_looking(text[start:run_end]):
             return first
         end = start
     return first
@@ -104,23 +104,23 @@ def _skip_separator(text: str, end: int) -> int:
 
 
 @functools.cache
-def _compile_starts() -> re.Pattern[str]:
+def _compile_start_pattern() -> re.Pattern[str]:
     """Return a pattern for a word that contains the prefix of a key, or ends in the first letters of one."""
-    begun = {prefix[:length] for prefix in list_prefixes() for length in range(2, len(prefix))}
-    alone = [prefix for prefix in list_prefixes() if len(prefix) <= 4 and prefix[0].isalnum()]
-    anywhere = [prefix for prefix in list_prefixes() if prefix not in alone]
+    begun = {prefix[:length] for prefix in list_key_prefixes() for length in range(2, len(prefix))}
+    alone = [prefix for prefix in list_key_prefixes() if len(prefix) <= 4 and prefix[0].isalnum()]
+    anywhere = [prefix for prefix in list_key_prefixes() if prefix not in alone]
     return re.compile(
-        rf"{_build_choice(anywhere)}|(?<![A-Za-z0-9])(?:{_build_choice(alone)}|(?:{_build_choice(sorted(begun))})\Z)"
+        rf"{_build_alternation(anywhere)}|(?<![A-Za-z0-9])(?:{_build_alternation(alone)}|(?:{_build_alternation(sorted(begun))})\Z)"
         r"|(?<![A-Za-z0-9])[0-9]{8,10}:A?\Z"
     )
 
 
-def _build_choice(words: Sequence[str]) -> str:
+def _build_alternation(words: Sequence[str]) -> str:
     return "|".join(map(re.escape, words))
 
 
 def _starts_key(run: str) -> bool:
-    return _compile_starts().search(run) is not None
+    return _compile_start_pattern().search(run) is not None
 
 
 def _find_split_key(text: str, start: int) -> _SplitKey | None:
@@ -138,7 +138,7 @@ def _find_split_key(text: str, start: int) -> _SplitKey | None:
         for number, fragment in enumerate(fragments):
             part = joined[max(at, span.start) : min(at + len(fragment.text), span.end)]
             end = fragment.start + len(part)
-            if number and part and fragment.is_on_new_line and not _continues(text, part, end, is_whole_before):
+            if number and part and fragment.is_on_new_line and not _continues_key(text, part, end, is_whole_before):
                 # The word on the next line is not part of it.
                 fragments = fragments[:number]
                 break
@@ -155,7 +155,9 @@ def _iterate_fragments(text: str, start: int) -> Iterator[_KeyFragment]:
     for number in range(_MOST_FRAGMENTS):
         run = _RUN.match(text, start)
         # Another key begins there.
-        if run is None or (number and any(run[0].startswith(prefix) for prefix in list_prefixes() if len(prefix) > 2)):
+        if run is None or (
+            number and any(run[0].startswith(prefix) for prefix in list_key_prefixes() if len(prefix) > 2)
+        ):
             return
         yield _KeyFragment(start, run[0], is_on_new_line)
         separator = _SEPARATOR.match(text, run.end())
@@ -165,14 +167,14 @@ def _iterate_fragments(text: str, start: int) -> Iterator[_KeyFragment]:
         start = separator.end()
 
 
-def _continues(text: str, part: str, end: int, is_whole_before: bool) -> bool:
+def _continues_key(text: str, part: str, end: int, is_whole_before: bool) -> bool:
     """Return whether the beginning of a line continues a key; the name of the next setting does not."""
     if "=" in part.rstrip("=") or (text[end : end + 1] in _NAME_FOLLOWS and not part.endswith((".", "="))):
         return False
     is_mixed = not part.isupper() and not part.islower()
-    return _is_random(part) and (not is_whole_before or len(part) >= (6 if is_mixed else 8))
+    return _is_random_looking(part) and (not is_whole_before or len(part) >= (6 if is_mixed else 8))
 
 
-def _is_random(part: str) -> bool:
+def _is_random_looking(part: str) -> bool:
     """Return whether letters look random: words have no digits inside."""
     return len(part) >= 4 and any(map(str.isdigit, part)) and not part.isdigit()

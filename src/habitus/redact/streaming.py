@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from habitus.redact.encoded import INVISIBLE
-from habitus.redact.named_secrets import find_value_spans
+from habitus.redact.named_secrets import find_uncuttable_spans
 from habitus.redact.split_keys import find_unfinished_key
 
 _LEADS = re.compile(
@@ -49,7 +49,12 @@ class RedactingStream:
         """Return the position up to which no later text can turn the held text into a secret."""
         text = self._held
         cut = min(_find_last_word(text), self._find_partial_known())
-        together = (*find_value_spans(text), *_find_leads(text), *_find_pem_blocks(text), *self._find_known_spans())
+        together = (
+            *find_uncuttable_spans(text),
+            *_find_leads(text),
+            *_find_pem_blocks(text),
+            *self._find_known_spans(),
+        )
         for start, end in sorted(together, reverse=True):
             if start < cut < end:
                 # A known value may begin earlier in the same word.

@@ -27,7 +27,7 @@ from habitus.events import OutcomeKind
 from habitus.files import parse_user_path
 from habitus.journal.model import SkillPlacementKind
 from habitus.llm.model import SessionModels, TokenUsage
-from habitus.memory.model import LessonDraftStatus
+from habitus.memory.model import LessonDraftOutcome
 from habitus.repl import commands, display, lines
 from habitus.repl.lines import ChatSurface, CommandReport
 from habitus.skills import names
@@ -245,7 +245,7 @@ class Chat:
             engram = encoded.engram
             if engram is None:
                 continue
-            if encoded.status is LessonDraftStatus.PENDING:
+            if encoded.status is LessonDraftOutcome.PENDING:
                 said, then = f"pending review: {shorten_to_line(engram.text)}", self._typed("review", "list")
             else:
                 self._undos.append(("lessons", "remove", engram.id))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, get_args
 
 from habitus.errors import Invalid, ToolFailed, did_you_mean
-from habitus.tasks.patterns import measure_pattern
+from habitus.tasks.patterns import count_pattern_instructions
 from habitus.tasks.schema import Json, validate_shape
 
 _RUBRIC = 0.25  # weight relative to a check that no model judges
@@ -88,7 +88,7 @@ class TableEqualsCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CalledCheck:
+class ToolCalledCheck:
     """A tool of this name was called, or a command line that contains these words."""
 
     kind: ClassVar[str] = "called"
@@ -120,7 +120,7 @@ Check = (
     | FileExistsCheck
     | FileEqualsCheck
     | TableEqualsCheck
-    | CalledCheck
+    | ToolCalledCheck
     | ValidatorCheck
     | RubricCheck
 )
@@ -150,7 +150,7 @@ def parse_check(row: Any, where: str) -> Check:
     check = made(**values)
     if isinstance(check, EqualsCheck):
         check = replace(check, path=_normalize_path(check.path))
-    if problem := _find_problem(check):
+    if problem := _find_check_problem(check):
         raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", hint="Correct it.")
     return check
 
@@ -170,7 +170,7 @@ def describe_check(check: Check) -> str:
             return f"{path} exists"
         case FileEqualsCheck(path=path) | TableEqualsCheck(path=path):
             return f"{path} has the expected content"
-        case CalledCheck(tool=tool, command=command):
+        case ToolCalledCheck(tool=tool, command=command):
             return f"it calls {tool or command}"
         case ValidatorCheck():
             return "its validator accepts the files"
@@ -212,14 +212,14 @@ def _normalize_path(path: str) -> str:
     return re.sub(r"\[(\d+)\]", r".\1", path.removeprefix("$")).lstrip(".")
 
 
-def _find_problem(check: Check) -> str:
+def _find_check_problem(check: Check) -> str:
     """Return why a check could never be evaluated; empty if it can."""
     match check:
         case ContainsCheck(text=text) | RubricCheck(text=text):
             return "" if text.strip() else "'text' is empty"
         case ValidatorCheck(code=code):
             return "" if code.strip() else "'code' is empty"
-        case CalledCheck(tool=tool, command=command):
+        case ToolCalledCheck(tool=tool, command=command):
             return "" if bool(tool.strip()) is not bool(command.strip()) else "give 'tool' or 'command', one of them"
         case FileExistsCheck(path=path) | FileEqualsCheck(path=path):
             return find_path_problem(path)
@@ -227,7 +227,7 @@ def _find_problem(check: Check) -> str:
             return find_path_problem(path) or ("" if parse_csv_rows(table) else "'table' has no header")
         case MatchesCheck(pattern=pattern):
             try:
-                measure_pattern(pattern)
+                count_pattern_instructions(pattern)
             except Invalid as error:
                 return f"{error.message} {error.hint}".rstrip(".")
             return "" if pattern else "'pattern' is empty"

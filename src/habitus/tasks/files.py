@@ -20,7 +20,7 @@ from habitus.tasks.checks import (
     parse_check,
 )
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
-from habitus.tasks.patterns import measure_pattern
+from habitus.tasks.patterns import count_pattern_instructions
 from habitus.tasks.schema import Json
 
 MAX_FIELD_CHARS = 20_000  # characters of one text
@@ -34,7 +34,7 @@ _REQUESTS = ("request", "task", "query", "prompt")
 _FORM = 'Write [[task]] with a request and a [[task.check]], such as kind = "contains" with a text.'
 
 
-def read_tasks(text: str, *, about: str) -> tuple[Task, ...]:
+def parse_tasks_toml(text: str, *, about: str) -> tuple[Task, ...]:
     """Parse the tasks of a `tasks.toml`."""
     rows = parse_toml(text, about=about)
     unknown = sorted(rows.keys() - {"task"})
@@ -47,7 +47,9 @@ def read_tasks(text: str, *, about: str) -> tuple[Task, ...]:
     size = 0
     for number, row in enumerate(listed, 1):
         tasks.append(parse_task(row, f"task {number} of {about}"))
-        size += sum(measure_pattern(check.pattern) for check in tasks[-1].checks if isinstance(check, MatchesCheck))
+        size += sum(
+            count_pattern_instructions(check.pattern) for check in tasks[-1].checks if isinstance(check, MatchesCheck)
+        )
         if size > _MAX_PATTERN_SIZE:
             raise Invalid(f"The patterns of {about} are too large together.", hint="Use smaller repetitions.")
     ids = [task.id for task in tasks]
@@ -63,14 +65,14 @@ def parse_toml(text: str, *, about: str) -> dict[str, Any]:
         raise Invalid(f"{about} is not TOML: {error}.", hint="Correct it.") from None
 
 
-def write_tasks(tasks: Iterable[Task]) -> str:
-    """Return the text that `read_tasks` parses."""
+def serialize_tasks(tasks: Iterable[Task]) -> str:
+    """Return the text that `parse_tasks_toml` parses."""
     import tomlkit  # slow to import, needed only for writing
 
     return tomlkit.dumps({"task": [_task_to_row(task) for task in tasks]})
 
 
-def write_task(task: Task) -> str:
+def serialize_task(task: Task) -> str:
     """Return a file with this task alone."""
     import tomlkit
 
@@ -140,12 +142,12 @@ def _parse_checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     if len(rows) > _MAX_CHECKS:
         raise Invalid(f"{where} has {len(rows):,} checks.", hint=f"{_MAX_CHECKS} is the most.")
     found: list[Check] = [parse_check(_decode_json_field(row, "value", where), where) for row in rows]
-    found += [ContainsCheck(text=text) for text in _parse_texts(given, "expect", where)]
+    found += [ContainsCheck(text=text) for text in _parse_text_list(given, "expect", where)]
     if matches := _parse_text(given, "matches", where):
         found.append(parse_check({"kind": MatchesCheck.kind, "pattern": matches}, where))
     if validator := _parse_text(given, "validator", where):
         found.append(ValidatorCheck(code=validator))
-    return (*found, *(RubricCheck(text=text) for text in _parse_texts(given, "expectations", where)))
+    return (*found, *(RubricCheck(text=text) for text in _parse_text_list(given, "expectations", where)))
 
 
 def _parse_id(given: Mapping[str, Any], where: str) -> str:
@@ -166,7 +168,7 @@ def _parse_text(given: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _parse_texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+def _parse_text_list(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     value = given.get(key) or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
@@ -208,7 +210,7 @@ def _parse_solution(given: Mapping[str, Any], key: str, where: str) -> TaskSolut
         return TaskSolution(code=_parse_text(given, key, where))
     if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
         raise Invalid(f"'{key}' of {where} is not a solution.", hint="Give reply, code or calls.")
-    calls = tuple(_parse_texts(value, "calls", where))
+    calls = tuple(_parse_text_list(value, "calls", where))
     return TaskSolution(reply=_parse_text(value, "reply", where), code=_parse_text(value, "code", where), calls=calls)
 
 

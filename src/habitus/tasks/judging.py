@@ -14,7 +14,6 @@ from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build
 from habitus.redact import MARKER
 from habitus.tasks import schema
 from habitus.tasks.checks import (
-    CalledCheck,
     Check,
     ContainsCheck,
     EqualsCheck,
@@ -24,12 +23,13 @@ from habitus.tasks.checks import (
     RubricCheck,
     ShapeCheck,
     TableEqualsCheck,
+    ToolCalledCheck,
     ValidatorCheck,
     get_check_weight,
     parse_csv_rows,
 )
 from habitus.tasks.model import Submission, Task, Workspace
-from habitus.tasks.patterns import find_match
+from habitus.tasks.patterns import has_pattern_match
 from habitus.tasks.schema import Json
 
 AskModel = Callable[[Task, RubricCheck, Submission], Awaitable[Outcome]]
@@ -59,10 +59,10 @@ async def judge_submission(task: Task, submission: Submission, *, ask: AskModel 
         for check in task.checks
         if ask is not None or not isinstance(check, RubricCheck) or not task.is_deterministic
     ]
-    return _combine_results(task, tuple(results))
+    return _combine_check_results(task, tuple(results))
 
 
-def _combine_results(task: Task, results: tuple[CheckResult, ...]) -> TaskJudgement:
+def _combine_check_results(task: Task, results: tuple[CheckResult, ...]) -> TaskJudgement:
     counted = [one for one in results if one.outcome.kind is not OutcomeKind.INFRA]
     whole = sum(get_check_weight(one.check) for one in counted)
     score = sum(get_check_weight(one.check) for one in counted if one.outcome.is_ok) / whole if whole else 0.0
@@ -81,14 +81,14 @@ async def _judge_check(task: Task, check: Check, submission: Submission, ask: As
             is_said = _normalize_text(text) in _normalize_text(reply)
             return _make_outcome(is_said, f"it does not say '{shorten_value(text)}'")
         case MatchesCheck(pattern=pattern):
-            return _make_outcome(find_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'")
+            return _make_outcome(has_pattern_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'")
         case ShapeCheck(schema=schema):
             other = f"it has another shape than expected: {shorten_value(reply.strip())}"
-            return _make_outcome(has_shape(schema, reply), other)
+            return _make_outcome(has_result_shape(schema, reply), other)
         case EqualsCheck():
-            other = describe_difference(check, reply)
+            other = describe_result_difference(check, reply)
             return _make_outcome(not other, f"it gives another result: {other}")
-        case CalledCheck(tool=tool, command=command):
+        case ToolCalledCheck(tool=tool, command=command):
             calls = ((tool and one.tool == tool) or _has_words(command, one.command) for one in submission.calls)
             return _make_outcome(any(calls), f"'{tool or command}' was not called")
         case RubricCheck():
@@ -98,12 +98,14 @@ async def _judge_check(task: Task, check: Check, submission: Submission, ask: As
         case ValidatorCheck(code=code):
             return await submission.workspace.run_code(code)
         case FileExistsCheck() | FileEqualsCheck() | TableEqualsCheck():
-            return await _judge_file(check, submission.workspace)
+            return await _judge_file_check(check, submission.workspace)
         case never:
             assert_never(never)
 
 
-async def _judge_file(check: FileExistsCheck | FileEqualsCheck | TableEqualsCheck, workspace: Workspace) -> Outcome:
+async def _judge_file_check(
+    check: FileExistsCheck | FileEqualsCheck | TableEqualsCheck, workspace: Workspace
+) -> Outcome:
     content = await workspace.read_file(check.path)
     if content is None:
         return build_failed_outcome(f"there is no {check.path}")
@@ -164,23 +166,23 @@ def _is_same_cell(one: str, other: str, tolerance: float) -> bool:
 _DEEPEST, _MOST_KEYS = 4, 40
 
 
-def parse_result(printed: str) -> Json:
+def parse_printed_result(printed: str) -> Json:
     """Return JSON as its value, anything else as text."""
     text = printed.strip()
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return text if schema.is_deeper(value, schema.DEEPEST) else value
+    return text if schema.is_nested_deeper(value, schema.DEEPEST) else value
 
 
-def infer_shape(printed: str) -> dict[str, Json]:
+def infer_result_shape(printed: str) -> dict[str, Json]:
     """Return the JSON Schema of a result; text that is not JSON is a string."""
-    return _infer_value_shape(parse_result(printed), 0)
+    return _infer_value_shape(parse_printed_result(printed), 0)
 
 
-def has_shape(shape: Mapping[str, Json], printed: str) -> bool:
-    return schema.fits_schema(shape, parse_result(printed)) or schema.fits_schema(shape, printed)
+def has_result_shape(shape: Mapping[str, Json], printed: str) -> bool:
+    return schema.fits_schema(shape, parse_printed_result(printed)) or schema.fits_schema(shape, printed)
 
 
 def _infer_value_shape(value: Json, depth: int) -> dict[str, Json]:
@@ -210,9 +212,9 @@ _TOLERANCE = 1e-9  # relative; summation order changes the last digits
 _WHOLE = "the whole result"
 
 
-def describe_difference(expected: EqualsCheck, printed: str) -> str:
+def describe_result_difference(expected: EqualsCheck, printed: str) -> str:
     """Return the first field that differs from the expected result, in words; empty if none does."""
-    now = _get_at_path(parse_result(printed), expected.path)
+    now = _get_at_path(parse_printed_result(printed), expected.path)
     wrong = [path for path in find_differing_paths(expected.value, now) if not _is_path_within(path, expected.apart)]
     if not wrong:
         return ""
@@ -221,24 +223,24 @@ def describe_difference(expected: EqualsCheck, printed: str) -> str:
     return f"{where or _WHOLE} is {has}, and should be {had}"
 
 
-def drop_moved_fields(expected: EqualsCheck) -> EqualsCheck | None:
+def drop_changed_fields(expected: EqualsCheck) -> EqualsCheck | None:
     """Return the check as it is stored: fields that changed since they were recorded will change again."""
-    return drop_fields(replace(expected, moved=()), expected.moved)
+    return drop_compared_fields(replace(expected, moved=()), expected.moved)
 
 
-def make_temporary(expected: EqualsCheck) -> EqualsCheck:
+def make_temporary_check(expected: EqualsCheck) -> EqualsCheck:
     """Return the check for a trial today only: tomorrow any field may differ."""
     return replace(expected, moved=("",))
 
 
-def drop_fields(expected: EqualsCheck, fields: Iterable[str]) -> EqualsCheck | None:
+def drop_compared_fields(expected: EqualsCheck, fields: Iterable[str]) -> EqualsCheck | None:
     """Return the check without these fields; None if nothing is left to compare."""
     apart = tuple(sorted({*expected.apart, *fields}))
     is_comparable = "" not in apart and bool(_list_leaves(expected.value, apart))
     return replace(expected, apart=apart) if is_comparable else None
 
 
-def derive_expected(
+def derive_expected_result(
     printed: Sequence[str], *, before: Iterable[str] = (), redacted: Callable[[str], str] = str
 ) -> EqualsCheck | None:
     """Return the result that runs on the same input agree on; `before` are earlier results that may be outdated.
@@ -248,13 +250,15 @@ def derive_expected(
     first = redacted(printed[0].strip())
     if len(first) > MAX_RESULT_CHARS:
         return None
-    value = parse_result(first)
+    value = parse_printed_result(first)
     unsteady = {
-        path for other in printed[1:] for path in find_differing_paths(parse_result(printed[0]), parse_result(other))
+        path
+        for other in printed[1:]
+        for path in find_differing_paths(parse_printed_result(printed[0]), parse_printed_result(other))
     }
     secret = {path for path, leaf in _list_leaves(value, ()) if isinstance(leaf, str) and MARKER.search(leaf)}
-    moved = {path for old in before for path in find_differing_paths(parse_result(old), value)} - unsteady
-    return drop_fields(EqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
+    moved = {path for old in before for path in find_differing_paths(parse_printed_result(old), value)} - unsteady
+    return drop_compared_fields(EqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
 
 
 def has_distinct_results(expected: Collection[EqualsCheck]) -> bool:
@@ -265,7 +269,7 @@ def has_distinct_results(expected: Collection[EqualsCheck]) -> bool:
 
 def find_differing_paths(one: Json, other: Json, path: str = "") -> list[str]:
     """Return the paths at which two results differ; the whole has the empty path."""
-    ours, theirs = dict(_list_items(one)), dict(_list_items(other))
+    ours, theirs = dict(_list_json_items(one)), dict(_list_json_items(other))
     is_alike = type(one) is type(other) and (isinstance(one, dict) or len(ours) == len(theirs))
     if not is_alike or not isinstance(one, dict | list):
         return [] if _is_same_value(one, other) else [path]
@@ -276,7 +280,7 @@ def find_differing_paths(one: Json, other: Json, path: str = "") -> list[str]:
     return found
 
 
-def _list_items(value: Json) -> list[tuple[str, Json]]:
+def _list_json_items(value: Json) -> list[tuple[str, Json]]:
     """Return the fields of an object or the items of a list, by key."""
     if isinstance(value, dict):
         return list(value.items())
@@ -307,7 +311,7 @@ def _list_leaves(value: Json, apart: Collection[str], path: str = "") -> list[tu
     """Return every field without subfields, except those in `apart`."""
     if path and _is_path_within(path, apart):
         return []
-    items = _list_items(value)
+    items = _list_json_items(value)
     leaves = [leaf for key, item in items for leaf in _list_leaves(item, apart, _join_path(path, key))]
     return leaves if items else [(path, value)]
 
@@ -318,7 +322,7 @@ def _get_at_path(value: Json, path: str) -> Json:
 
 
 def _list_nodes(value: Json, path: str = "") -> list[tuple[str, Json]]:
-    below = (node for key, item in _list_items(value) for node in _list_nodes(item, _join_path(path, key)))
+    below = (node for key, item in _list_json_items(value) for node in _list_nodes(item, _join_path(path, key)))
     return [(path, value), *below]
 
 

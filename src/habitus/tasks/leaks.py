@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
 from habitus.tasks.checks import (
-    CalledCheck,
     Check,
     ContainsCheck,
     EqualsCheck,
@@ -20,11 +19,12 @@ from habitus.tasks.checks import (
     RubricCheck,
     ShapeCheck,
     TableEqualsCheck,
+    ToolCalledCheck,
     ValidatorCheck,
     parse_csv_rows,
 )
 from habitus.tasks.model import Task
-from habitus.tasks.patterns import find_match
+from habitus.tasks.patterns import has_pattern_match
 
 MOST_SHARED = 6  # this many words in a row are a copy
 MOST_NAMED = 3  # answers of other tasks in one reply: it was not thought of, but listed
@@ -54,21 +54,30 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
     if named := next(
-        (one for one in list_answers(task) if _is_answer_named(one, said) and not _has_words(one, public)), ""
+        (one for one in list_task_answers(task) if _is_answer_named(one, said) and not _has_words(one, public)), ""
     ):
         return named
     for check in task.checks:
         parts = next(
-            (each for each in _list_answer_parts(check) if _has_all(each, said) and not _has_all(each, public)), ()
+            (
+                each
+                for each in _list_answer_parts(check)
+                if _has_all_parts(each, said) and not _has_all_parts(each, public)
+            ),
+            (),
         )
         if parts:
             return ", ".join(parts)
-        if isinstance(check, MatchesCheck) and _fits(check.pattern, said) and not _fits(check.pattern, public):
+        if (
+            isinstance(check, MatchesCheck)
+            and _has_text_of_pattern(check.pattern, said)
+            and not _has_text_of_pattern(check.pattern, public)
+        ):
             return check.pattern
     return ""
 
 
-def list_answers(task: Task) -> Iterator[str]:
+def list_task_answers(task: Task) -> Iterator[str]:
     """Yield what would pass the checks of a task, if somebody said it."""
     for check in task.checks:
         yield from _list_check_answers(check)
@@ -78,7 +87,7 @@ def count_named_answers(reply: str, task: Task, others: Iterable[Task]) -> int:
     """Return how many answers of other tasks a reply names, if text alone decides about its task."""
     if not task.checks or not all(isinstance(check, ContainsCheck) for check in task.checks):
         return 0
-    own = {_normalize_text(text) for text in list_answers(task)}
+    own = {_normalize_text(text) for text in list_task_answers(task)}
     texts = {_normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
     return sum(_is_answer_named(text, reply) and not _has_words(text, task.request) for text in texts - own)
 
@@ -99,7 +108,7 @@ def _list_check_answers(check: Check) -> Iterator[str]:
             yield from (path, posixpath.basename(path))
         case FileEqualsCheck(content=content):
             yield from content.splitlines()
-        case CalledCheck(tool=tool, command=command):
+        case ToolCalledCheck(tool=tool, command=command):
             yield tool or command
         case ValidatorCheck(code=code):
             yield from _iterate_compared_texts(code)
@@ -118,16 +127,16 @@ def _list_answer_parts(check: Check) -> Iterator[tuple[str, ...]]:
             yield tuple(map(str, schema.get("required") or schema.get("properties") or ()))
 
 
-def _has_all(parts: tuple[str, ...], text: str) -> bool:
+def _has_all_parts(parts: tuple[str, ...], text: str) -> bool:
     is_telling = any(len(part) > 2 and part.casefold() not in _EVERYDAY for part in parts) and len("".join(parts)) > 3
     return is_telling and any(all(_has_words(part, line) for part in parts) for line in text.splitlines())
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _has_text_of_pattern(pattern: str, text: str) -> bool:
     """Return whether a text has what a pattern asks for; one with few fixed characters fits most texts."""
     fixed = sum(letter.isalnum() for run in _split_pattern(pattern) for letter in run)
     parts = ([text] if fixed >= MOST_NAMED else []) + (_DIRECTED.findall(text) if fixed else [])
-    return any(find_match(pattern, part) for part in parts)
+    return any(has_pattern_match(pattern, part) for part in parts)
 
 
 def _list_pattern_texts(pattern: str) -> Iterator[str]:

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from habitus.events import Outcome
 from habitus.tasks.checks import (
-    CalledCheck,
     Check,
     ContainsCheck,
     EqualsCheck,
@@ -20,6 +19,7 @@ from habitus.tasks.checks import (
     RubricCheck,
     ShapeCheck,
     TableEqualsCheck,
+    ToolCalledCheck,
     ValidatorCheck,
     check_to_row,
 )
@@ -143,7 +143,7 @@ class Task:
     def implied_reference(self) -> TaskSolution | None:
         """The stored reference, or the solution that the checks themselves spell out."""
         if self.reference is not None or not all(
-            isinstance(one, ContainsCheck | CalledCheck | ShapeCheck | EqualsCheck) for one in self.checks
+            isinstance(one, ContainsCheck | ToolCalledCheck | ShapeCheck | EqualsCheck) for one in self.checks
         ):
             return self.reference
         if self.expected_result is not None:
@@ -151,7 +151,7 @@ class Task:
         if any(isinstance(one, ShapeCheck | EqualsCheck) for one in self.checks):
             return None
         texts = [one.text for one in self.checks if isinstance(one, ContainsCheck)]
-        calls = tuple(one.tool or one.command for one in self.checks if isinstance(one, CalledCheck))
+        calls = tuple(one.tool or one.command for one in self.checks if isinstance(one, ToolCalledCheck))
         return TaskSolution(reply=" ".join(texts), calls=calls)
 
     @property

@@ -24,21 +24,21 @@ _UNICODE_ESCAPES = {"u": 4, "U": 8}
 
 
 @lru_cache(maxsize=4_096)
-def measure_pattern(pattern: str) -> int:
+def count_pattern_instructions(pattern: str) -> int:
     """Return the number of instructions that a pattern compiles to; raise `Invalid` if the engine can't express it."""
     if len(pattern) > _LONGEST_PATTERN:
         raise Invalid(f"The pattern has {len(pattern):,} characters.", hint=f"Keep it below {_LONGEST_PATTERN:,}.")
-    return int(_compile(pattern, _MEASURED_MEMORY).programsize)
+    return int(_compile_pattern(pattern, _MEASURED_MEMORY).programsize)
 
 
-def find_match(pattern: str, text: str) -> bool:
+def has_pattern_match(pattern: str, text: str) -> bool:
     """Return whether the pattern, in Python's syntax, matches anywhere in the text."""
-    measure_pattern(pattern)
-    return _compile(pattern, _SEARCH_MEMORY).search(_replace_surrogates(text)) is not None
+    count_pattern_instructions(pattern)
+    return _compile_pattern(pattern, _SEARCH_MEMORY).search(_replace_surrogates(text)) is not None
 
 
 @lru_cache(maxsize=8)  # each may take its memory
-def _compile(pattern: str, memory: int) -> _CompiledPattern:
+def _compile_pattern(pattern: str, memory: int) -> _CompiledPattern:
     import re2  # native code, for those who check tasks
 
     options = re2.Options()

@@ -28,7 +28,7 @@ def validate_schema(given: Json) -> dict[str, Json]:
         raise ToolFailed('The parameters are not a JSON Schema object such as {"type": "object", "properties": {…}}.')
     if len(_dump_json(schema, "The parameters")) > LONGEST_SCHEMA:
         raise ToolFailed(f"The schema of the parameters is longer than {LONGEST_SCHEMA // KIB} KiB. Shorten it.")
-    if is_deeper(schema, DEEPEST):
+    if is_nested_deeper(schema, DEEPEST):
         raise ToolFailed(f"The schema of the parameters is nested deeper than {DEEPEST} levels.")
     if schema.get("type", "object") != "object":
         raise ToolFailed(f"The parameters must be of type object, not {json.dumps(schema['type'])[:80]}.")
@@ -40,7 +40,7 @@ def validate_schema(given: Json) -> dict[str, Json]:
 def validate_payload(schema: Mapping[str, Json], given: Json, what: str = "The payload") -> Json:
     """Return the payload, or raise `ToolFailed` with the first place where it does not fit."""
     payload = _decode_json_text(given, what)
-    if is_deeper(payload, DEEPEST):
+    if is_nested_deeper(payload, DEEPEST):
         raise ToolFailed(f"{what} is nested deeper than {DEEPEST} levels.")
     size = len(_dump_json(payload, what))
     if size > LONGEST_PAYLOAD:
@@ -54,7 +54,7 @@ def validate_payload(schema: Mapping[str, Json], given: Json, what: str = "The p
 
 def validate_shape(schema: Json) -> None:
     """Raise `ToolFailed` if the schema of a result can't be used."""
-    if not isinstance(schema, dict) or is_deeper(schema, DEEPEST):
+    if not isinstance(schema, dict) or is_nested_deeper(schema, DEEPEST):
         raise ToolFailed("It is not a JSON Schema object.")
     _check_references(schema)
     _make_validator(_dump_json(schema, "The shape"))
@@ -62,10 +62,10 @@ def validate_shape(schema: Json) -> None:
 
 def fits_schema(schema: Mapping[str, Json], value: Json) -> bool:
     """Return whether a value fits a validated schema."""
-    return not is_deeper(value, DEEPEST) and _make_validator(_dump_json(schema, "The shape")).is_valid(value)
+    return not is_nested_deeper(value, DEEPEST) and _make_validator(_dump_json(schema, "The shape")).is_valid(value)
 
 
-def is_deeper(value: Json, levels: int) -> bool:
+def is_nested_deeper(value: Json, levels: int) -> bool:
     """Return whether objects and lists are nested deeper than this, without recursion."""
     level = [value]
     for _ in range(levels + 1):

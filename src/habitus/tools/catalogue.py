@@ -15,7 +15,7 @@ from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT, TrustStor
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.tools.code_stage import parse_program
-from habitus.tools.execution import compute_fingerprint
+from habitus.tools.execution import compute_tool_fingerprint
 from habitus.tools.health import ToolHealthRecord, ToolHealthStore
 from habitus.tools.model import CodeTool, ToolProgram, ToolStatus
 
@@ -73,7 +73,7 @@ class ToolCatalogue:
     def find_tool_skill(self, name: str) -> ListedSkill:
         """Return the skill of a tool; `NotFound` if it has no code stage."""
         item = self.find_skill(names.canonicalize_name(name))
-        if item is None or not _has_code(item):
+        if item is None or not _has_code_stage(item):
             near = names.find_closest_name(name, [tool.name for tool in self.list_all()])
             hint = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
             raise NotFound(f"There is no tool '{name}'.", hint=hint)
@@ -97,7 +97,7 @@ class ToolCatalogue:
     def is_approved(self, item: ListedSkill) -> bool:
         """Whether the skill is in use and its code approved."""
         self._approvals.read_revision()
-        return item.state is SkillState.OK and not self.find_objection(item)
+        return item.state is SkillState.OK and not self.find_approval_objection(item)
 
     def read_tree(self, item: ListedSkill) -> Tree:
         """Return the files of a skill."""
@@ -129,13 +129,13 @@ class ToolCatalogue:
             return ToolStatus.BROKEN, read.problem
         if item.state is not SkillState.OK:
             return ToolStatus.OFF, f"{item.state.value}: {item.reason}"
-        if objection := self.find_objection(item):
+        if objection := self.find_approval_objection(item):
             return ToolStatus.UNAPPROVED, objection
         if health.is_degraded(read.code):
-            return ToolStatus.DEGRADED, health.why_degraded
+            return ToolStatus.DEGRADED, health.degradation_reason
         return ToolStatus.ACTIVE, ""
 
-    def find_objection(self, item: ListedSkill) -> str:
+    def find_approval_objection(self, item: ListedSkill) -> str:
         """Return why the code is not approved; "" if it is."""
         layer, digest = self._library.get_layer(item.layer), item.tree_hash
         if layer.source in (SkillSource.BUNDLED, SkillSource.OPERATOR) or layer.trust_root:
@@ -153,7 +153,7 @@ class ToolCatalogue:
                 tree = self.read_tree(item)
                 trees.refuse_code_name_conflict(item.name, tree)
                 program = parse_program(item.name, tree)
-                self._known[key] = _ParsedTool(program=program, code=compute_fingerprint(program))
+                self._known[key] = _ParsedTool(program=program, code=compute_tool_fingerprint(program))
             except HabitusError as error:
                 self._known[key] = _ParsedTool(problem=str(error))
         return self._known[key]
@@ -186,5 +186,5 @@ def _infer_return_schema(cases: Sequence[Task]) -> dict[str, Json] | None:
     return {"type": "object", "properties": {key: {} for key in keys}}
 
 
-def _has_code(item: ListedSkill) -> bool:
+def _has_code_stage(item: ListedSkill) -> bool:
     return item.summary is not None and Stage.CODE in item.summary.stages

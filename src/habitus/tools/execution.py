@@ -15,7 +15,13 @@ from habitus.sandbox.child import NO_SERVICES, HostServices, parse_reported_erro
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.model import KIB, SandboxLimits, ToolRunResult
 from habitus.sandbox.venvs import EnvironmentCache, check_requirement, compute_environment_hash
-from habitus.tasks.judging import derive_expected, drop_moved_fields, infer_shape, judge_submission, shorten_value
+from habitus.tasks.judging import (
+    derive_expected_result,
+    drop_changed_fields,
+    infer_result_shape,
+    judge_submission,
+    shorten_value,
+)
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.schema import Json, validate_payload, validate_schema
 from habitus.tools.code_repair import repair_code
@@ -70,7 +76,7 @@ class ToolExecutor:
         # A timeout is reported as an infrastructure failure but is the draft's own fault.
         if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
             raise ToolNotTestable(f"It could not be tested: {run.outcome.reason}")
-        if objection := _find_objection(run):
+        if objection := _find_run_objection(run):
             raise ToolFailed(objection)
         tried = []
         for case in stored_cases:
@@ -82,8 +88,8 @@ class ToolExecutor:
                 raise ToolFailed(
                     f"It fails a case that worked before, {shorten_value(case.payload)}: {result.outcome.reason}"
                 )
-        call = build_case_from_call(payload, infer_shape(run.stdout), conversation=draft.conversation)
-        case = await self._build_case(tool, call, run, env, services)
+        call = build_case_from_call(payload, infer_result_shape(run.stdout), conversation=draft.conversation)
+        case = await self._build_test_case(tool, call, run, env, services)
         others = [_keep_lasting_expectation(old, tool.code) for old in stored_cases if old.payload != payload]
         same = [
             _keep_lasting_expectation(old, tool.code)
@@ -93,7 +99,7 @@ class ToolExecutor:
         case = next(iter(same), case)
         return replace(tool, cases=(*others, case)[-MOST_CASES:], tried=tuple(tried))
 
-    async def _build_case(
+    async def _build_test_case(
         self, tool: ToolProgram, case: Task, run: ToolRunResult, env: Mapping[str, str], services: HostServices
     ) -> Task:
         """Return the case with expected values if a second run gives the same ones.
@@ -106,7 +112,7 @@ class ToolExecutor:
         again = await self._run_in_sandbox(tool, case.payload, env, services)
         if not again.outcome.is_ok:
             return case
-        return case.with_expected_result(derive_expected([run.stdout, again.stdout], redacted=self._redacted))
+        return case.with_expected_result(derive_expected_result([run.stdout, again.stdout], redacted=self._redacted))
 
     async def run_tool(
         self,
@@ -133,7 +139,7 @@ class ToolExecutor:
     ) -> RegressionReport:
         """Run every stored case again. `passed_fingerprint` is the one under which they last passed."""
         results = [await self._rerun_case(tool, case, env, services) for case in tool.cases]
-        now = compute_fingerprint(tool)
+        now = compute_tool_fingerprint(tool)
         return RegressionReport(results=tuple(results), fingerprint=now, was_stale=now != passed_fingerprint)
 
     async def _rerun_case(
@@ -168,27 +174,27 @@ class ToolExecutor:
 
 
 class ToolExecutorPool:
-    """Keeps a workshop for the current event loop: its processes can't be awaited from another one."""
+    """Keeps an executor for the current event loop: its processes can't be awaited from another one."""
 
     def __init__(self, opened: Callable[[], ToolExecutor]) -> None:
         self._opened = opened
         self._last: tuple[asyncio.AbstractEventLoop, ToolExecutor] | None = None
 
     def get_for_current_loop(self) -> ToolExecutor:
-        """Return the workshop of the running event loop, creating it if needed."""
+        """Return the executor of the running event loop, creating it if needed."""
         loop = asyncio.get_running_loop()
         if self._last is None or self._last[0] is not loop:
             self._last = (loop, self._opened())
         return self._last[1]
 
     async def close(self) -> None:
-        """Stop the sandboxed processes; the next call gets a new workshop."""
+        """Stop the sandboxed processes; the next call gets a new executor."""
         last, self._last = self._last, None
         if last is not None and last[0] is asyncio.get_running_loop():
             await last[1].close()
 
 
-def compute_fingerprint(tool: ToolProgram) -> str:
+def compute_tool_fingerprint(tool: ToolProgram) -> str:
     """Return the hash of code, dependencies and interpreter for which a passed case holds."""
     code = hashlib.sha256(tool.code.encode("utf-8", "surrogatepass")).hexdigest()
     return hashlib.sha256(f"{code} {compute_environment_hash(tool.dependencies)}".encode()).hexdigest()
@@ -235,7 +241,7 @@ def _check_test_payload(tool: ToolProgram, given: Json) -> Json:
     return payload
 
 
-def _find_objection(run: ToolRunResult) -> str:
+def _find_run_objection(run: ToolRunResult) -> str:
     """Return in one line why the run on the test payload is not good enough, or ""."""
     if run.timed_out:
         return f"It did not end by itself. {run.outcome.reason}"
@@ -255,7 +261,7 @@ def _find_objection(run: ToolRunResult) -> str:
 async def _judge_case(run: ToolRunResult, case: Task) -> Outcome:
     if not run.outcome.is_ok:
         return run.outcome
-    if objection := _find_objection(run):
+    if objection := _find_run_objection(run):
         return build_failed_outcome(objection)
     return (await judge_submission(case, Submission(reply=run.stdout))).outcome
 
@@ -263,7 +269,7 @@ async def _judge_case(run: ToolRunResult, case: Task) -> Outcome:
 def _keep_lasting_expectation(case: Task, code: str) -> Task:
     """Return the case with only the expectations that will still hold tomorrow."""
     expected = None if is_nondeterministic(code) else case.expected_result
-    return case.with_expected_result(drop_moved_fields(expected) if expected is not None else None)
+    return case.with_expected_result(drop_changed_fields(expected) if expected is not None else None)
 
 
 def is_nondeterministic(code: str) -> bool:

@@ -37,7 +37,7 @@ class ToolHealthRecord:
         return self.degraded_on is not None and self.code == code
 
     @property
-    def why_degraded(self) -> str:
+    def degradation_reason(self) -> str:
         """The reason, in words that follow the tool's name."""
         if self.streak >= FAILURES_IN_A_ROW:
             return f"failed {self.streak} times in a row, last with: {self.last_failure.rstrip('.')}"

@@ -30,7 +30,7 @@ from habitus.tasks.judging import shorten_value
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import ToolFileFolders, add_tool_files, is_only_a_tool, remove_tool_files
-from habitus.tools.execution import ToolExecutorPool, compute_fingerprint
+from habitus.tools.execution import ToolExecutorPool, compute_tool_fingerprint
 from habitus.tools.health import (
     ToolHealthRecord,
     ToolHealthStore,
@@ -109,7 +109,7 @@ class ToolMaker:
         granted yet. `ToolFailed` gives the cause in one line, and nothing is changed. Existing cases must still pass
         unless dropped (for the payload under test, only the shape); those of `evidence` must pass in any case.
         """
-        name = _check_free_name(name)
+        name = _require_free_name(name)
         layer, before, old, had, given = await asyncio.to_thread(self._load_existing, name)
         granted = _intersect_permissions(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
@@ -138,9 +138,9 @@ class ToolMaker:
             raise
         except ToolFailed as error:
             reason = self._parts.redact(str(error))
-            raise ToolFailed(f"{reason}{_untested_notice(permissions, granted)}") from None
+            raise ToolFailed(f"{reason}{_build_untested_notice(permissions, granted)}") from None
         program = replace(program, permissions=permissions, is_compared=evidence.is_compared)
-        return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, evidence)
+        return await asyncio.to_thread(self._submit_code_stage, program, layer, before, author, conversation, evidence)
 
     def _load_existing(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
         """Return the target layer and files, the existing tool, its granted permissions and its folder."""
@@ -174,7 +174,7 @@ class ToolMaker:
         layer = self._parts.library.get_layer(item.layer)
         return (layer if layer.can_write else users), self._parts.catalogue.read_tree(item)
 
-    def _submit(
+    def _submit_code_stage(
         self, program: ToolProgram, layer: Layer, before: Tree, author: Author, conversation: str, grounds: ToolEvidence
     ) -> ToolCreationResult:
         tree = add_tool_files(before, program, is_automatic=author.is_automatic)
@@ -183,13 +183,13 @@ class ToolMaker:
             name=program.name,
             layer=layer.name,
             tree=tree,
-            findings=(*grounds.reasons, *_note_shape_only_cases(program, grounds), *self._parts.scan(tree))
+            findings=(*grounds.reasons, *_build_shape_only_notice(program, grounds), *self._parts.scan(tree))
             if author.is_automatic
             else (),
             details={
                 **grounds.details,
                 **self._build_trial_table(program, grounds),
-                _PROVED: compute_fingerprint(program),
+                _PROVED: compute_tool_fingerprint(program),
             },
         )
         submitted = self._parts.review.submit(change, author, conversation=conversation)
@@ -199,7 +199,7 @@ class ToolMaker:
             return ToolCreationResult(
                 name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo
             )
-        self._approve(layer, program.name, tree, author.name, compute_fingerprint(program))
+        self._approve(layer, program.name, tree, author.name, compute_tool_fingerprint(program))
         version = submitted.version or 1
         back = f"{program.name}@{layer.name}:{version}"
         return ToolCreationResult(name=program.name, applied=True, version=version, undo=("undo", back))
@@ -229,7 +229,7 @@ class ToolMaker:
             self._parts.health.record_passed_cases(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
 
 
-def _note_shape_only_cases(program: ToolProgram, grounds: ToolEvidence) -> tuple[str, ...]:
+def _build_shape_only_notice(program: ToolProgram, grounds: ToolEvidence) -> tuple[str, ...]:
     """Return a note for the reviewer if values were compared that later tests won't compare."""
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:
@@ -237,7 +237,7 @@ def _note_shape_only_cases(program: ToolProgram, grounds: ToolEvidence) -> tuple
     return ("its cases compare only the shape: its results vary",)
 
 
-def _check_free_name(name: str) -> str:
+def _require_free_name(name: str) -> str:
     try:
         name = names.check_name(name)
     except Invalid as error:
@@ -257,7 +257,7 @@ def _intersect_permissions(wanted: Permissions, had: Permissions) -> Permissions
     )
 
 
-def _untested_notice(wanted: Permissions, granted: Permissions) -> str:
+def _build_untested_notice(wanted: Permissions, granted: Permissions) -> str:
     if wanted == granted:
         return ""
     return " (It was tested without the permissions it asks for: only a person can grant them.)"

@@ -15,7 +15,7 @@ from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
 from habitus.learning.self_play import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
 from habitus.tasks.checks import ValidatorCheck
-from habitus.tasks.files import write_task
+from habitus.tasks.files import serialize_task
 from habitus.tasks.model import Task, TaskSolution
 
 # Every solution in a process and a folder of its own, all of them in one sandbox.
@@ -72,7 +72,7 @@ def test_there_are_three_for_every_domain() -> None:
 @pytest.mark.req("LP-01")
 def test_a_challenge_is_read_as_it_was_written(tmp_path: Path) -> None:
     for each in list_bundled_challenges():
-        (tmp_path / f"{each.id}.toml").write_text(write_task(each))
+        (tmp_path / f"{each.id}.toml").write_text(serialize_task(each))
     assert read_challenges(tmp_path) == tuple(sorted(list_bundled_challenges(), key=lambda each: each.id))
 
 

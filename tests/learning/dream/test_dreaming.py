@@ -19,7 +19,7 @@ from habitus.llm.model import CompletionRequest, PersonMessage, TextContent
 from habitus.llm.providers import open_provider_model
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.memory.model import PLAYBOOK_HEADING, LessonDraft, LessonKind, LessonProducer, LessonProvenance, TrustLevel
-from habitus.tasks.files import write_task
+from habitus.tasks.files import serialize_task
 from tests.real_model import real_model
 
 EXERCISE = {
@@ -97,7 +97,7 @@ async def test_a_challenge_whose_lesson_waits_is_not_dreamt_again(home: Path, mo
     monkeypatch.setenv("HABITUS_MEMORY", "copilot")
     with Habitus.open(read_settings(home)) as habitus:
         (home / self_play.CHALLENGES_FOLDER).mkdir()
-        (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
+        (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(serialize_task(CHALLENGE))
         clumsy = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
         teacher = ScriptedModel([says(json.dumps({**LESSON, "confidence": 0.3}))])
         own = next(one for one in self_play.list_challenges(habitus.settings) if one.id == CHALLENGE.id)
@@ -115,7 +115,7 @@ async def test_a_challenge_whose_lesson_waits_is_not_dreamt_again(home: Path, mo
 async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         (home / self_play.CHALLENGES_FOLDER).mkdir()
-        (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
+        (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(serialize_task(CHALLENGE))
         clumsy = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
         teacher = ScriptedModel([says(json.dumps(LESSON))])
         dreamt = await self_play.dream_with_solver(

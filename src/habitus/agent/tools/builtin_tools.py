@@ -22,7 +22,7 @@ from habitus.sandbox.scratchpads import CellObserver, SessionScratchpads
 from habitus.skills import names
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.text import to_one_line
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 
 def build_standard_tools(

@@ -30,7 +30,7 @@ from habitus.skills import names
 from habitus.skills.model import Author
 from habitus.text import escape_block_lines, to_one_line
 from habitus.tools.model import CodeTool
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 
 class Scratchpad(ToolArguments):

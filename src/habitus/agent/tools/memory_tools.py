@@ -23,8 +23,8 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
     LessonDraft,
+    LessonDraftOutcome,
     LessonDraftResult,
-    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonProvenance,
@@ -69,11 +69,11 @@ def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPer
             produced_by=LessonProducer.MODEL,
         )
         done = await run_in_thread(lambda: cortex.encode(draft))
-        if done.status is LessonDraftStatus.PENDING and done.engram is not None:
+        if done.status is LessonDraftOutcome.PENDING and done.engram is not None:
             done = await _ask_about_lesson(cortex, done, user, ask)
         reason = address_commands_to_person(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
-        refused = done.status in (LessonDraftStatus.REFUSED, LessonDraftStatus.OFF, LessonDraftStatus.PAUSED)
+        refused = done.status in (LessonDraftOutcome.REFUSED, LessonDraftOutcome.OFF, LessonDraftOutcome.PAUSED)
         return build_json_result(told, build_failed_outcome(reason) if refused else OK)
 
     return Tool(arguments=Memorize, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
@@ -87,13 +87,13 @@ async def _ask_about_lesson(cortex: Cortex, held: LessonDraftResult, user: str, 
     match await ask(asked):
         case Consent.YES | Consent.ALWAYS:
             kept = await run_in_thread(lambda: cortex.approve(id, by=user))
-            return LessonDraftResult(status=LessonDraftStatus.STORED, engram=kept, reason="confirmed by the person")
+            return LessonDraftResult(status=LessonDraftOutcome.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:
             reason = "rejected in the conversation"
             turned_down = await run_in_thread(lambda: cortex.reject(id, by=user, reason=reason))
             # The agent hears of it through this result.
             await run_in_thread(lambda: cortex.mark_rejections_told([id]))
-            return LessonDraftResult(status=LessonDraftStatus.REFUSED, engram=turned_down, reason="the person said no")
+            return LessonDraftResult(status=LessonDraftOutcome.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return held
 

@@ -43,7 +43,7 @@ from habitus.tools.execution import ToolExecutor, ToolExecutorPool
 from habitus.tools.health import ToolHealthStore
 from habitus.tools.making import ToolParts
 from habitus.tools.model import CodeTool, RegressionReport, ToolStatus
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 # Below the home.
 ENVIRONMENTS_DIR = "cache/environments"

@@ -53,7 +53,7 @@ from habitus.sandbox.scratchpads import SessionScratchpads
 from habitus.settings import Settings
 from habitus.skills.choosing.selection import RequestUser
 from habitus.sql.outage import OutageGuard, get_storage_error_types
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 
 def open_session(

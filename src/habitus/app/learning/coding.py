@@ -40,11 +40,11 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author
 from habitus.tasks.judging import (
     MIN_DISTINCT_RESULTS,
-    derive_expected,
-    drop_fields,
+    derive_expected_result,
+    drop_compared_fields,
     has_distinct_results,
-    infer_shape,
-    make_temporary,
+    infer_result_shape,
+    make_temporary_check,
 )
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits_schema
@@ -53,7 +53,7 @@ from habitus.tools.execution import LONGEST_CASE, MOST_CASES, is_nondeterministi
 from habitus.tools.model import NOTHING_GRANTED, ToolCreationResult, ToolEvidence, ToolNotTestable
 
 if TYPE_CHECKING:
-    from habitus.tools.tools import ToolService
+    from habitus.tools.service import ToolService
 
 # The second draft is told why the first was rejected.
 _MAX_DRAFTS = 2
@@ -76,11 +76,11 @@ class RecordedInput:
     def make_case(self, fresh_results: Sequence[str] = ()) -> Task:
         """Return a test case from two fresh results, or from the recorded ones as far as they agree."""
         if fresh_results:
-            expected = derive_expected(fresh_results, before=self.results[-1:])
+            expected = derive_expected_result(fresh_results, before=self.results[-1:])
         else:
-            expected = derive_expected(self.results)
+            expected = derive_expected_result(self.results)
         return build_case_from_call(
-            self.payload, infer_shape(self.results[-1]), expected, conversation=self.conversation
+            self.payload, infer_result_shape(self.results[-1]), expected, conversation=self.conversation
         )
 
 
@@ -229,8 +229,8 @@ async def make_trial_cases(home: Home, uses: CodingMaterial) -> tuple[Task, ...]
 
 
 def _set_expectation(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
-    expected = drop_fields(case.expected_result, apart) if case.expected_result is not None else None
-    return case.with_expected_result(expected if expected is None or lasts else make_temporary(expected))
+    expected = drop_compared_fields(case.expected_result, apart) if case.expected_result is not None else None
+    return case.with_expected_result(expected if expected is None or lasts else make_temporary_check(expected))
 
 
 def _list_programs(tools: ToolService, recipe: SkillRecipe) -> list[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from habitus.app.learning.verdicts import DueTransition
     from habitus.memory.cortex import Cortex
     from habitus.tools.model import RegressionReport
-    from habitus.tools.tools import ToolService
+    from habitus.tools.service import ToolService
 
 # A limit high enough to mean all of them.
 _ALL_RULES = 10_000

@@ -243,7 +243,7 @@ def _make_observation(
         is_offered=exposure.is_offered,
         propensity=exposure.propensity,
         is_used=exposure.is_used,
-        has_trace=not exposure.is_item_ignored if exposure.is_used else None,
+        has_trace=not exposure.is_ignored if exposure.is_used else None,
         success=sum(went) / len(went) if went else None,
         is_explicit=bool(kept.explicit_scores) or not went,
         request_kind=exposure.request_kind,

@@ -30,7 +30,7 @@ from habitus.learning.budget import DEFAULT_PATIENCE_S, RunBudget
 from habitus.learning.remedies import calls
 from habitus.learning.transcripts.study import StudiedTurn, study_file
 from habitus.llm.model import AssistantMessage, ChatMessage, Model, ToolResultMessage
-from habitus.recipes.execution import get_tool_name
+from habitus.recipes.execution import get_recipe_tool_name
 from habitus.recipes.mining import MinedRecipe, group_similar_requests, mine_recipes, render_as_steps
 from habitus.recipes.sequences import MIN_SESSIONS, MIN_TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
@@ -162,7 +162,7 @@ class JournalMiner:
         waiting = {p.change.name for p in self._earlier if p.state is ProposalState.PENDING}
         if draft.suggestion.skill not in waiting | {other.suggestion.skill for other in self._drafts}:
             self._drafts.append(draft)
-            self._taken.add(get_tool_name(draft.suggestion.name))
+            self._taken.add(get_recipe_tool_name(draft.suggestion.name))
 
     def _is_known_sequence(self, found: MinedRecipe) -> bool:
         """Whether the sequence is part of a recipe, or was proposed before, with any result."""
@@ -188,13 +188,13 @@ class JournalMiner:
             return _draft_skill(steps, turns, evidence, found.labels)
         title = found.recipe.name
         names_to_try = itertools.chain([title], (f"{title} {number}" for number in itertools.count(2)))
-        name = next(name for name in names_to_try if get_tool_name(name) not in self._taken)
+        name = next(name for name in names_to_try if get_recipe_tool_name(name) not in self._taken)
         recipe = replace(found.recipe, name=name, prose=describe_when_to_use(turns))
         place = self._find_writable_skill(skill) if skill else None
         layer, before = place or (USER_LAYER, {})
         if place is None:
             made = self._make_skill(
-                recipe.name, turns, f"`{get_tool_name(name)}` does it in one call:\n\n{render_as_steps(recipe)}"
+                recipe.name, turns, f"`{get_recipe_tool_name(name)}` does it in one call:\n\n{render_as_steps(recipe)}"
             )
             skill, before = made.name, trees.update_main_file({}, made)
         chunks = before.get(trees.CHUNKS_FILE)

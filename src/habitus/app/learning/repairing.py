@@ -24,14 +24,14 @@ from habitus.llm.model import AssistantMessage, Model
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import ActorKind, Author
 from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
-from habitus.tasks.judging import derive_expected, infer_shape, shorten_value
+from habitus.tasks.judging import derive_expected_result, infer_result_shape, shorten_value
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.text import to_one_line
 from habitus.tools.code_stage import add_tool_files, build_case_from_call, parse_program
 from habitus.tools.execution import MOST_CASES
 from habitus.tools.model import CodeTool, ToolEvidence, ToolStatus
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 log = logging.getLogger(__name__)
 # The key under which the details of a proposal hold the version of the tool to repair.
@@ -53,7 +53,7 @@ class FailedInput:
         """Return a test case: the result of the fallback, or any result at all."""
         if self.result is None:
             return build_case_from_call(self.payload, {}, conversation=self.conversation)
-        shape, expected = infer_shape(self.result), derive_expected([self.result])
+        shape, expected = infer_result_shape(self.result), derive_expected_result([self.result])
         return build_case_from_call(self.payload, shape, expected, conversation=self.conversation)
 
     def describe(self) -> str:

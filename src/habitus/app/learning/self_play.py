@@ -31,14 +31,14 @@ from habitus.learning.self_play import (
 from habitus.llm.model import ProviderError, UnusableAnswerError
 from habitus.memory.model import (
     LessonDraft,
-    LessonDraftStatus,
+    LessonDraftOutcome,
     LessonKind,
     LessonProducer,
     LessonProvenance,
     LessonScope,
 )
 from habitus.settings import Settings
-from habitus.tasks.files import write_task
+from habitus.tasks.files import serialize_task
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -140,7 +140,7 @@ def _store_lesson(home: Home, challenge: Task, dreamt: DreamResult, key: str) ->
             verified=dreamt.verdict is DreamVerdict.VERIFIED,
         )
     )
-    if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.PENDING):
+    if encoded.status in (LessonDraftOutcome.STORED, LessonDraftOutcome.REINFORCED, LessonDraftOutcome.PENDING):
         return dreamt
     return DreamResult(challenge=challenge.id, verdict=DreamVerdict.REJECTED, reason=f"memory: {encoded.reason}")
 
@@ -227,7 +227,7 @@ async def invent_challenge_with_model(home: Home, model: BudgetedModel) -> tuple
     if sound.is_sound:
         folder = home.settings.home / CHALLENGES_FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / f"{made.id}.toml").write_text(write_task(made), "utf-8")
+        (folder / f"{made.id}.toml").write_text(serialize_task(made), "utf-8")
     return made, sound
 
 

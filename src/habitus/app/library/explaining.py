@@ -29,7 +29,7 @@ from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext, is_unavailable
 from habitus.skills.model import SkillSummary
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

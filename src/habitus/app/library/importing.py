@@ -25,7 +25,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
     LessonDraft,
-    LessonDraftStatus,
+    LessonDraftOutcome,
     LessonKind,
     LessonProducer,
     LessonProvenance,
@@ -444,12 +444,12 @@ def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:
 
 _MAX_PLAYBOOK_LESSONS = 1000
 _VERDICT_BY_STATUS = {
-    LessonDraftStatus.STORED: ImportVerdict.IMPORTED,
-    LessonDraftStatus.REINFORCED: ImportVerdict.UPDATED,
-    LessonDraftStatus.PENDING: ImportVerdict.HELD,
-    LessonDraftStatus.REFUSED: ImportVerdict.REFUSED,
-    LessonDraftStatus.OFF: ImportVerdict.REFUSED,
-    LessonDraftStatus.PAUSED: ImportVerdict.REFUSED,
+    LessonDraftOutcome.STORED: ImportVerdict.IMPORTED,
+    LessonDraftOutcome.REINFORCED: ImportVerdict.UPDATED,
+    LessonDraftOutcome.PENDING: ImportVerdict.HELD,
+    LessonDraftOutcome.REFUSED: ImportVerdict.REFUSED,
+    LessonDraftOutcome.OFF: ImportVerdict.REFUSED,
+    LessonDraftOutcome.PAUSED: ImportVerdict.REFUSED,
 }
 
 
@@ -496,7 +496,7 @@ def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportOutcome:
             created_on=lesson.created_on,
         )
     )
-    reason = "" if encoded.status is LessonDraftStatus.STORED else encoded.reason
+    reason = "" if encoded.status is LessonDraftOutcome.STORED else encoded.reason
     return replace(done, verdict=_VERDICT_BY_STATUS[encoded.status], reason=reason)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.files import Tree
-from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, parse_plans
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, parse_recipe_plans
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic
 
@@ -49,7 +49,7 @@ def _list_recipe_problems(recipe: SkillRecipe) -> tuple[str, ...]:
 def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
     """Return the problems in the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
-    found = parse_plans(file.content) if file is not None and file.content else ()
+    found = parse_recipe_plans(file.content) if file is not None and file.content else ()
     hint = "Correct it; 'habitus skills recipes test' checks all of them, and whether their tools are there."
     return [
         Diagnostic(

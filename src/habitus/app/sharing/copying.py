@@ -21,7 +21,7 @@ from habitus.app import home_directory
 from habitus.app.operating.people import signing_keys
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, build_file
-from habitus.memory.store import raise_revision
+from habitus.memory.store import increment_revision
 from habitus.search.store import raise_all_generations as next_learned
 from habitus.settings import Settings
 from habitus.skills.layers.layer import USER_LAYER
@@ -73,7 +73,7 @@ _TABLE_LABELS = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill
 # Hosts remember these numbers, so copied rows need new ones; a stamp describes files on one disk.
 _REGENERATED_COLUMNS: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
     "skills": {"generation": reserve_generations, "stamp": lambda _: "", "archived_as": lambda _: None},
-    "engrams": {"revision": raise_revision},
+    "engrams": {"revision": increment_revision},
     "search_learned": {"generation": next_learned},
 }
 _BATCH_ROWS = 1000

@@ -31,7 +31,7 @@ from habitus.skills import names
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState
-from habitus.tasks.checks import CalledCheck, Check, ContainsCheck
+from habitus.tasks.checks import Check, ContainsCheck, ToolCalledCheck
 from habitus.tasks.files import MAX_FIELD_CHARS
 from habitus.tasks.model import (
     VARIANT_MARK,
@@ -177,7 +177,7 @@ def _build_task(
         checks=checks,
         origin=TaskOrigin(kind=origin, conversation=last.turn.session, user=last.turn.user),
         reference=TaskSolution(
-            reply=last.reply, calls=tuple(one.tool or one.command for one in checks if isinstance(one, CalledCheck))
+            reply=last.reply, calls=tuple(one.tool or one.command for one in checks if isinstance(one, ToolCalledCheck))
         ),
     )
     evidence = (
@@ -232,14 +232,14 @@ def _extract_literals(reply: str) -> list[str]:
     return list(dict.fromkeys(one or other.rstrip(".,") for one, other in _LITERAL.findall(reply)))
 
 
-def _list_call_checks(done: ObservedTurn) -> list[CalledCheck]:
+def _list_call_checks(done: ObservedTurn) -> list[ToolCalledCheck]:
     """Return the calls that succeeded: a tool by name, a command line by its program and subcommand."""
-    found: dict[CalledCheck, None] = {}
+    found: dict[ToolCalledCheck, None] = {}
     for call in done.calls:
         command = call.arguments.get("command")
         program = _PROGRAM.match(command) if isinstance(command, str) else None
         if call.success and program is not None:
-            found[CalledCheck(command=" ".join(part for part in program.groups() if part))] = None
+            found[ToolCalledCheck(command=" ".join(part for part in program.groups() if part))] = None
         elif call.success and command is None:
-            found[CalledCheck(tool=call.name)] = None
+            found[ToolCalledCheck(tool=call.name)] = None
     return list(found)

@@ -14,7 +14,7 @@ from habitus.skills.model import ActorKind, Author
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
 from habitus.tasks.checks import describe_check
-from habitus.tasks.files import write_tasks
+from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import VARIANT_MARK, Task
 
 
@@ -43,7 +43,7 @@ def propose_tasks(home: Home, found: Sequence[TaskCandidate], *, source: str, re
 
 def _propose_skill_tasks(home: Home, skill: str, found: Sequence[TaskCandidate], author: Author) -> int:
     mined = [one for one in found if one.skill == skill]
-    tree = {trees.TASKS_FILE: build_file(write_tasks([one.task for one in mined]).encode())}
+    tree = {trees.TASKS_FILE: build_file(serialize_tasks([one.task for one in mined]).encode())}
     details = {"tasks": [one.task.id for one in mined]}
     change = SkillChange(
         action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details
@@ -80,5 +80,5 @@ def keep_ticked_tasks(review: ReviewQueue, proposal: Proposal, ids: Collection[s
     if unknown := sorted(set(ids) - {task.id for task in proposed}):
         hint = f"See 'habitus review show {proposal.id}'."
         raise NotFound(f"Proposal {proposal.id} has no task '{unknown[0]}'.", hint=hint)
-    kept = write_tasks(task for task in proposed if task.id in ids)
+    kept = serialize_tasks(task for task in proposed if task.id in ids)
     review.edit(proposal.id, trees.TASKS_FILE, kept.encode())

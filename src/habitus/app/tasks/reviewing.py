@@ -21,7 +21,7 @@ from habitus.files import Tree, build_file, compute_tree_hash
 from habitus.skills.model import SkillSource
 from habitus.skills.proposals import Proposal, ProposalAction
 from habitus.skills.sources.trust import TASKS_ROOT_PREFIX, read_origins
-from habitus.tasks.files import write_task
+from habitus.tasks.files import serialize_task
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 
 TASK_FILE = "task.toml"
@@ -105,7 +105,7 @@ def keep_approved_tasks(home: Home, proposal: Proposal) -> None:
 def build_task_tree(task: Task) -> Tree:
     """Return the files that a review covers: the whole task, and its programs as scripts, for the scan to read."""
     # Who reviewed a task, and in which conversation it came up, may change without a new review.
-    text = write_task(replace(task, reviewed_by="", origin=TaskOrigin(kind=TaskOriginKind.IMPORTED)))
+    text = serialize_task(replace(task, reviewed_by="", origin=TaskOrigin(kind=TaskOriginKind.IMPORTED)))
     solutions = {"reference": task.reference, "wrong": task.wrong}
     programs = {"setup": task.setup, "validator": task.validator} | {
         name: solution.code for name, solution in solutions.items() if solution is not None

@@ -21,7 +21,7 @@ from habitus.tasks import files
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 
 if TYPE_CHECKING:
-    from habitus.tools.tools import ToolService
+    from habitus.tools.service import ToolService
 
 FOLDER = "tasks"  # of the home, with the tasks of skills that lie elsewhere
 
@@ -42,7 +42,7 @@ def load_tasks(home: Home, name: str) -> tuple[Task, ...]:
 def save_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
     """Replace the editable tasks of a skill."""
     refuse_if_read_only(home)
-    item, text = home.skills.find(name), files.write_tasks(tasks).encode()
+    item, text = home.skills.find(name), files.serialize_tasks(tasks).encode()
     if is_stored_beside_skill(home.skills.get_layer(item.layer)):
         home.skills.edit_file(
             f"{item.name}@{item.layer}", trees.TASKS_FILE, text, home.build_author("changed its tasks")
@@ -56,7 +56,7 @@ def save_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
 def add_new_tasks(home: Home, name: str, text: str) -> str:
     """Add the tasks of a file that have new ids, and return a message; empty if nothing was added."""
     try:
-        coming = files.read_tasks(text, about=f"{trees.TASKS_FILE} of '{name}'")
+        coming = files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'")
     except HabitusError as error:
         return f"Its tasks were not added: {error}"
     here = {task.id for task in load_tasks(home, name)}
@@ -120,7 +120,11 @@ def collect_shared_evals(home: Home, name: str) -> dict[str, TreeFile]:
         if is_eval_file(path) and path != trees.TASKS_FILE
     }
     tasks = [replace(task, origin=TaskOrigin(kind=task.origin.kind)) for task in load_editable_tasks(home, item)]
-    return {**shared, trees.TASKS_FILE: build_file(home.redact(files.write_tasks(tasks)).encode())} if tasks else shared
+    return (
+        {**shared, trees.TASKS_FILE: build_file(home.redact(files.serialize_tasks(tasks)).encode())}
+        if tasks
+        else shared
+    )
 
 
 def load_editable_tasks(home: Home, item: ListedSkill) -> tuple[Task, ...]:
@@ -143,7 +147,7 @@ def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
 
 def _load_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
     path = get_home_tasks_path(settings, name)
-    return files.read_tasks(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
+    return files.parse_tasks_toml(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
 
 
 def get_home_tasks_path(settings: Settings, name: str) -> Path:
@@ -152,7 +156,7 @@ def get_home_tasks_path(settings: Settings, name: str) -> Path:
 
 def _load_beside_skill(name: str, tree: Tree) -> tuple[Task, ...]:
     text = _read_text(tree, trees.TASKS_FILE)
-    return files.read_tasks(text, about=f"{trees.TASKS_FILE} of '{name}'") if text else ()
+    return files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'") if text else ()
 
 
 def _load_from_evals(name: str, tree: Tree) -> list[Task]:

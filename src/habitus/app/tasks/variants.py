@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.app.conversations.running_code import call_with_tools
+from habitus.app.conversations.running_code import run_with_tools
 from habitus.app.home import Home
 from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids
 from habitus.app.tasks.reviewing import list_unreviewed_tasks
@@ -21,12 +21,12 @@ from habitus.app.tasks.storing import load_tasks, load_tool_cases
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import HabitusError
 from habitus.sandbox.model import Permissions
-from habitus.tasks.checks import CalledCheck, Check, ContainsCheck, EqualsCheck, FileExistsCheck, ValidatorCheck
-from habitus.tasks.judging import parse_result
+from habitus.tasks.checks import ToolCalledCheck, Check, ContainsCheck, EqualsCheck, FileExistsCheck, ValidatorCheck
+from habitus.tasks.judging import parse_printed_result
 from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
 from habitus.tasks.schema import Json
 from habitus.tools.execution import is_nondeterministic
-from habitus.tools.tools import ToolService
+from habitus.tools.service import ToolService
 
 _MOST_VARIANTS = 3  # of one task
 # No part of a word, a date, a time, a path or a number with leading zeros, which is a name.
@@ -48,7 +48,7 @@ def find_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
     async def vary_all(tools: ToolService) -> list[TaskCandidate]:
         return [one for name in names for one in await _find_skill_variants(home, tools, name)]
 
-    return asyncio.run(call_with_tools(home, vary_all))
+    return asyncio.run(run_with_tools(home, vary_all))
 
 
 async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
@@ -89,7 +89,7 @@ async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
         run = await tools.run(name, payload, counts=False)
     except HabitusError:
         return None
-    return parse_result(run.stdout) if run.outcome.is_ok else None
+    return parse_printed_result(run.stdout) if run.outcome.is_ok else None
 
 
 async def _vary_by_code(
@@ -108,7 +108,7 @@ async def _vary_by_code(
             continue
         request = _replace_values_in_text(task.request, values)
         files = {path: _replace_values_in_text(text, values) for path, text in task.files.items()}
-        calls = tuple(one.tool or one.command for one in checks if isinstance(one, CalledCheck))
+        calls = tuple(one.tool or one.command for one in checks if isinstance(one, ToolCalledCheck))
         at_path = next((one for one in checks if isinstance(one, EqualsCheck) and one.path), None)
         reference = (
             TaskSolution(reply=json.dumps(result, ensure_ascii=False), calls=calls) if at_path is not None else None
@@ -120,7 +120,7 @@ async def _vary_by_code(
 
 def _vary_files(task: Task, draw: random.Random) -> Task | None:
     """Return the task with other numbers in its files, where a validator finds the answer in them by itself."""
-    is_recomputed = all(isinstance(one, ValidatorCheck | FileExistsCheck | CalledCheck) for one in task.checks)
+    is_recomputed = all(isinstance(one, ValidatorCheck | FileExistsCheck | ToolCalledCheck) for one in task.checks)
     if not (task.validator and is_recomputed and task.reference and task.reference.code):
         return None
     fixed = set(_NUMBER.findall(task.request))
@@ -202,7 +202,7 @@ def _replace_answers(checks: Sequence[Check], before: Json, after: Json) -> tupl
                 changed.append(ContainsCheck(text=new))
             case EqualsCheck(value=value, path=path) if not check.apart and _get_leaf_at(before, path) == value:
                 changed.append(replace(check, value=_get_leaf_at(after, path)))
-            case CalledCheck():
+            case ToolCalledCheck():
                 changed.append(check)
             case _:
                 return None

@@ -26,7 +26,7 @@ from habitus.app.use_cases.declaration import (
 )
 from habitus.errors import Invalid, NotFound
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import ChangeCause, Engram, LessonDraftStatus, LessonKind, LessonScope, LessonState
+from habitus.memory.model import ChangeCause, Engram, LessonDraftOutcome, LessonKind, LessonScope, LessonState
 from habitus.settings import Settings
 
 # More lessons than any home has; pages are cut afterwards.
@@ -124,7 +124,7 @@ def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> Lesson
 class AddLessonResult:
     """The lesson that was stored or reinforced."""
 
-    status: LessonDraftStatus
+    status: LessonDraftOutcome
     lesson: Engram
     # Lessons that were archived to make room for it.
     archived: Sequence[Engram] = ()
@@ -137,7 +137,7 @@ def _find_lesson_added_since(home: Home, since: datetime, text: str) -> AddLesso
     same = (one for one in home.memory.list_lessons("all", _MAX_LESSONS) if one.text == text.strip())
     made = next((one for one in same if one.created_on is not None and one.created_on >= since), None)
     return (
-        AddLessonResult(status=LessonDraftStatus.STORED, lesson=made, undo=("lessons", "remove", made.id))
+        AddLessonResult(status=LessonDraftOutcome.STORED, lesson=made, undo=("lessons", "remove", made.id))
         if made
         else None
     )

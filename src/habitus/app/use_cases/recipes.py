@@ -17,7 +17,7 @@ from habitus.app.use_cases.declaration import argument, json_argument, option, u
 from habitus.errors import NotFound
 from habitus.events import ToolResult
 from habitus.recipes.catalogue import SkillRecipe
-from habitus.recipes.execution import StepRun, fill_parameter_defaults, preview_steps
+from habitus.recipes.execution import StepRun, fill_parameter_defaults, preview_planned_calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class RecipeRunPreview:
 
 def preview_recipe_run(home: Home, request: RunRecipeRequest) -> RecipeRunPreview:
     """Return the calls that a run would make."""
-    return RecipeRunPreview(steps=preview_steps(_get_runnable_recipe(home, request).plan, request.payload))
+    return RecipeRunPreview(steps=preview_planned_calls(_get_runnable_recipe(home, request).plan, request.payload))
 
 
 def _get_runnable_recipe(home: Home, request: RunRecipeRequest) -> SkillRecipe:

@@ -22,7 +22,7 @@ from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.use_case_commands import edit_in_editor, print_use_case_result
 from habitus.memory.cortex import PageSyncResult
-from habitus.memory.model import Engram, LessonKind, LessonScope, compute_utility
+from habitus.memory.model import Engram, LessonKind, LessonScope, compute_lesson_utility
 from habitus.memory.page_files import EditedPages
 
 
@@ -82,7 +82,7 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
         ("state", f"{engram.state.value}: {engram.reason}" if engram.reason else engram.state.value),
         ("seen", f"{output.format_count(counters.frequency, 'time')}"),
         ("shown", f"{output.format_count(counters.retrievals, 'time')}, helped {counters.helpful}"),
-        ("utility", f"{compute_utility(engram):.4f}"),
+        ("utility", f"{compute_lesson_utility(engram):.4f}"),
         ("trigger", body.trigger if body else ""),
         ("do", body.correct_pattern if body else ""),
         ("don't", body.anti_pattern if body else ""),

@@ -15,7 +15,7 @@ from habitus.learning.transcripts.failed_calls import FailedCallCollector
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod, LessonsNotSettledError
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import StudiedTurn
-from habitus.memory.model import LessonDraft, LessonDraftResult, LessonDraftStatus, LessonProvenance
+from habitus.memory.model import LessonDraft, LessonDraftOutcome, LessonDraftResult, LessonProvenance
 from habitus.redact import Redactor
 from habitus.text import to_one_line
 
@@ -43,7 +43,7 @@ class ApplyResult:
         """The number of lessons that are new, reinforced or pending."""
         return sum(
             self.lessons[status]
-            for status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.PENDING)
+            for status in (LessonDraftOutcome.STORED, LessonDraftOutcome.REINFORCED, LessonDraftOutcome.PENDING)
         )
 
 

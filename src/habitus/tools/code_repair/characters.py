@@ -217,7 +217,7 @@ def _strip_line_numbers(lines: list[str]) -> str | None:
     return _dedent_lines(rest) + "\n" if len(separators) == 1 and (len(rest) > 1 or expected == 2) else None
 
 
-def strip_prompts(text: str) -> Iterator[tuple[str, bool]]:
+def strip_interpreter_prompts(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the input of an interactive session without its output."""
     lines = _dedent_lines(text.strip("\n").split("\n")).split("\n")
     if not _PROMPT.match(lines[0]):

@@ -19,7 +19,7 @@ from habitus.tools.code_repair.source import (
     CodeDefectKind,
     CodeRefused,
     has_definite_code,
-    has_effect,
+    has_program_effect,
     is_lone_literal,
     is_prose,
     parse_module,
@@ -48,7 +48,7 @@ RULES: tuple[tuple[CodeDefectKind, RepairRule], ...] = (
     (CodeDefectKind.JSON, wrappers.unwrap_json),
     (CodeDefectKind.FENCE, wrappers.unwrap_fences),
     (CodeDefectKind.DIFF, characters.extract_from_diff),
-    (CodeDefectKind.PROMPTS, characters.strip_prompts),
+    (CodeDefectKind.PROMPTS, characters.strip_interpreter_prompts),
     (CodeDefectKind.LINE_PREFIXES, characters.strip_line_prefixes),
     (CodeDefectKind.ESCAPES, characters.decode_escapes),
     (CodeDefectKind.ENTITIES, characters.decode_entities),
@@ -77,7 +77,7 @@ class _RepairAttempt:
     is_closed: bool = False
 
 
-class _AttemptVerdict(Enum):
+class _NextSearchAction(Enum):
     """What to do with an attempt."""
 
     ACCEPT = auto()
@@ -99,7 +99,7 @@ def _repair_inner_code(text: str) -> RepairedCode | None:
     """Return the program inside a literal. A damaged one is repaired only in JSON, which no docstring is."""
     for value, _ in wrappers.unwrap_json(text):
         attempt = _RepairAttempt(text=value, defects=(CodeDefectKind.JSON,), is_closed=True)
-        if _judge_attempt(attempt, parse_or_error(value)) is _AttemptVerdict.ACCEPT:
+        if _decide_next_action(attempt, parse_or_error(value)) is _NextSearchAction.ACCEPT:
             return RepairedCode(code=value, defects=attempt.defects)
         if _is_json(text):
             try:
@@ -124,18 +124,18 @@ def _search_repairs(first: _RepairAttempt) -> RepairedCode:
     seen = {first.text}
     furthest, is_cut = first, False
     while queue and len(seen) <= MAX_ATTEMPTS:
-        for attempt in _apply_rules(queue.popleft()):
+        for attempt in _apply_repair_rules(queue.popleft()):
             if attempt.text in seen:
                 # Different repairs often lead to the same text.
                 continue
             seen.add(attempt.text)
             outcome = parse_or_error(attempt.text)
-            match _judge_attempt(attempt, outcome):
-                case _AttemptVerdict.ACCEPT:
+            match _decide_next_action(attempt, outcome):
+                case _NextSearchAction.ACCEPT:
                     return RepairedCode(code=attempt.text, defects=attempt.defects)
-                case _AttemptVerdict.CUT:
+                case _NextSearchAction.CUT:
                     raise CodeRefused(CodeDefectKind.TRUNCATED)
-                case _AttemptVerdict.GO_ON:
+                case _NextSearchAction.GO_ON:
                     queue.append(attempt)
             is_cut |= _is_truncated(attempt.text, outcome)
             if len(attempt.defects) > len(furthest.defects):
@@ -143,7 +143,7 @@ def _search_repairs(first: _RepairAttempt) -> RepairedCode:
     raise CodeRefused(CodeDefectKind.TRUNCATED) if is_cut else _build_refusal(furthest)
 
 
-def _apply_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
+def _apply_repair_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
     """Yield every text that one more repair produces; line endings and thoughts are unambiguous and come first."""
     if "\r" in attempt.text:
         yield replace(
@@ -164,15 +164,15 @@ def _apply_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
             yield _RepairAttempt(text=text, defects=(*attempt.defects, defect), is_closed=is_closed)
 
 
-def _judge_attempt(attempt: _RepairAttempt, outcome: ast.Module | SyntaxError) -> _AttemptVerdict:
-    if isinstance(outcome, SyntaxError) or not has_effect(outcome) or is_lone_literal(outcome):
-        return _AttemptVerdict.GO_ON
+def _decide_next_action(attempt: _RepairAttempt, outcome: ast.Module | SyntaxError) -> _NextSearchAction:
+    if isinstance(outcome, SyntaxError) or not has_program_effect(outcome) or is_lone_literal(outcome):
+        return _NextSearchAction.GO_ON
     # These parse by accident, so parsing is no proof.
     if characters.has_entities_in_code(attempt.text) or wrappers.has_tilde_in_code(attempt.text):
-        return _AttemptVerdict.GO_ON
+        return _NextSearchAction.GO_ON
     if not attempt.is_closed and has_truncated_end(outcome, attempt.text):
-        return _AttemptVerdict.CUT
-    return _AttemptVerdict.ACCEPT
+        return _NextSearchAction.CUT
+    return _NextSearchAction.ACCEPT
 
 
 def _is_truncated(text: str, outcome: ast.Module | SyntaxError) -> bool:
@@ -234,7 +234,7 @@ def has_truncated_end(module: ast.Module, text: str) -> bool:
     for statement in _walk_last_statements(last):
         if isinstance(statement, Function) and _has_no_effect(statement):
             return True
-    return last is not (innermost := _find_innermost(last)) and _is_unused_expression(innermost)
+    return last is not (innermost := _find_innermost_last_statement(last)) and _is_unused_expression(innermost)
 
 
 def _has_half_last_name(module: ast.Module, text: str) -> bool:
@@ -274,7 +274,7 @@ def _walk_last_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
         current = _find_last_child(current)
 
 
-def _find_innermost(statement: ast.stmt) -> ast.stmt:
+def _find_innermost_last_statement(statement: ast.stmt) -> ast.stmt:
     *_, innermost = _walk_last_statements(statement)
     return innermost
 

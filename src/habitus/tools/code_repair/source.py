@@ -93,7 +93,7 @@ def is_lone_literal(module: ast.Module) -> bool:
     )
 
 
-def has_effect(module: ast.Module) -> bool:
+def has_program_effect(module: ast.Module) -> bool:
     """Whether there is more than bare names and constants, which plain words would parse to as well."""
     return any(
         not isinstance(statement, ast.Expr) or isinstance(statement.value, ast.Call | ast.Await)

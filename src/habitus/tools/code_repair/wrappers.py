@@ -141,13 +141,13 @@ def unwrap_json(text: str) -> Iterator[tuple[str, bool]]:
             value = json.loads(spelled, strict=False)
         except (ValueError, RecursionError):
             continue
-        found = _find_code(value)
+        found = _find_code_field(value)
         if found is not None:
             yield found, True
         return
     module = parse_module(stripped)
     if module and len(module.body) == 1 and isinstance(module.body[0], ast.Expr):
-        found = _find_code(_evaluate_literal(module.body[0].value))
+        found = _find_code_field(_evaluate_literal(module.body[0].value))
         if found is not None:
             yield found, True
 
@@ -159,11 +159,11 @@ def _evaluate_literal(node: ast.expr) -> Any:
         return None
 
 
-def _find_code(value: Any, depth: int = 0) -> str | None:
+def _find_code_field(value: Any, depth: int = 0) -> str | None:
     match value:
         case str() if depth and value.lstrip().startswith("{"):
             try:
-                return _find_code(json.loads(value, strict=False), depth + 1) or value
+                return _find_code_field(json.loads(value, strict=False), depth + 1) or value
             except (ValueError, RecursionError):
                 return value
         case str():
@@ -172,7 +172,7 @@ def _find_code(value: Any, depth: int = 0) -> str | None:
             return "".join(line if line.endswith("\n") else f"{line}\n" for line in value)
         case dict() if depth < 5:
             known = (value[field] for field in (*_FIELDS, "function") if field in value)
-            return next((code for inner in known if (code := _find_code(inner, depth + 1)) is not None), None)
+            return next((code for inner in known if (code := _find_code_field(inner, depth + 1)) is not None), None)
     return None
 
 

@@ -12,7 +12,7 @@ from habitus.app import Habitus
 from habitus.app.library.browsing import LessonFilters, browse_lessons
 from habitus.app.use_cases import lessons
 from habitus.errors import Stale
-from habitus.memory.model import Engram, LessonDraftStatus, LessonKind, TrustLevel, parse_kind
+from habitus.memory.model import Engram, LessonDraftOutcome, LessonKind, TrustLevel, parse_lesson_kind
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
 from habitus.web.routing import AccessRouter
@@ -30,7 +30,7 @@ def show_lessons(
 ) -> HTMLResponse:
     """Show the lessons that match the filters; unknown filters are ignored."""
     filters = LessonFilters(
-        kind=parse_kind(kind) if kind in list(LessonKind) else None,
+        kind=parse_lesson_kind(kind) if kind in list(LessonKind) else None,
         trust=TrustLevel(trust) if trust in list(TrustLevel) else None,
         by_use=order == "use",
         q=q[:200],
@@ -67,7 +67,7 @@ def add_lesson(
 ) -> HTMLResponse:
     done = lessons.add_lesson(habitus, text=text, kind=kind)
     told = (
-        "Already known; its weight was increased." if done.status is LessonDraftStatus.REINFORCED else "Lesson added."
+        "Already known; its weight was increased." if done.status is LessonDraftOutcome.REINFORCED else "Lesson added."
     )
     return _render_lessons(request, habitus, FlashMessage(text=told, undo=done.undo))
 

@@ -20,7 +20,7 @@ from habitus.skills.review import ProposalAction
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import build_code_tool
 from habitus.tools.code_stage import parse_program
-from habitus.tools.execution import compute_fingerprint
+from habitus.tools.execution import compute_tool_fingerprint
 from habitus.tools.health import ToolHealthRecord, update_after_call
 from habitus.tools.making import ToolCurator, ToolMaker, ToolParts
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
@@ -57,7 +57,7 @@ class ToolRunner:
         )
         if not counts:
             return run
-        record = partial(self._record_call, item, compute_fingerprint(program), run.outcome, turn, user)
+        record = partial(self._record_call, item, compute_tool_fingerprint(program), run.outcome, turn, user)
         health = await asyncio.to_thread(record)
         return replace(run, notice=_build_notice(tool, health))
 
@@ -146,7 +146,7 @@ class ToolRunner:
 def _build_notice(tool: CodeTool, health: ToolHealthRecord) -> str:
     """Return a notice about the tool's health after a call, or ""."""
     if health.degraded_on is not None:
-        why = f"it {health.why_degraded}"
+        why = f"it {health.degradation_reason}"
         return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or repair it."
     if tool.status is ToolStatus.DEGRADED:
         return f"'{tool.callable_name}' is no longer degraded; before, it {tool.reason}."
@@ -172,7 +172,7 @@ class ToolService:
         curator = ToolCurator(parts, runner.test_tool)
 
         self.all, self.active, self.get, self.code = known.list_all, known.list_active, known.get, known.get_code
-        self.cases, self.objection = known.get_cases, known.find_objection
+        self.cases, self.objection = known.get_cases, known.find_approval_objection
         self.create, self.approve, self.on_approval = maker.create_tool, maker.approve_tool, maker.on_approval
         self.run, self.test = runner.run_tool, runner.test_tool
         self.waiting, self.run_waiting = runner.list_pending, runner.run_pending
