@@ -105,7 +105,7 @@ class TurnRecorder:
             # The counts are lost, which the outbox reports as dropped.
             parts.spool.record_drop()
         waiting = outage.read_or_default(
-            lambda: parts.view.review.count_pending_lessons() + parts.memory.count_pending_lessons(), 0
+            lambda: parts.view.review.count_pending() + parts.memory.count_pending_lessons(), 0
         )
         is_told = bool(outage.failure_reason) and outage.claim_first_report()
         notices = (f"{outage.failure_reason} {_CONSEQUENCE[is_kept]}",) if is_told else ()

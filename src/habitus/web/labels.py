@@ -15,7 +15,7 @@ from habitus.evidence.findings import ItemVerdict, WithholdingPlan
 from habitus.evidence.model import EffectEstimate
 from habitus.jobs.model import Job, JobState
 from habitus.journal.model import SkillPlacementKind, Turn
-from habitus.journal.usage import UseVerdict, decide_item_verdict
+from habitus.journal.usage import UseVerdict, decide_use_verdict
 from habitus.memory.model import Engram, LessonKind, LessonProducer, LessonScope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
 from habitus.recipes.execution import RecipeParameter
@@ -211,7 +211,7 @@ def measure_turn_seconds(view: TurnDetails) -> float | None:
 
 def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
     """Return what is known about a turn as label and CSS class."""
-    verdict = decide_item_verdict(turn.outcomes)
+    verdict = decide_use_verdict(turn.outcomes)
     if verdict is UseVerdict.NO_FEEDBACK and any(one.kind is OutcomeKind.INFRA for one in turn.outcomes):
         return OUTCOMES[OutcomeKind.INFRA], "warn"
     return FEEDBACK[verdict], {UseVerdict.SUCCEEDED: "good", UseVerdict.FAILED: "bad"}.get(verdict, "")

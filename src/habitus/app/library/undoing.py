@@ -224,7 +224,7 @@ def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last:
             subject=address, message="is in the archive: there was nothing before it", targets=(author.change_id,)
         )
     before, after = store.read_tree(name, earlier[-1]) or {}, store.read_tree(name, last) or {}
-    merged = edits.revert_engram_version(before, after, now)
+    merged = edits.revert_change(before, after, now)
     is_loadable = has_same_files(merged.tree, before) or trees.parse_skill_tree(name, merged.tree).skill is not None
     if merged.conflicts or not is_loadable:
         where = ", ".join(merged.conflicts) or trees.find_main_file(now) or "SKILL.md"
