@@ -23,8 +23,8 @@ from habitus.app.other_agents.agent_skills import (
     MIN_MATCH_SCORE,
     MIN_SCORE_LEAD,
     AgentSkill,
-    build_search,
-    find_clear_match,
+    build_skill_search,
+    find_unambiguous_match,
 )
 from habitus.search.model import SearchResults
 from habitus.skills.model import Skill
@@ -73,7 +73,7 @@ def ask(folder: Path, nothing: Sequence[str], args: argparse.Namespace) -> list[
         held = {id for query in wanted for id in map(str, query["relevant_ids"][:1]) if id in corpus}
         held |= set(chance.sample(sorted(corpus), args.skills - len(held)))
         names = {id: str(corpus[id]["name"]) for id in sorted(held)}
-        search = build_search([as_skill(name, corpus[id]) for id, name in names.items()])
+        search = build_skill_search([as_skill(name, corpus[id]) for id, name in names.items()])
         others = chance.sample(queries, min(args.requests, len(queries)))
         for query in {query["id"]: query for query in (*wanted, *others)}.values():
             right = frozenset(names[id] for id in map(str, query["relevant_ids"]) if id in names)
@@ -90,7 +90,7 @@ def as_skill(name: str, entry: Mapping[str, str]) -> AgentSkill:
 
 
 def measure(asked: Sequence[Asked], clear: float, ahead: float) -> Metrics:
-    matched = [(name, each.right) for each in asked if (name := find_clear_match(each.found, clear, ahead))]
+    matched = [(name, each.right) for each in asked if (name := find_unambiguous_match(each.found, clear, ahead))]
     right = sum(name in fitting for name, fitting in matched)
     could = sum(bool(each.right) for each in asked)
     return {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
-from habitus.app.learning.mining import JournalMiner
-from habitus.app.learning.verdicts import list_due_transitions
+from habitus.app.learning.due_transitions import list_due_transitions
+from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.files import build_file
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
@@ -230,7 +230,7 @@ async def test_tools_and_recipes_called_in_practice_are_not_used_and_nothing_is_
     assert habitus.skills.read_counters("add-up") == before
     assert habitus.recipes.get("add_both").counts.used == 0
     assert habitus.evidence.compute_findings().items == ()
-    mining = JournalMiner(habitus)
+    mining = RepeatedProcedureFinder(habitus)
     mining.find_suggestions()
     assert (mining.make_report().turns, mining.make_report().suggestions) == (0, ())
     async with habitus.turn("add these up", conversation="r", source_type="api") as opened:

@@ -250,7 +250,7 @@ def test_two_connects_at_once_leave_one_entry(direct: Direct) -> None:
     plans = [
         connecting.plan_connection(settings, direct.cli.environ(), "claude-code", ConnectionOptions()) for _ in range(4)
     ]
-    threads = [threading.Thread(target=connecting.apply_plan, args=(settings, plan)) for plan in plans]
+    threads = [threading.Thread(target=connecting.apply_connection_plan, args=(settings, plan)) for plan in plans]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -278,12 +278,12 @@ def test_what_the_agent_rewrites_between_our_look_and_our_write_is_kept(direct: 
     sys.addaudithook(rewrite)  # it stays, and does nothing once the list is empty
     plan = connecting.plan_connection(settings, direct.cli.environ(), "claude-code", ConnectionOptions(hooks=["Stop"]))
     file.write_text('{"theme": "dark"}')
-    connecting.apply_plan(settings, plan)
+    connecting.apply_connection_plan(settings, plan)
     now = json.loads(file.read_text())
     assert (now["theme"], now["model"], len(now["hooks"]["Stop"])) == ("dark", "model 0", 1)
     back = connecting.plan_disconnection(settings, direct.cli.environ(), "claude-code", ConfigScope.USER)
     rewriting.append(True)
-    connecting.apply_plan(settings, back)
+    connecting.apply_connection_plan(settings, back)
     assert json.loads(file.read_text()) == {"theme": "dark", "model": "model 1"}
 
 
@@ -294,7 +294,7 @@ def test_an_entry_of_our_name_that_nobody_was_shown_is_not_overwritten(direct: D
     theirs = '{"mcpServers": {"habitus": {"command": "mine"}}}'
     file.write_text(theirs)
     with pytest.raises(Exception, match="was changed meanwhile"):
-        connecting.apply_plan(settings, plan)
+        connecting.apply_connection_plan(settings, plan)
     assert file.read_text() == theirs
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.learning.solver_box import open_box
+from habitus.app.learning.solver_box import open_solver_box
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import temporary_workspace
 from habitus.llm.agents.solvers import find_solver_program
@@ -289,10 +289,10 @@ def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_name
     for folder in (room / solver.skills / "evil", room / "work"):
         folder.mkdir(parents=True)
         (folder / "x.json").write_text('{"baseUrl": "https://evil.example"}')
-    box = open_box(solver, question, room / "work")
+    box = open_solver_box(solver, question, room / "work")
     assert box is not None
     assert box.hosts == (*solver.hosts, "127.0.0.1:8080", "models.example.org")
-    assert open_box(solver, replace(question, is_boxed=False), room / "work") is None
+    assert open_solver_box(solver, replace(question, is_boxed=False), room / "work") is None
 
 
 @pytest.mark.req("IM-10")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.screening.findings import ScreeningPolicy, read_policy
+from habitus.screening.findings import ScreeningPolicy, read_screening_policy
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("SC-07")
@@ -25,7 +25,7 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def test_a_home_without_the_file_has_an_empty_policy(tmp_path: Path) -> None:
-    assert read_policy(tmp_path) == ScreeningPolicy()
+    assert read_screening_policy(tmp_path) == ScreeningPolicy()
 
 
 def test_a_silenced_rule_does_not_hold_an_import_and_is_shown(direct: Direct, theirs: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_bad_file_is_one_clear_line(direct: Direct, theirs: Path, text: str) -
     direct.home.mkdir(exist_ok=True)
     (direct.home / "screening.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(Invalid, match=r"screening\.toml"):
-        read_policy(direct.home)
+        read_screening_policy(direct.home)
     said = direct("skills", "import", str(theirs))
     assert said.code != 0
     assert "Traceback" not in said.err

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.usage import find_stale_counters
+from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases.skills import show_stats
 from habitus.journal.model import SourceKind
@@ -255,7 +255,7 @@ async def test_one_story_has_the_same_numbers_in_every_view(
     assert viewer[1].get("/?user=*").status_code == 409
     for user in clients:
         check_commands(run_cli, {"HABITUS_USER": user} | ({"HABITUS_DATABASE": database} if database else {}))
-    assert find_stale_counters(habitus) == []
+    assert find_stale_usage_counters(habitus) == []
     # An agent over MCP, of the owner and of the viewer; last, because asking is a turn.
     for user in clients:
         behind = LazyHome(McpServerOptions(home=habitus.settings.home, user=user, profile="all"))

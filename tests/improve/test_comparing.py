@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.compared_versions import load_change_exposures
-from habitus.app.learning.comparing import list_reports, settle_comparisons
+from habitus.app.learning.comparing import list_comparison_reports, settle_comparisons
 from habitus.app.library.explaining import explain_skill_in_turn
 from habitus.app.use_cases.finding import ExplainSkillRequest, explain_skill
 from habitus.app.use_cases.improving import compare_versions, list_comparisons
@@ -38,7 +38,7 @@ async def approved(habitus: Habitus) -> None:
 
 
 def conversations(habitus: Habitus, *, new: bool) -> Iterator[str]:
-    (report,) = list_reports(habitus)
+    (report,) = list_comparison_reports(habitus)
     seed, item = habitus.journal.get_random_seed(), report.comparison.item
     ids = (f"c{number}" for number in count())
     return (id for id in ids if UnitRandomizer(unit=id, seed=seed).gets_changed_version(item, 0.2) is new)
@@ -63,7 +63,7 @@ async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it
         assert NEW in ask(habitus, new, ok=True)
         assert NEW not in ask(habitus, old, ok=False)
         assert NEW not in ask(habitus, "before", ok=False), "it began with the old one, and does not count"
-        (report,) = list_reports(habitus)
+        (report,) = list_comparison_reports(habitus)
         assert (report.result.old.judged, report.result.new.judged) == (1, 1)
         assert (report.comparison.old, report.comparison.new, report.comparison.share) == (1, 2, 0.2)
         kept = load_change_exposures(habitus.shared, report.comparison.item.name)
@@ -94,7 +94,7 @@ async def test_a_change_that_harms_in_use_is_proposed_to_be_rolled_back(home: Pa
             ask(habitus, conversation, ok=False)
         for conversation in islice(conversations(habitus, new=False), 8):
             ask(habitus, conversation, ok=True)
-        (report,) = list_reports(habitus)
+        (report,) = list_comparison_reports(habitus)
         assert report.result.sentence.startswith("Harms: ")
         assert list_comparisons(habitus, name=NAME).comparisons == [report]
         (settled,) = settle_comparisons(habitus, apply=True)
@@ -104,7 +104,7 @@ async def test_a_change_that_harms_in_use_is_proposed_to_be_rolled_back(home: Pa
         approve_items(habitus, ids=(str(settled.proposal),))
         assert NEW not in habitus.skills.load(NAME).body
         list(settle_comparisons(habitus, apply=True))
-        assert list_reports(habitus)[0].comparison.state is ComparisonState.ROLLED_BACK
+        assert list_comparison_reports(habitus)[0].comparison.state is ComparisonState.ROLLED_BACK
 
 
 @pytest.mark.req("IM-07")
@@ -136,7 +136,7 @@ async def test_where_one_version_is_judged_more_often_nothing_is_known(home: Pat
             ask(habitus, conversation, ok=False if number < 8 else None)
         for conversation in islice(conversations(habitus, new=False), 8):
             ask(habitus, conversation, ok=True)
-        (report,) = list_reports(habitus)
+        (report,) = list_comparison_reports(habitus)
         assert report.result.sentence == (
             "Not known: 33% of the new version's conversations were judged, 100% of the old's."
         )
@@ -160,7 +160,7 @@ async def test_switched_off_there_is_no_draw_and_no_comparison(home: Path, is_on
         assert all(NEW in one for one in read) is not is_on
         list(settle_comparisons(habitus, apply=True))
         assert any("live_comparisons" in one or "evidence_seed" in one for one in sent) is is_on
-        assert len(list_reports(habitus)) == is_on
+        assert len(list_comparison_reports(habitus)) == is_on
 
 
 @pytest.mark.full

@@ -19,7 +19,7 @@ from habitus.app.learning.improving import (
     load_skill_with_tasks,
     open_improve_run,
     open_improve_store,
-    preview_run,
+    preview_improve_run,
 )
 from habitus.app.tasks.storing import save_tasks
 from habitus.app.tasks.workspaces import PAD
@@ -484,14 +484,17 @@ async def test_estimates_come_from_measured_rollouts_of_the_same_solver(home: Pa
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         own, program = ImproveRequest(skill=NAME, text=BETTER), ImproveRequest(skill=NAME, solver="claude-code")
-        guessed = preview_run(habitus, own)
+        guessed = preview_improve_run(habitus, own)
         assert (guessed.measured, guessed.likely_tokens) == (0, guessed.most_rollouts * (800 + 10))
         assert "a guess, none was measured" in guessed.cost
         await run(habitus, own)
-        seen = preview_run(habitus, own)
+        seen = preview_improve_run(habitus, own)
         assert seen.measured > 16
         assert 100 < seen.likely_tokens / seen.most_rollouts < 140  # what QuickSolver takes
-        assert preview_run(habitus, program).likely_tokens == preview_run(habitus, program).most_rollouts * 21_000
+        assert (
+            preview_improve_run(habitus, program).likely_tokens
+            == preview_improve_run(habitus, program).most_rollouts * 21_000
+        )
 
 
 @pytest.mark.req("IM-04")
@@ -510,7 +513,7 @@ async def test_one_text_is_tried_for_a_second_agent_and_not_twice_for_one(home: 
 def test_few_tasks_are_said_to_show_little(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 8)
-        seen = preview_run(habitus, ImproveRequest(skill=NAME))
+        seen = preview_improve_run(habitus, ImproveRequest(skill=NAME))
         assert (seen.practice, seen.gate, seen.exam, seen.missing, seen.tasks_missing) == (2, 4, 2, 6, 12)
         assert any(
             "With 4 gate tasks a run could show nothing at best; 10 are the fewest" in line for line in seen.lines

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import pick_skills, rank_skills
+from habitus.app.learning.improving import pick_skills_to_improve, rank_skills_to_improve
 from habitus.files import build_file
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.prioritizing import SkillProspect, is_worth_its_price, rank_prospects
@@ -58,18 +58,20 @@ async def test_the_nights_choice_knows_uses_and_rollouts(home: Path) -> None:
         text = SKILL.replace(NAME, "name-a-river").replace("always_include: true\n", "")
         tree = {"SKILL.md": build_file(text.encode()), TASKS_FILE: build_file(serialize_tasks(_tasks(24)).encode())}
         habitus.skills.write_tree("user", "name-a-river", tree, habitus.build_author())
-        assert [one.uses_a_day for one in rank_skills(habitus)] == [0, 0]
+        assert [one.uses_a_day for one in rank_skills_to_improve(habitus)] == [0, 0]
         with habitus.turn("Name a river.", conversation="c1") as turn:
             turn.run("recall_skill", {"name": "name-a-river"})
             turn.done("Altfluss", ok=False)
         ask(habitus, "c2")
-        first, second = rank_skills(habitus)
+        first, second = rank_skills_to_improve(habitus)
         assert (first.skill, second.skill, second.gain) == ("name-a-river", NAME, 0)
         assert first.gain > 0
         await run(habitus, ImproveRequest(skill="name-a-river", rounds=3, text=f"{text}3. Be brief.\n"))
-        first = rank_skills(habitus)[0]
+        first = rank_skills_to_improve(habitus)[0]
         assert (first.skill, first.passed, first.tried, first.accepted) == ("name-a-river", 0, 1, 0)
         assert first.failed >= 12
-        assert pick_skills(habitus)[0] == "name-a-river"
+        assert pick_skills_to_improve(habitus)[0] == "name-a-river"
         habitus.settings = habitus.settings.model_copy(update={"success_cents": 1.0})
-        assert pick_skills(habitus) == ["name-a-river", NAME], "rollouts that cost nothing are always worth it"
+        assert pick_skills_to_improve(habitus) == ["name-a-river", NAME], (
+            "rollouts that cost nothing are always worth it"
+        )

@@ -20,7 +20,7 @@ from typing import Any
 
 from habitus import sql
 from habitus.errors import Invalid
-from habitus.jobs.model import ConcurrencyLimits, Job, JobState
+from habitus.jobs.model import Job, JobConcurrencyLimits, JobState
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.worker import WorkerConfig, run_worker
 from habitus.sql.change_notifications import ChangeFeed
@@ -104,7 +104,7 @@ def counting(
         concurrency=concurrency,
         poll_interval_s=LOOK_S,
         first_retry_delay_s=0.001,
-        concurrency_limits=ConcurrencyLimits(per_model=per_model),
+        concurrency_limits=JobConcurrencyLimits(per_model=per_model),
         lease_s=gone_s / 2,  # half of it to end, and half for its worker to come back
         feed=ChangeFeed(listening),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from habitus.errors import NotFound, Refused
-from habitus.jobs.model import MAX_ATTEMPTS, ConcurrencyKeys, Job, JobState
+from habitus.jobs.model import MAX_ATTEMPTS, Job, JobConcurrencyKeys, JobState
 from habitus.jobs.queue import JobQueue
 from tests.jobs.conftest import Nursed
 from tests.jobs.counting import begun, check, counting, queue_at, until, url
@@ -174,7 +174,7 @@ def test_a_job_ends_early_when_its_tokens_are_spent(root: Path, queue: JobQueue)
 def test_no_more_jobs_than_allowed_ask_one_model_at_a_time(root: Path, queue: JobQueue) -> None:
     for number in range(3):
         given = {"job": f"j{number}", "parts": [{"die": ""}] * 3}
-        queue.add_job("count", given, id=f"j{number}", keys=ConcurrencyKeys(model="openai:gpt"))
+        queue.add_job("count", given, id=f"j{number}", keys=JobConcurrencyKeys(model="openai:gpt"))
     with counting(root, concurrency=3, per_model=1):
         until(lambda: _all_over(queue))
     jobs = [line.partition("/")[0] for line in begun(root)]

@@ -9,24 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.jobs.model import MAX_ATTEMPTS, ConcurrencyKeys, ConcurrencyLimits, FailureStreak, choose_startable_jobs
+from habitus.jobs.model import (
+    MAX_ATTEMPTS,
+    JobConcurrencyKeys,
+    JobConcurrencyLimits,
+    JobFailureStreak,
+    choose_startable_jobs,
+)
 from habitus.jobs.schedule import Schedule, parse_schedule
 
 _names = st.sampled_from(["", "a", "b"])
-_lanes = st.lists(st.builds(ConcurrencyKeys, model=_names, user=_names), max_size=12)
-_limits = st.builds(ConcurrencyLimits, per_model=st.integers(0, 3), per_user=st.integers(0, 3))
+_lanes = st.lists(st.builds(JobConcurrencyKeys, model=_names, user=_names), max_size=12)
+_limits = st.builds(JobConcurrencyLimits, per_model=st.integers(0, 3), per_user=st.integers(0, 3))
 
 
 @given(_lanes, _lanes, st.integers(0, 6), _limits)
 def test_limits_hold_and_nobody_who_could_start_is_passed_over(
-    waiting: list[ConcurrencyKeys], running: list[ConcurrencyKeys], most: int, limits: ConcurrencyLimits
+    waiting: list[JobConcurrencyKeys], running: list[JobConcurrencyKeys], most: int, limits: JobConcurrencyLimits
 ) -> None:
     queue = [(str(number), lanes) for number, lanes in enumerate(waiting)]
     taken = {int(id) for id in choose_startable_jobs(queue, running, max_count=most, limits=limits)}
     assert len(taken) <= most
     after = [*running, *(waiting[number] for number in sorted(taken))]
 
-    def is_free(lanes: ConcurrencyKeys) -> bool:
+    def is_free(lanes: JobConcurrencyKeys) -> bool:
         models, users = Counter(each.model for each in after), Counter(each.user for each in after)
         return not any(
             lane and limit and count[lane] >= limit
@@ -44,18 +50,18 @@ def test_limits_hold_and_nobody_who_could_start_is_passed_over(
 
 
 def test_trouble_is_counted_anew_when_the_job_got_on() -> None:
-    trouble = FailureStreak()
+    trouble = JobFailureStreak()
     for _ in range(MAX_ATTEMPTS - 1):
         trouble = trouble.after_failure("dead line", at=2)
     assert not trouble.is_exhausted
     mixed = trouble.after_death("w", at=2)
     assert (mixed.is_exhausted, mixed.reason) == (True, f"worker w died with it ({MAX_ATTEMPTS} of {MAX_ATTEMPTS})")
-    assert trouble.after_death("w", at=3) == FailureStreak(
+    assert trouble.after_death("w", at=3) == JobFailureStreak(
         at=3, deaths=1, reason=f"worker w died with it (1 of {MAX_ATTEMPTS})"
     )
     last = trouble.after_failure("dead line", at=2)
     assert last.is_exhausted
-    waits = [FailureStreak(failures=number).get_retry_delay_s(2.0) for number in range(1, MAX_ATTEMPTS)]
+    waits = [JobFailureStreak(failures=number).get_retry_delay_s(2.0) for number in range(1, MAX_ATTEMPTS)]
     assert waits == [2.0, 10.0, 50.0, 250.0]
 
 

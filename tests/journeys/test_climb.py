@@ -11,7 +11,7 @@ from habitus.app import Habitus
 from habitus.app.learning import curating
 from habitus.app.learning.climbing import ClimbRunner
 from habitus.app.learning.curating import CuratorAction, CuratorStep
-from habitus.app.learning.verdicts import list_due_transitions
+from habitus.app.learning.due_transitions import list_due_transitions
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
 from habitus.learning.budget import RunBudget

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.learning.improving import describe_practice, open_improve_store
-from habitus.app.learning.solving import open_temporary_home, run_rollout
+from habitus.app.learning.solving import open_temporary_home, run_own_agent_rollout
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.storing import save_tasks
@@ -92,7 +92,7 @@ async def test_no_rollout_has_a_task_before_it(habitus: Habitus) -> None:
     async with open_temporary_home(habitus, "brew-tea", tree) as apart:
         task = _task("beside")
         planned = Rollout(skill="brew-tea", run="r1", side=TaskSplit.GATE, round=0, task=task.id, is_new=False)
-        done = await run_rollout(apart, task, planned, RunBudget().wrap_model(model), source_type="trial")
+        done = await run_own_agent_rollout(apart, task, planned, RunBudget().wrap_model(model), source_type="trial")
     assert "found []" in done.record
     assert ANSWER not in repr(model.asked)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app.learning.solver_box import copy_credentials, open_box
+from habitus.app.learning.solver_box import copy_sign_in_into_box, open_solver_box
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import run_program_call, temporary_workspace
 from habitus.llm.agents.solvers import find_solver_program
@@ -111,12 +111,12 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
         call = solver.build_call(question)
         with (
             socket.create_server(("127.0.0.1", 0)) as other,
-            copy_credentials(solver, room, datetime.now(UTC), timedelta(minutes=4)),
+            copy_sign_in_into_box(solver, room, datetime.now(UTC), timedelta(minutes=4)),
         ):
             about = (str(person), other.getsockname()[1], os.getpid(), SECRETS)
             (work / "probe.py").write_text(PROBE.replace("GIVEN", repr(about)))
             said = await run_program_call(
-                solver.program, question, call, work, 240, box=open_box(solver, question, work)
+                solver.program, question, call, work, 240, box=open_solver_box(solver, question, work)
             )
     sent = json.dumps([each.body for each in provider.requests[1:]])
     found = re.search(r"PROBE (.*?) END", sent)

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from habitus.app.other_agents.agent_skills import RecordedListing, compute_listing, find_last_listing
+from habitus.app.other_agents.agent_skills import (
+    RecordedSkillListing,
+    compute_listing_budget,
+    find_last_recorded_listing,
+)
 from tests import npm
 from tests.cli.test_hooks import call, ended, said
 from tests.conftest import Cli
@@ -141,13 +145,13 @@ def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude, tmp_
     program = npm.install(tmp_path / "npm", f"@anthropic-ai/claude-code@{version}") / "claude"
     claude = replace(claude, binary=program)
 
-    def seen() -> RecordedListing:
+    def seen() -> RecordedSkillListing:
         claude("hello")
-        return find_last_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
+        return find_last_recorded_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
 
     alone = seen()
-    by_version = compute_listing([], RecordedListing(version=version), {}, {})
-    assert by_version == replace(compute_listing([], alone, {}, {}), how_many="about ")
+    by_version = compute_listing_budget([], RecordedSkillListing(version=version), {}, {})
+    assert by_version == replace(compute_listing_budget([], alone, {}, {}), how_many="about ")
     skills = claude.cli.user_home / ".claude" / "skills"
     for number in range(25):
         folder = skills / f"skill-{number:02}"

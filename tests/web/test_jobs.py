@@ -20,7 +20,7 @@ from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases import tasks
 from habitus.events import OutcomeKind
-from habitus.jobs.model import ConcurrencyLimits, JobState
+from habitus.jobs.model import JobConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaims
 from habitus.jobs.worker import WorkerConfig, run_worker
 from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
@@ -110,13 +110,13 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
     with habitus.shared.begin() as connection:  # it waited for three days
         connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
     first, second = (JobClaims(habitus.shared, worker) for worker in ("first", "second"))
-    (job,) = first.claim_jobs(["curate"], max_count=1, limits=ConcurrencyLimits())
+    (job,) = first.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
     first.save_plan(job, json.dumps([1, 2, 3]))
     assert labels.estimate_time_left(queue.get(id)) == ""
     first.save_part_result(job, 0, "null")
     assert labels.estimate_time_left(queue.get(id)) == "about 1 minute left"
     first.leave()
-    (job,) = second.claim_jobs(["curate"], max_count=1, limits=ConcurrencyLimits())
+    (job,) = second.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
     assert labels.estimate_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
     second.save_part_result(job, 1, "null")
     assert "about 1 minute left" in browser.get("/automation").text

@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.learning.usage import find_stale_counters
-from habitus.app.learning.verdicts import list_due_transitions
+from habitus.app.learning.due_transitions import list_due_transitions
+from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.app.use_cases.skills import show_stats
 from habitus.events import OutcomeKind
 from habitus.journal.model import SourceKind
@@ -107,7 +107,7 @@ async def test_eight_failures_through_each_door_are_counted_and_propose_to_switc
         assert len(habitus.review.list()) == (number >= 3)
     (proposal,) = habitus.review.list()
     assert (proposal.change.action, proposal.change.name) == (ProposalAction.DISABLE, "brew-tea")
-    assert find_stale_counters(habitus) == []
+    assert find_stale_usage_counters(habitus) == []
 
 
 @pytest.mark.req("SK-06", "LA-06")
@@ -134,7 +134,7 @@ async def test_the_last_word_counts_and_a_person_outweighs_a_program(habitus: Ha
     assert counts_of(habitus) == (1, 0, 1, 0)
     habitus.outcome(turn, ok=True, by="user", source_kind=SourceKind.PERSON)
     assert counts_of(habitus) == (1, 1, 0, 0)
-    assert find_stale_counters(habitus) == []
+    assert find_stale_usage_counters(habitus) == []
 
 
 @pytest.mark.req("SK-06", "LA-06")

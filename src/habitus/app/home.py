@@ -254,9 +254,9 @@ class Home:
     @functools.cached_property
     def screening(self) -> ScreeningPolicy:
         """The screening policy of this home's screening.toml."""
-        from habitus.screening.findings import read_policy
+        from habitus.screening.findings import read_screening_policy
 
-        return read_policy(self.settings.home)
+        return read_screening_policy(self.settings.home)
 
     def scan_tree(self, tree: Tree) -> list[str]:
         """Return the findings a person must see before foreign content is used, one line each."""

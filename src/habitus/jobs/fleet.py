@@ -50,26 +50,26 @@ def describe_new_worker() -> dict[str, Any]:
     pid, host = os.getpid(), socket.gethostname()
     name = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"
     _own_workers.add(name)
-    return {"name": name, "host": host, "pid": pid, "started": get_process_start(pid), "version": version("habitus")}
+    return {"name": name, "host": host, "pid": pid, "started": get_process_start_id(pid), "version": version("habitus")}
 
 
-def forget_own_worker(name: str) -> None:
+def mark_own_worker_ended(name: str) -> None:
     """Note that a worker of this process has ended."""
     _own_workers.discard(name)
 
 
-def is_on_this_host(worker: sa.Row[Any]) -> bool:
+def is_worker_on_this_host(worker: sa.Row[Any]) -> bool:
     """Return whether the worker runs where its process can be looked up."""
     return bool(worker.host == socket.gethostname())
 
 
-def is_process_alive(worker: sa.Row[Any]) -> bool:
+def is_worker_process_alive(worker: sa.Row[Any]) -> bool:
     """Return whether a worker of this host still runs."""
-    is_running = bool(worker.started) and worker.started == get_process_start(worker.pid)
+    is_running = bool(worker.started) and worker.started == get_process_start_id(worker.pid)
     return is_running and (worker.pid != os.getpid() or worker.name in _own_workers)
 
 
-def get_process_start(pid: int) -> str:
+def get_process_start_id(pid: int) -> str:
     """Return a text that identifies this start of a process among all with its id; empty if there is no process."""
     try:
         # After the name in parentheses, which may contain anything; the 20th value is the start since boot.

@@ -103,7 +103,7 @@ _BACKOFF_FACTOR = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConcurrencyKeys:
+class JobConcurrencyKeys:
     """The keys by which jobs are limited (model and user), and the only host that can run the job; empty for none."""
 
     model: str = ""
@@ -111,11 +111,11 @@ class ConcurrencyKeys:
     host: str = ""
 
 
-NO_CONCURRENCY_KEYS = ConcurrencyKeys()
+NO_CONCURRENCY_KEYS = JobConcurrencyKeys()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConcurrencyLimits:
+class JobConcurrencyLimits:
     """The number of jobs that may run at a time on all hosts together; 0 means no limit."""
 
     per_model: int = 0
@@ -123,11 +123,11 @@ class ConcurrencyLimits:
 
 
 def choose_startable_jobs(
-    waiting: Sequence[tuple[str, ConcurrencyKeys]],
-    running: Sequence[ConcurrencyKeys],
+    waiting: Sequence[tuple[str, JobConcurrencyKeys]],
+    running: Sequence[JobConcurrencyKeys],
     *,
     max_count: int,
-    limits: ConcurrencyLimits,
+    limits: JobConcurrencyLimits,
 ) -> tuple[str, ...]:
     """Return the ids of the jobs that may start now, in order; a job at its limit lets later ones pass."""
     models, users = Counter(each.model for each in running), Counter(each.user for each in running)
@@ -150,7 +150,7 @@ def _is_at_limit(running: Counter[str], lane: str, limit: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FailureStreak:
+class JobFailureStreak:
     """The failures of a job since its last progress; `at` is the number of parts that were done then."""
 
     at: int = 0
@@ -172,18 +172,18 @@ class FailureStreak:
         """Return the seconds until the next retry, which grow with each failure."""
         return first_s * _BACKOFF_FACTOR ** (self.failures - 1) if self.failures else 0.0
 
-    def after_failure(self, reason: str, *, at: int) -> FailureStreak:
+    def after_failure(self, reason: str, *, at: int) -> JobFailureStreak:
         """Return the streak with one more failed attempt."""
         before = self._reset_after_progress(at)
         told = f"{reason} (try {before.attempts + 1} of {MAX_ATTEMPTS})"
         return replace(before, failures=before.failures + 1, reason=told)
 
-    def after_death(self, worker: str, *, at: int) -> FailureStreak:
+    def after_death(self, worker: str, *, at: int) -> JobFailureStreak:
         """Return the streak with one more dead worker."""
         before = self._reset_after_progress(at)
         told = f"worker {worker} died with it ({before.attempts + 1} of {MAX_ATTEMPTS})"
         return replace(before, deaths=before.deaths + 1, reason=told)
 
-    def _reset_after_progress(self, at: int) -> FailureStreak:
+    def _reset_after_progress(self, at: int) -> JobFailureStreak:
         """Return this streak, or a new one if the job has made progress since."""
-        return self if self.at == at else FailureStreak(at=at)
+        return self if self.at == at else JobFailureStreak(at=at)

@@ -20,10 +20,10 @@ from habitus.jobs.fleet import WorkerDetails, workers
 from habitus.jobs.model import (
     FIRST_RETRY_DELAY_S,
     NO_CONCURRENCY_KEYS,
-    ConcurrencyKeys,
-    ConcurrencyLimits,
-    FailureStreak,
     Job,
+    JobConcurrencyKeys,
+    JobConcurrencyLimits,
+    JobFailureStreak,
     JobPriority,
     JobState,
     choose_startable_jobs,
@@ -72,7 +72,7 @@ def is_shared_database(engine: sa.Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
-def current_time_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
+def get_database_time_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
     """Return the current time in milliseconds by the database's clock, because the hosts' clocks differ."""
     if not is_shared_database(engine):
         return sa.literal(int(time.time() * 1000))
@@ -102,7 +102,7 @@ class JobQueue:
         arguments: Mapping[str, Any],
         *,
         id: str = "",
-        keys: ConcurrencyKeys = NO_CONCURRENCY_KEYS,
+        keys: JobConcurrencyKeys = NO_CONCURRENCY_KEYS,
         priority: JobPriority = JobPriority.NORMAL,
     ) -> str:
         """Add a job and return its id; an existing job with this id stays unchanged."""
@@ -110,7 +110,7 @@ class JobQueue:
         row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.PENDING, **asdict(keys)}
         row["traceparent"] = tracing.get_traceparent()
         with sql.write_transaction(self.engine, durable=True) as conn:
-            now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
+            now = conn.execute(sa.select(get_database_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
             sql.insert_missing_rows(conn, jobs, [row])
         return id
@@ -151,14 +151,14 @@ class JobQueue:
         """Return the workers, the one seen last first, each with the jobs of this queue that it holds."""
         held = sa.select(jobs.c.worker, jobs.c.id).where(_is_running, self._seen).order_by(jobs.c.begun_on)
         with sql.read_transaction(self.engine) as conn:
-            now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
+            now = conn.execute(sa.select(get_database_time_ms(self.engine))).scalar_one()
             rows = conn.execute(sa.select(workers).order_by(workers.c.seen_on.desc(), workers.c.name)).all()
             running = conn.execute(held).all()
         found = []
         for row in rows:
             seen_on = row.seen_on
-            if not self.is_shared and fleet.is_on_this_host(row):
-                if not fleet.is_process_alive(row):
+            if not self.is_shared and fleet.is_worker_on_this_host(row):
+                if not fleet.is_worker_process_alive(row):
                     continue
                 # An idle worker of one machine writes nothing: its process is its sign of life.
                 seen_on = now
@@ -208,7 +208,7 @@ class JobQueue:
         job = self.get(id)
         if job.state.is_over:
             raise Refused(f"The job '{id}' is {job.state} already.", hint="")
-        self._change_state(id, _UNFINISHED_STATES, state=JobState.CANCELLED)
+        self._change_job_state(id, _UNFINISHED_STATES, state=JobState.CANCELLED)
         return self.get(id)
 
     def retry(self, id: str) -> Job:
@@ -219,13 +219,13 @@ class JobQueue:
             raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", hint="")
         # A person retries it, so it gets all its attempts again.
         fresh = {"stuck_at": 0, "failures": 0, "deaths": 0, "not_before": 0, "reason": ""}
-        self._change_state(id, ended, state=JobState.PENDING, worker="", attempt=jobs.c.attempt + 1, **fresh)
+        self._change_job_state(id, ended, state=JobState.PENDING, worker="", attempt=jobs.c.attempt + 1, **fresh)
         return self.get(id)
 
-    def _change_state(self, id: str, states: Collection[JobState], **values: Any) -> None:
+    def _change_job_state(self, id: str, states: Collection[JobState], **values: Any) -> None:
         with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as conn:
             is_so = (jobs.c.id == id, jobs.c.state.in_(states))
-            conn.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=current_time_ms(self.engine)))
+            conn.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=get_database_time_ms(self.engine)))
 
     def _load_jobs(self, query: sa.Select[Any]) -> list[Job]:
         with sql.read_transaction(self.engine) as conn:
@@ -324,7 +324,7 @@ class JobClaims:
         self._worker = worker
         self._host = host
         self._first_wait_s = first_wait_s
-        self._lease_end = current_time_ms(engine) + int(lease_s * 1000)
+        self._lease_end = get_database_time_ms(engine) + int(lease_s * 1000)
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
 
     @property
@@ -333,7 +333,7 @@ class JobClaims:
 
     def register(self, row: Mapping[str, Any]) -> None:
         """List this worker, and forget those that have been silent for long."""
-        now = current_time_ms(self._engine)
+        now = get_database_time_ms(self._engine)
         with sql.write_transaction(self._engine) as conn:
             conn.execute(sa.delete(workers).where(workers.c.seen_on < now - _FORGET_AFTER_MS))
             conn.execute(sa.insert(workers).values({**row, "seen_on": now}))
@@ -344,9 +344,9 @@ class JobClaims:
             conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
             conn.execute(sa.delete(workers).where(workers.c.name == self._worker))
 
-    def claim_jobs(self, kinds: Collection[str], *, max_count: int, limits: ConcurrencyLimits) -> list[ClaimedJob]:
+    def claim_jobs(self, kinds: Collection[str], *, max_count: int, limits: JobConcurrencyLimits) -> list[ClaimedJob]:
         """Claim up to `max_count` jobs, by priority and then by age."""
-        now = current_time_ms(self._engine)
+        now = get_database_time_ms(self._engine)
         is_due = sa.and_(
             *(jobs.c.state == JobState.PENDING, jobs.c.kind.in_(kinds)),
             *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
@@ -357,13 +357,13 @@ class JobClaims:
                 return []
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             rows = conn.execute(sa.select(jobs.c.model, jobs.c.user).where(_is_running)).all()
-            running = [ConcurrencyKeys(model=row.model, user=row.user) for row in rows]
+            running = [JobConcurrencyKeys(model=row.model, user=row.user) for row in rows]
             # Jobs at their limit are excluded by the query, else many of them would hide the others.
             found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(
                 is_due, *_exclude_keys_at_limit(running, limits)
             )
             ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_CANDIDATE_LIMIT + max_count)
-            waiting = [(id, ConcurrencyKeys(model=model, user=user)) for id, model, user in conn.execute(ordered)]
+            waiting = [(id, JobConcurrencyKeys(model=model, user=user)) for id, model, user in conn.execute(ordered)]
             taken = choose_startable_jobs(waiting, running, max_count=max_count, limits=limits)
             done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
             mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
@@ -386,23 +386,23 @@ class JobClaims:
         held = sa.select(jobs.c.id, jobs.c.worker, jobs.c.attempt, jobs.c.lease_until).where(_is_running)
         waiting = sa.select(jobs.c.kind, sa.func.min(jobs.c.not_before).label("due")).group_by(jobs.c.kind)
         with sql.read_transaction(self._engine) as conn:
-            now = conn.execute(sa.select(current_time_ms(self._engine))).scalar_one()
+            now = conn.execute(sa.select(get_database_time_ms(self._engine))).scalar_one()
             leases = [JobLease(id=row[0], worker=row[1], attempt=row[2], until=row[3]) for row in conn.execute(held)]
             due = {row.kind: row.due for row in conn.execute(waiting.where(jobs.c.state == JobState.PENDING))}
             names = {lease.worker for lease in leases}
             holders = {row.name: row for row in conn.execute(sa.select(workers).where(workers.c.name.in_(names)))}
-        ended = frozenset(lease for lease in leases if self._has_ended(lease, holders.get(lease.worker), now))
+        ended = frozenset(lease for lease in leases if self._has_lease_ended(lease, holders.get(lease.worker), now))
         coming = [*(lease.until for lease in leases), *due.values()]
         next_event_s = min((at - now for at in coming if at > now), default=math.inf) / 1000
         return QueueSnapshot(ended_leases=ended, waiting_kinds=frozenset(due), next_event_s=next_event_s)
 
-    def _has_ended(self, lease: JobLease, holder: sa.Row[Any] | None, now: int) -> bool:
+    def _has_lease_ended(self, lease: JobLease, holder: sa.Row[Any] | None, now: int) -> bool:
         """Return whether the lease is over: on one machine when the process is, however long it was suspended."""
-        if self.is_shared or (holder and not fleet.is_on_this_host(holder)):
+        if self.is_shared or (holder and not fleet.is_worker_on_this_host(holder)):
             return lease.until <= now
-        return holder is None or not fleet.is_process_alive(holder)
+        return holder is None or not fleet.is_worker_process_alive(holder)
 
-    def load_parts(self, job: ClaimedJob) -> tuple[list[Any] | None, list[Any]]:
+    def load_planned_parts_and_results(self, job: ClaimedJob) -> tuple[list[Any] | None, list[Any]]:
         """Return the planned parts (None before planning) and the results of those that are done."""
         planned = sa.select(jobs.c.plan).where(jobs.c.id == job.id)
         done = sa.select(parts.c.result).where(parts.c.job == job.id).order_by(parts.c.number)
@@ -422,19 +422,24 @@ class JobClaims:
     def finish_job(self, job: ClaimedJob, state: JobState, *, result: str | None = None, reason: str = "") -> None:
         """Mark the job as done, or as failed for a reason that a person can fix."""
         with sql.write_transaction(self._engine, durable=True) as conn:
-            values = {"state": state, "result": result, "reason": reason, "changed_on": current_time_ms(self._engine)}
+            values = {
+                "state": state,
+                "result": result,
+                "reason": reason,
+                "changed_on": get_database_time_ms(self._engine),
+            }
             conn.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
 
-    def record_failure(self, job: ClaimedJob, reason: str) -> FailureStreak:
+    def record_failure(self, job: ClaimedJob, reason: str) -> JobFailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             row = conn.execute(sa.select(jobs).where(job.is_still_claimed, _is_running)).first()
             if row is None:
                 # Cancelled, or another worker has claimed it.
-                return FailureStreak(reason=reason)
+                return JobFailureStreak(reason=reason)
             trouble = _failure_streak_from_row(row).after_failure(reason, at=_count_parts_done(conn, job.id))
             wait_ms = int(trouble.get_retry_delay_s(self._first_wait_s) * 1000)
-            self._release_after_failure(conn, job.id, trouble, not_before=current_time_ms(self._engine) + wait_ms)
+            self._release_after_failure(conn, job.id, trouble, not_before=get_database_time_ms(self._engine) + wait_ms)
             return trouble
 
     def release_ended_leases(self, leases: Collection[JobLease]) -> None:
@@ -451,7 +456,7 @@ class JobClaims:
     def renew_leases(self, ids: Collection[str]) -> None:
         """Give a sign of life, and renew the leases of these jobs as far as this worker still has them."""
         with sql.write_transaction(self._engine) as conn:
-            seen = {"seen_on": current_time_ms(self._engine)}
+            seen = {"seen_on": get_database_time_ms(self._engine)}
             conn.execute(sa.update(workers).where(workers.c.name == self._worker).values(seen))
             if ids:
                 kept = sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(lease_until=self._lease_end)
@@ -462,7 +467,7 @@ class JobClaims:
     ) -> bool:
         """Save values and results unless another worker has claimed the job; False if it is no longer running."""
         with sql.write_transaction(self._engine, durable=True) as conn:
-            changed = {**values, "changed_on": current_time_ms(self._engine)}
+            changed = {**values, "changed_on": get_database_time_ms(self._engine)}
             update = sa.update(jobs).where(job.is_still_claimed).values(changed).returning(jobs.c.state)
             state = conn.execute(update).scalar()
             # A part that finished after a cancellation still keeps its result.
@@ -471,11 +476,16 @@ class JobClaims:
             return bool(state == JobState.RUNNING)
 
     def _release_after_failure(
-        self, conn: sa.Connection, id: str, trouble: FailureStreak, *, not_before: sa.ColumnElement[int] | None = None
+        self,
+        conn: sa.Connection,
+        id: str,
+        trouble: JobFailureStreak,
+        *,
+        not_before: sa.ColumnElement[int] | None = None,
     ) -> None:
         values: dict[str, Any] = {
             **_RELEASED_VALUES,
-            "changed_on": current_time_ms(self._engine),
+            "changed_on": get_database_time_ms(self._engine),
             "reason": trouble.reason,
         }
         values |= {"stuck_at": trouble.at, "failures": trouble.failures, "deaths": trouble.deaths}
@@ -490,7 +500,7 @@ _RELEASED_VALUES: dict[str, Any] = {"state": JobState.PENDING, "worker": "", "at
 
 
 def _exclude_keys_at_limit(
-    running: Collection[ConcurrencyKeys], limits: ConcurrencyLimits
+    running: Collection[JobConcurrencyKeys], limits: JobConcurrencyLimits
 ) -> list[sa.ColumnElement[bool]]:
     """Return conditions that exclude the jobs at a concurrency limit, however many they are."""
     full: list[sa.ColumnElement[bool]] = []
@@ -504,8 +514,8 @@ def _exclude_keys_at_limit(
     return full
 
 
-def _failure_streak_from_row(row: sa.Row[Any]) -> FailureStreak:
-    return FailureStreak(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
+def _failure_streak_from_row(row: sa.Row[Any]) -> JobFailureStreak:
+    return JobFailureStreak(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
 
 
 def _count_parts_done(conn: sa.Connection, id: str) -> int:

@@ -14,7 +14,7 @@ from habitus.settings import DAYS, SCHEDULE_PATTERN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleSlot:
+class ScheduleDueTime:
     """One due time of a schedule."""
 
     key: str
@@ -30,12 +30,12 @@ class Schedule:
     weekday: int | None = None
     at: time = time()
 
-    def get_current_slot(self, now: datetime, zone: tzinfo) -> ScheduleSlot:
+    def get_current_slot(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the slot that is due now."""
         slot = self._find_slot(now, zone)
         return slot if slot.timestamp <= now else self._find_slot(now - self._get_period, zone)
 
-    def get_next_slot(self, now: datetime, zone: tzinfo) -> ScheduleSlot:
+    def get_next_slot(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the next slot after now."""
         slot = self._find_slot(now, zone)
         return slot if slot.timestamp > now else self._find_slot(now + self._get_period, zone)
@@ -47,16 +47,16 @@ class Schedule:
             return timedelta(hours=1)
         return timedelta(days=1 if self.weekday is None else 7)
 
-    def _find_slot(self, around: datetime, zone: tzinfo) -> ScheduleSlot:
+    def _find_slot(self, around: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the slot of the hour, day or week that contains this time."""
         if self.is_hourly:
             hour = around.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-            return ScheduleSlot(key=f"{hour:%Y-%m-%dT%H}", timestamp=hour)
+            return ScheduleDueTime(key=f"{hour:%Y-%m-%dT%H}", timestamp=hour)
         day = around.astimezone(zone).date()
         if self.weekday is not None:
             day += timedelta(days=self.weekday - day.weekday())
         key = f"{day:%Y-%m-%d}" if self.weekday is None else f"{day:%G-W%V}"
-        return ScheduleSlot(key=key, timestamp=datetime.combine(day, self.at, zone).astimezone(UTC))
+        return ScheduleDueTime(key=key, timestamp=datetime.combine(day, self.at, zone).astimezone(UTC))
 
 
 def parse_schedule(text: str) -> Schedule | None:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs import fleet
-from habitus.jobs.model import FIRST_RETRY_DELAY_S, ConcurrencyLimits, JobHandler, JobState
+from habitus.jobs.model import FIRST_RETRY_DELAY_S, JobConcurrencyLimits, JobHandler, JobState
 from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaims, JobLease, QueueSnapshot
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 
@@ -34,7 +34,7 @@ class WorkerConfig:
 
     concurrency: int = 1
     host: str = ""
-    concurrency_limits: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
+    concurrency_limits: JobConcurrencyLimits = field(default_factory=JobConcurrencyLimits)
     poll_interval_s: float = 0.5
     first_retry_delay_s: float = FIRST_RETRY_DELAY_S
     # How long a shutdown waits for running parts.
@@ -78,7 +78,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
                 with suppress(StorageFailed):
                     room.leave()
     finally:
-        fleet.forget_own_worker(name)
+        fleet.mark_own_worker_ended(name)
 
 
 class _WorkerPool:
@@ -145,9 +145,9 @@ class _WorkerPool:
 
     def _run_parts(self, job: ClaimedJob) -> None:
         work = self.kinds[job.kind]
-        plan, results = self._write_until_saved(lambda: self._room.load_parts(job))
+        plan, results = self._write_until_saved(lambda: self._room.load_planned_parts_and_results(job))
         if plan is None:
-            plan = self._run_step(
+            plan = self._run_and_save_step(
                 lambda: list(work.plan_parts(job.arguments)), lambda text: self._room.save_plan(job, text)
             )
         for number in range(len(results), len(plan)):
@@ -158,12 +158,12 @@ class _WorkerPool:
         self._write_until_saved(lambda: self._room.finish_job(job, JobState.DONE, result=result))
 
     def _run_part(self, job: ClaimedJob, work: JobHandler, number: int, part: Any, before: Sequence[Any]) -> Any:
-        return self._run_step(
+        return self._run_and_save_step(
             lambda: work.run_part(part, f"{job.id}/{number}", before),
             lambda text: self._room.save_part_result(job, number, text),
         )
 
-    def _run_step(self, do: Callable[[], Any], keep: Callable[[str], bool]) -> Any:
+    def _run_and_save_step(self, do: Callable[[], Any], keep: Callable[[str], bool]) -> Any:
         """Run one step and save its result as JSON before the next one starts."""
         with self._changed:
             if self._is_leaving:

@@ -34,7 +34,7 @@ from habitus.memory.model import (
 from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
 from habitus.screening.findings import Risk, ScreeningPolicy
-from habitus.screening.readable import normalize_text
+from habitus.screening.readable import normalize_lookalikes
 from habitus.settings import MemoryMode
 from habitus.text import to_one_line
 
@@ -329,7 +329,7 @@ def find_text_objection(text: str, policy: ScreeningPolicy = ScreeningPolicy()) 
 
 def _deobfuscate_text(text: str) -> Iterator[str]:
     """Yield the text as a model would read it, with each kind of obfuscation undone."""
-    seen = _MIXED.sub(lambda word: anyascii(word.group()), normalize_text(text))
+    seen = _MIXED.sub(lambda word: anyascii(word.group()), normalize_lookalikes(text))
     yield seen
     lower = seen.casefold()
     # A command in capitals runs as it stands in no shell, but a model reads it as the command that it spells.

@@ -16,10 +16,10 @@ _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
 
 def find_code_threats(code: str, language: str, hosts: HostClassifier) -> tuple[CodeFinding, ...]:
     """Return what code does that a person should know of; languages without a reader are read as commands."""
-    return _read_code(code, language, CodeContext(hosts=hosts, read=_read_code))
+    return _find_threats_by_language(code, language, CodeContext(hosts=hosts, read=_find_threats_by_language))
 
 
-def _read_code(code: str, language: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def _find_threats_by_language(code: str, language: str, context: CodeContext) -> tuple[CodeFinding, ...]:
     if not code.strip():
         return ()
     if _PYTHON.fullmatch(language):

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from habitus.screening.findings import Risk
-from habitus.screening.hosts import HostClassifier, HostKind, find_key_services, is_other_service, load_rule_table
+from habitus.screening.hosts import (
+    HostClassifier,
+    HostKind,
+    find_services_of_keys,
+    is_host_of_other_service,
+    load_rule_table,
+)
 
 _MOST_NESTED = 3  # scripts inside of scripts
 _MOST_TEXT = 2_000
@@ -38,7 +44,7 @@ class CodeContext:
     def is_foreign_host(self, host: str) -> bool:
         return bool(host) and self.hosts.classify(host) is HostKind.FOREIGN
 
-    def judge_sending(self, secret: str, host: str) -> tuple[str, Risk]:
+    def judge_secret_sending(self, secret: str, host: str) -> tuple[str, Risk]:
         """Return what sending a secret to a host is, in one sentence, and how bad that is."""
         kind = self.hosts.classify(host) if host else HostKind.FOREIGN
         what = secret if secret.startswith(("all ", "the ")) else f"the contents of {secret}"
@@ -47,10 +53,12 @@ class CodeContext:
 
     def find_misplaced_keys(self, keys: frozenset[str], host: str) -> list[str]:
         """Return the keys that are named after another service than the host's."""
-        services = {key: find_key_services(key) for key in sorted(keys)} if self.is_foreign_host(host) else {}
-        return [key for key, named in services.items() if any(is_other_service(service, host) for service in named)]
+        services = {key: find_services_of_keys(key) for key in sorted(keys)} if self.is_foreign_host(host) else {}
+        return [
+            key for key, named in services.items() if any(is_host_of_other_service(service, host) for service in named)
+        ]
 
-    def read_inner(self, code: str, language: str) -> tuple[CodeFinding, ...]:
+    def find_inner_code_threats(self, code: str, language: str) -> tuple[CodeFinding, ...]:
         """Return what a script inside of this one does; scripts nested deeper than anybody writes are left."""
         return self.read(code, language, replace(self, nested=self.nested + 1)) if self.nested < _MOST_NESTED else ()
 
@@ -83,7 +91,7 @@ def merge_taints(flows: Iterable[Taint]) -> Taint:
     return functools.reduce(lambda a, b: a | b, flows, NOTHING)
 
 
-def set_text(flow: Taint, text: str) -> Taint:
+def set_taint_text(flow: Taint, text: str) -> Taint:
     return replace(flow, text=text)
 
 

@@ -55,7 +55,7 @@ class FileReferences:
     @classmethod
     def from_texts(cls, texts: Iterable[str], paths: Iterable[str]) -> FileReferences:
         """What the texts of a skill, in small letters, order about the files that are no scripts by their names."""
-        names = {_get_file_name(path) for path in paths if _is_not_script(path)}
+        names = {_get_file_name(path) for path in paths if _is_non_script_name(path)}
         run: dict[str, str] = {}
         said: set[str] = set()
         read: set[str] = set()
@@ -74,7 +74,9 @@ class FileReferences:
         return self.run.get(_get_file_name(path), "").startswith("python")
 
 
-def classify_file(path: str, text: str, *, is_executable: bool, references: FileReferences) -> tuple[FileKind, ...]:
+def classify_file_kinds(
+    path: str, text: str, *, is_executable: bool, references: FileReferences
+) -> tuple[FileKind, ...]:
     """The ways in which a file is to be read; a page that is run is both prose and code."""
     kind, is_run = _classify_by_name(path), text.startswith("#!") or references.is_run(path)
     match kind:
@@ -110,7 +112,7 @@ def _classify_by_name(path: str) -> FileKind:
     return FileKind.PROSE if is_prose(path) else FileKind.CODE
 
 
-def _is_not_script(path: str) -> bool:
+def _is_non_script_name(path: str) -> bool:
     """Whether a file is no script by its name; the main file is read whole anyhow."""
     return _SCRIPT.search(path.lower()) is None and path.lower() != "skill.md"
 

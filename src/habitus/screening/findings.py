@@ -56,7 +56,7 @@ class Finding:
         return f"{self.path}:{self.line}: {quote}{self.why.rstrip('.')}{more} ({self.rule})"
 
 
-def group_by_rule(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def group_findings_by_rule(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """One a kind, the first place, which says how many more there are; in the order they come."""
     kinds: dict[tuple[str, Risk], list[Finding]] = {}
     for finding in findings:
@@ -69,11 +69,11 @@ def is_clean(findings: Iterable[Finding]) -> bool:
     return all(finding.severity is not Risk.HIGH for finding in findings)
 
 
-def get_severity_key(finding: Finding) -> tuple[bool, str, int, str]:
+def get_finding_sort_key(finding: Finding) -> tuple[bool, str, int, str]:
     return finding.severity is not Risk.HIGH, finding.path, finding.line, finding.rule
 
 
-def make_quote(text: str) -> str:
+def make_safe_quote(text: str) -> str:
     """A short piece that is safe to print: no control or invisible characters."""
     plain = " ".join(_CONTROL.sub(" ", text[: 4 * _QUOTE_CHARACTERS]).split())
     return plain if len(plain) <= _QUOTE_CHARACTERS else plain[: _QUOTE_CHARACTERS - 1] + "…"
@@ -91,7 +91,7 @@ class ScreeningPolicy:
     hold: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_policy(home: Path) -> ScreeningPolicy:
+def read_screening_policy(home: Path) -> ScreeningPolicy:
     """The policy of a home; an empty one where there is no file."""
     path = home / FILE
     try:

@@ -89,7 +89,7 @@ def find_hosts(text: str) -> Iterator[str]:
         yield (found["url"] or found["mail"] or found["ip"] or found["bare"]).strip(".")
 
 
-def is_throwaway(host: str) -> bool:
+def is_throwaway_host(host: str) -> bool:
     """Whether anyone can have the host for a minute: a rented name or a bare public address."""
     return get_domain(host) in load_known_hosts().rented or _PUBLIC.fullmatch(host) is not None
 
@@ -105,10 +105,10 @@ def _compile_key_pattern() -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9])({names})[_.](?:\w{{1,30}}_)?(?:token|key|secret|pat|password)\b")
 
 
-def find_key_services(text: str) -> frozenset[str]:
+def find_services_of_keys(text: str) -> frozenset[str]:
     """Return the services whose keys a text names."""
     return frozenset(_compile_key_pattern().findall(text.lower()))
 
 
-def is_other_service(service: str, host: str) -> bool:
+def is_host_of_other_service(service: str, host: str) -> bool:
     return get_domain(host) not in load_known_hosts().services[service] and service not in host.split(".")

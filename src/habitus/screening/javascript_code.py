@@ -9,9 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Taint, get_pattern, merge_taints, set_text
+from habitus.screening.code_context import (
+    NOTHING,
+    CodeContext,
+    CodeFinding,
+    Taint,
+    get_pattern,
+    merge_taints,
+    set_taint_text,
+)
 from habitus.screening.findings import Risk, Threat
-from habitus.screening.hosts import find_hosts, is_throwaway
+from habitus.screening.hosts import find_hosts, is_throwaway_host
 from habitus.screening.shell_code import trace_shell
 
 if TYPE_CHECKING:
@@ -67,7 +75,7 @@ class _JavaScriptTracer:
         match node.type:
             case "string" | "template_string":
                 parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
-                return set_text(merge_taints(parts), "".join(part.text for part in parts))
+                return set_taint_text(merge_taints(parts), "".join(part.text for part in parts))
             case "escape_sequence":
                 return Taint(text={"\\n": "\n", "\\t": "\t"}.get(_node_text(node), _node_text(node)[1:]))
             case "string_fragment" | "number":
@@ -85,7 +93,7 @@ class _JavaScriptTracer:
                 return self._evaluate_call(node, depth)
             case "binary_expression":
                 parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
-                return set_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
+                return set_taint_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
             case "for_in_statement":
                 self._assign_names(node.child_by_field_name("left"), self._evaluate_type(node, "right", depth))
             case "pair" if get_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
@@ -115,7 +123,7 @@ class _JavaScriptTracer:
                 if home
                 else Taint(keys=frozenset({found[1]}) if get_pattern("key_name").search(found[1]) else frozenset())
             )
-        return set_text(self._evaluate_type(node, "object", depth), "")
+        return set_taint_text(self._evaluate_type(node, "object", depth), "")
 
     def _bind_declaration(self, node: Node, depth: int) -> Taint:
         target = node.child_by_field_name("name") or node.child_by_field_name("left")
@@ -137,7 +145,7 @@ class _JavaScriptTracer:
             return
         if target.type in ("identifier", "shorthand_property_identifier_pattern", "property_identifier"):
             old = self.names.get(_node_text(target), NOTHING)
-            self.names[_node_text(target)] = set_text(old | flow, flow.text or old.text)
+            self.names[_node_text(target)] = set_taint_text(old | flow, flow.text or old.text)
         for child in target.named_children if target.type != "member_expression" else ():
             self._assign_names(child, flow)
 
@@ -222,7 +230,9 @@ class _JavaScriptTracer:
             return Taint(text="~")
         if get_pattern("joins").fullmatch(name):
             mark = "/" if name.startswith("path") else ""
-            return set_text(everything, mark.join(one.text for one in flows if one.text) if mark else everything.text)
+            return set_taint_text(
+                everything, mark.join(one.text for one in flows if one.text) if mark else everything.text
+            )
         if get_pattern("reads").fullmatch(name) and get_pattern("secret_path").search(first.text):
             return Taint(secret=first.text)
         if get_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
@@ -240,7 +250,9 @@ class _JavaScriptTracer:
         if get_pattern("sends").fullmatch(name):
             return self._judge_network(name, flows, plain)
         if get_pattern("hands_on").fullmatch(name) and merge_taints(flows).secret and self.foreign:
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(merge_taints(flows).secret, self.foreign))
+            self._report(
+                Threat.SENDS_SECRETS, *self.context.judge_secret_sending(merge_taints(flows).secret, self.foreign)
+            )
         if (
             get_pattern("evaluates").fullmatch(name)
             and (everything.fetched or everything.decoded)
@@ -266,8 +278,10 @@ class _JavaScriptTracer:
         target = next(filter(self.context.is_foreign_host, hosts), hosts[0] if hosts else "")
         handed = merge_taints(flows)
         if handed.secret and (target or self.foreign):
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(handed.secret, target or self.foreign))
-        elif is_throwaway(target) and (handed.keys or (len(plain) > 1 and "body" in _node_text(plain[1]))):
+            self._report(
+                Threat.SENDS_SECRETS, *self.context.judge_secret_sending(handed.secret, target or self.foreign)
+            )
+        elif is_throwaway_host(target) and (handed.keys or (len(plain) > 1 and "body" in _node_text(plain[1]))):
             self._report(
                 Threat.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute."
             )
@@ -296,7 +310,7 @@ class _JavaScriptTracer:
             self._judge_inner_code(f"cat >> '{path.text}' <<'HABITUS_END'\n{content.text}\nHABITUS_END\n")
 
     def _judge_inner_code(self, command: str) -> None:
-        for one in self.context.read_inner(command, "sh") if self.is_judging else ():
+        for one in self.context.find_inner_code_threats(command, "sh") if self.is_judging else ():
             self._report(one.rule, one.why, one.severity)
 
     def _report(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from habitus.screening.code_context import READS_SECRETS, SENDS_FAR, CodeContext, CodeFinding, get_pattern
 from habitus.screening.findings import Risk, Threat
-from habitus.screening.hosts import HostKind, find_hosts, is_other_service, is_throwaway
+from habitus.screening.hosts import HostKind, find_hosts, is_host_of_other_service, is_throwaway_host
 from habitus.screening.values import NONE, PythonValueTable, ValueOrigin, ValueOrigins, is_open_function
 
 _HIGH, _NOTE = Risk.HIGH, Risk.NOTE
@@ -36,7 +36,7 @@ def find_python_threats(source: str, context: CodeContext) -> tuple[CodeFinding,
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
-        look = _PythonReader(
+        look = _PythonThreatFinder(
             values=PythonValueTable(),
             has_sockets="socket" in source,
             has_run_key="CurrentVersion" in source and "Run" in source,
@@ -74,7 +74,7 @@ def combine_file_findings(found_by_path: Mapping[str, tuple[CodeFinding, ...]]) 
 
 
 @dataclass
-class _PythonReader(ast.NodeVisitor):
+class _PythonThreatFinder(ast.NodeVisitor):
     values: PythonValueTable
     has_sockets: bool
     has_run_key: bool
@@ -143,7 +143,7 @@ class _PythonReader(ast.NodeVisitor):
         self._judge_inner_code(text, node)
 
     def _judge_inner_code(self, command: str, node: ast.Call) -> None:
-        for one in self.context.read_inner(command, "sh"):
+        for one in self.context.find_inner_code_threats(command, "sh"):
             self.report(one.rule, one.severity, node, one.why)
 
     def _judge_environment(self, name: str, node: ast.Call) -> None:
@@ -176,10 +176,10 @@ class _PythonReader(ast.NodeVisitor):
             if (
                 is_far
                 and target
-                and any(is_other_service(service, target) for service in self.values.find_services(node))
+                and any(is_host_of_other_service(service, target) for service in self.values.find_services(node))
             ):
                 self.report(Threat.SENDS_SECRETS, _HIGH, node, f"Sends a key of another service to {target}.")
-            elif is_sending and bodies and is_throwaway(target):
+            elif is_sending and bodies and is_throwaway_host(target):
                 self.report(Threat.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends data to {target}, a throwaway host.")
             elif ValueOrigin.PERSONAL in origins and is_far and is_sending:
                 self.report(Threat.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends the person's files to {host}.")

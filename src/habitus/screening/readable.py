@@ -69,7 +69,7 @@ def has_strange_characters(text: str) -> bool:
     return not text.isascii() and _STRANGE.search(text) is not None
 
 
-def normalize_text(text: str, *, strange: bool = True) -> str:
+def normalize_lookalikes(text: str, *, strange: bool = True) -> str:
     """The text as it looks: one form per character, ASCII for look-alikes, nothing invisible. Keeps line numbers."""
     if text.isascii():
         return text
@@ -81,7 +81,7 @@ def normalize_text(text: str, *, strange: bool = True) -> str:
     return _WORD_WITH_OTHERS.sub(_fold_lookalikes, seen) if _OTHER_LETTERS.search(seen) else seen
 
 
-def find_invisible(text: str) -> Iterator[HiddenText]:
+def find_invisible_text(text: str) -> Iterator[HiddenText]:
     """Characters that carry text past a reader's eyes."""
     if not _INVISIBLE.search(text):
         return
@@ -93,7 +93,7 @@ def find_invisible(text: str) -> Iterator[HiddenText]:
             "tag_characters", "Invisible characters spell a text that only the model reads.", rest, place, says
         )
     if place := _SELECTORS.search(rest):
-        says = "".join(map(_decode_selector, "".join(_SELECTORS.findall(rest))))
+        says = "".join(map(_decode_variation_selector, "".join(_SELECTORS.findall(rest))))
         yield _make_hidden_text(
             "variation_selectors", "A run of variation selectors carries hidden bytes.", rest, place, says
         )
@@ -105,7 +105,7 @@ def find_invisible(text: str) -> Iterator[HiddenText]:
         yield _make_hidden_text("bidi_override", "The text is shown in another order than it is read.", rest, place)
 
 
-def find_encoded(text: str) -> Iterator[HiddenText]:
+def find_encoded_text(text: str) -> Iterator[HiddenText]:
     """Readable text inside base64, hex, escapes, entities or lists of character codes; decoded once."""
     line, counted = 1, 0
     for start, says in _decode_parts(text):
@@ -158,7 +158,7 @@ def _fold_lookalikes(word: re.Match[str]) -> str:
     return folded if folded.isascii() else text
 
 
-def _decode_selector(char: str) -> str:
+def _decode_variation_selector(char: str) -> str:
     code = ord(char)
     byte = code - 0xFE00 if code < 0xE0100 else code - 0xE0100 + 16
     return chr(byte) if 32 <= byte < 127 else " "

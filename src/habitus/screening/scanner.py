@@ -20,13 +20,19 @@ from habitus.screening.findings import (
     ScreeningPolicy,
     Threat,
     find_held_texts,
-    get_severity_key,
-    make_quote,
+    get_finding_sort_key,
+    make_safe_quote,
 )
 from habitus.screening.hosts import HostClassifier
 from habitus.screening.prose import find_permission_claims, find_prose_threats, is_command_excused
 from habitus.screening.python_code import combine_file_findings
-from habitus.screening.readable import HiddenText, find_encoded, find_invisible, has_strange_characters, normalize_text
+from habitus.screening.readable import (
+    HiddenText,
+    find_encoded_text,
+    find_invisible_text,
+    has_strange_characters,
+    normalize_lookalikes,
+)
 from habitus.screening.statements import SHELL_FENCES, CodeBlock, ProsePage, ProseUnit, parse_page, split_sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
@@ -41,14 +47,16 @@ _INLINE = re.compile(r"`([^`\s]{1,200}[ \t][^`\n]{3,2000})`")
 def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
     """Return everything that a skill's files would do, worst first."""
     texts = {path: text for path, file in sorted(tree.items()) if (text := _extract_text(path, file)) is not None}
-    seen = {path: normalize_text(text, strange=has_strange_characters(text)) for path, text in texts.items()}
+    seen = {path: normalize_lookalikes(text, strange=has_strange_characters(text)) for path, text in texts.items()}
     references = file_kinds.FileReferences.from_texts((text.lower() for text in seen.values()), tree)
     findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file, references)]
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
     hosts = HostClassifier.from_texts(seen.values(), _FRONT.sub(r"\1", head))
     in_code: dict[str, tuple[CodeFinding, ...]] = {}
     for path, text in seen.items():
-        for kind in file_kinds.classify_file(path, text, is_executable=tree[path].executable, references=references):
+        for kind in file_kinds.classify_file_kinds(
+            path, text, is_executable=tree[path].executable, references=references
+        ):
             page = ScannedFile(
                 path=path,
                 raw=texts[path],
@@ -67,7 +75,7 @@ def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple
             _make_finding(path, found.line, found.rule, found.severity, found.why, _get_line(seen[path], found.line))
         )
     spoken = (finding for finding in dict.fromkeys(findings) if finding.rule not in policy.silence)
-    return _limit_per_rule(sorted(spoken, key=get_severity_key))
+    return _limit_per_rule(sorted(spoken, key=get_finding_sort_key))
 
 
 def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
@@ -76,7 +84,7 @@ def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[F
     page = ScannedFile(
         path="",
         raw=text,
-        text=normalize_text(text),
+        text=normalize_lookalikes(text),
         hosts=hosts,
         policy=policy,
         kind=file_kinds.FileKind.PROSE,
@@ -84,7 +92,7 @@ def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[F
         is_lesson=True,
     )
     return tuple(
-        sorted((found for found in page.find_threats() if found.rule not in policy.silence), key=get_severity_key)
+        sorted((found for found in page.find_threats() if found.rule not in policy.silence), key=get_finding_sort_key)
     )
 
 
@@ -198,10 +206,12 @@ class ScannedFile:
     def _scan_prose(self) -> Iterator[Finding]:
         for one in find_prose_threats(self._page.statements, self.hosts, is_prompt=self.is_prompt):
             is_held = one.severity is Risk.HIGH and (self.is_instruction or one.statement.is_description)
-            yield self._finding_at(one.statement.line, one.threat, Risk.HIGH if is_held else Risk.NOTE, one.why)
+            yield self._make_finding_at_line(
+                one.statement.line, one.threat, Risk.HIGH if is_held else Risk.NOTE, one.why
+            )
         for statement in self._page.statements if self.is_lesson else ():
             for one in find_permission_claims(statement):
-                yield self._finding_at(statement.line, one.threat, one.severity, one.why, statement.text)
+                yield self._make_finding_at_line(statement.line, one.threat, one.severity, one.why, statement.text)
         for block in self._page.blocks:
             yield from self._scan_block(block)
         for unit, after in itertools.zip_longest(self._page.units, self._page.units[1:]):
@@ -213,8 +223,8 @@ class ScannedFile:
         language = "sh" if SHELL_FENCES.fullmatch(block.language) else block.language
         is_worth_reading = get_pattern("marks_of_code").search(block.text) is not None
         for found in self._read_code(block.text, language) if is_worth_reading else ():
-            is_held = found.severity is Risk.HIGH and (block.is_runnable or self._is_counted(found))
-            yield self._finding_at(
+            is_held = found.severity is Risk.HIGH and (block.is_runnable or self._is_finding_counted(found))
+            yield self._make_finding_at_line(
                 block.line + found.line - 1, found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
             )
 
@@ -237,8 +247,8 @@ class ScannedFile:
                 else ()
             ):
                 is_excused = found.rule != Threat.SENDS_SECRETS and is_command_excused(sentence, before)
-                is_held = found.severity is Risk.HIGH and self._is_counted(found) and not is_excused
-                yield self._finding_at(
+                is_held = found.severity is Risk.HIGH and self._is_finding_counted(found) and not is_excused
+                yield self._make_finding_at_line(
                     unit.get_line_at(start), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
                 )
 
@@ -257,23 +267,23 @@ class ScannedFile:
         lines = [code for code in _SPAN.findall(unit.text) if code != paths[0][0]]
         text = "\n".join(lines or [after])[:_LONGEST_WRITTEN]
         for found in find_code_threats(f"cat >> '{path}' <<'HABITUS_END'\n{text}\nHABITUS_END\n", "sh", self.hosts):
-            is_held = found.severity is Risk.HIGH and self._is_counted(found)
-            yield self._finding_at(
+            is_held = found.severity is Risk.HIGH and self._is_finding_counted(found)
+            yield self._make_finding_at_line(
                 unit.get_line_at(paths[0].start()), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
             )
 
-    def _is_counted(self, found: CodeFinding) -> bool:
+    def _is_finding_counted(self, found: CodeFinding) -> bool:
         """In a file for reference, prose counts if it has a command, a foreign host and a secret."""
         return self.is_instruction or found.rule == Threat.SENDS_SECRETS
 
     def _find_hidden(self) -> Iterator[Finding]:
         """What was hidden is scanned like the rest, and being hidden makes it worse."""
         for hidden in (
-            *(find_invisible(self.raw) if has_strange_characters(self.raw) else ()),
-            *find_encoded(self.text),
+            *(find_invisible_text(self.raw) if has_strange_characters(self.raw) else ()),
+            *find_encoded_text(self.text),
         ):
             if hidden.rule != "encoded_text":
-                yield self._finding_at(hidden.line, hidden.rule, hidden.severity, hidden.why, hidden.says)
+                yield self._make_finding_at_line(hidden.line, hidden.rule, hidden.severity, hidden.why, hidden.says)
             if hidden.says and not self.is_prompt:
                 yield from self._scan_hidden(hidden)
 
@@ -281,7 +291,7 @@ class ScannedFile:
         inner = replace(
             self,
             raw="",
-            text=normalize_text(hidden.says),
+            text=normalize_lookalikes(hidden.says),
             kind=file_kinds.FileKind.PROSE,
             is_prompt=True,
             is_instruction=True,
@@ -290,9 +300,9 @@ class ScannedFile:
         for found in find_code_threats(hidden.says, "py", self.hosts) if hidden.rule == "encoded_text" else ():
             threats |= {found.rule: found.why} if found.severity is Risk.HIGH else {}
         for rule, why in threats.items():
-            yield self._finding_at(hidden.line, rule, Risk.HIGH, f"Hidden text: {why}", hidden.says)
+            yield self._make_finding_at_line(hidden.line, rule, Risk.HIGH, f"Hidden text: {why}", hidden.says)
 
-    def _finding_at(self, line: int, rule: str, severity: Risk, why: str, said: str = "") -> Finding:
+    def _make_finding_at_line(self, line: int, rule: str, severity: Risk, why: str, said: str = "") -> Finding:
         return _make_finding(self.path, line, rule, severity, why, said or _get_line(self.text, line))
 
 
@@ -310,4 +320,4 @@ def _get_line(text: str, number: int) -> str:
 
 
 def _make_finding(path: str, line: int, rule: str, severity: Risk, why: str, said: str) -> Finding:
-    return Finding(rule=str(rule), severity=severity, path=path, line=line, quote=make_quote(said), why=why)
+    return Finding(rule=str(rule), severity=severity, path=path, line=line, quote=make_safe_quote(said), why=why)

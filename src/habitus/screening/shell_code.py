@@ -18,14 +18,14 @@ from habitus.screening.code_context import (
     get_command_names,
     get_pattern,
     merge_taints,
-    set_text,
+    set_taint_text,
 )
 from habitus.screening.findings import Risk, Threat
-from habitus.screening.hosts import find_hosts, is_throwaway
+from habitus.screening.hosts import find_hosts, is_throwaway_host
 from habitus.screening.shell_parsing import (
     get_node_text,
-    is_decoder,
-    is_not_code,
+    is_decoder_command,
+    is_taint_without_code,
     load_command_rules,
     parse_file_argument,
     parse_shell,
@@ -141,7 +141,7 @@ class _ShellTracer:
         return (
             Taint(text=get_pattern("home").sub("~", text))
             if not parts
-            else set_text(merge_taints(parts), get_pattern("home").sub("~", text))
+            else set_taint_text(merge_taints(parts), get_pattern("home").sub("~", text))
         )
 
     def _expand_text(self, text: str) -> Taint:
@@ -211,7 +211,7 @@ class _ShellTracer:
         if "authorized_keys" in path and (get_pattern("public_key").search(content) or flow.fetched):
             self._report(Threat.OPENS_ACCESS, f"Lets whoever has a foreign key log in ({path}).")
         elif path.startswith("/dev/tcp/") and flow.secret:
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(flow.secret, path.split("/")[3]))
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_secret_sending(flow.secret, path.split("/")[3]))
         elif "sudoers" in path and "nopasswd" in content.lower():
             self._report(Threat.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
         elif "bypassPermissions" in content and "settings" in path:
@@ -226,7 +226,7 @@ class _ShellTracer:
     def _judge_autostart(self, path: str, flow: Taint) -> None:
         """What is written where it is run by itself is judged by what it would do then."""
         lines = [get_pattern("cron").sub(r"\1", line) for line in flow.text.split("\n")[:50]]
-        inner = self.context.read_inner("\n".join(lines), "sh")
+        inner = self.context.find_inner_code_threats("\n".join(lines), "sh")
         host = flow.fetched or self.context.hosts.find_foreign_host(flow.text)
         does = next((one.why for one in inner if one.severity is Risk.HIGH), "")
         if does or host or get_pattern("hidden_program").search(flow.text):
@@ -246,7 +246,10 @@ class _ShellTracer:
             if child.type == "variable_assignment":
                 self._trace_assignment(child, depth)
         first = self._evaluate(named, depth + 1) if named is not None else NOTHING
-        arguments = [first, *(self._evaluate(one, depth + 1) for one in node.children_by_field_name("argument"))]
+        arguments = [
+            first,
+            *(self._evaluate(one, depth + 1) for one in node.children_by_field_name("argument")),
+        ]
         here = [
             self._evaluate(child, depth + 1)
             for part in node.children_by_field_name("redirect")
@@ -321,13 +324,15 @@ class _ShellTracer:
             self._report(READS_SECRETS, f"Reads {read.secret}.", Risk.NOTE)
         if name in get_command_names("copiers"):
             read = read | Taint(personal=next(filter(None, map(self._find_personal_folder, words[1:])), ""))
-        through = set_text(stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text)
+        through = set_taint_text(
+            stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
+        )
         if name in ("cat", "head", "tail") and not read.secret:
-            through = set_text(through, merge_taints([stdin, read]).text)
+            through = set_taint_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
             host = through.fetched or self.context.hosts.find_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
-        if is_decoder(name, words):
+        if is_decoder_command(name, words):
             return Taint(secret=through.secret, fetched=through.fetched, decoded=True, text="")
         if name in get_command_names("senders"):
             return self._judge_network(name, arguments, stdin | read)
@@ -363,10 +368,10 @@ class _ShellTracer:
         if stdin.shell and target:
             self._report(Threat.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
         if stdin.token and self.context.is_foreign_host(target):
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(stdin.token, target))
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_secret_sending(stdin.token, target))
         if stdin.secret if name in ("ssh", "openssl") else body.secret:
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(body.secret, target))
-        elif is_throwaway(target) and get_pattern("uploads").search(" ".join(words)):
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_secret_sending(body.secret, target))
+        elif is_throwaway_host(target) and get_pattern("uploads").search(" ".join(words)):
             self._report(
                 Threat.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute."
             )
@@ -414,12 +419,12 @@ class _ShellTracer:
         if name in get_command_names("shells") and inner and self.calls < _MOST_CALLS:
             self.calls += 1
             self.variables |= {
-                str(place): one for place, one in enumerate(dropwhile(is_not_code(inner), arguments), -1)
+                str(place): one for place, one in enumerate(dropwhile(is_taint_without_code(inner), arguments), -1)
             }
             line, printed = self.line, self.trace_node(parse_shell(inner), NOTHING, 0)
             self.line = line
             return printed
-        for one in self.context.read_inner(inner, name):
+        for one in self.context.find_inner_code_threats(inner, name):
             self._report(one.rule, one.why, one.severity)
         return NOTHING
 

@@ -41,7 +41,7 @@ def get_node_text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def is_not_code(code: str) -> Callable[[Taint], bool]:
+def is_taint_without_code(code: str) -> Callable[[Taint], bool]:
     return lambda one: one.text != code
 
 
@@ -50,7 +50,7 @@ def parse_file_argument(word: str) -> str:
     return word.rpartition("@" if "@" in word and "://" not in word else "=")[2]
 
 
-def is_decoder(name: str, words: Sequence[str]) -> bool:
+def is_decoder_command(name: str, words: Sequence[str]) -> bool:
     flags = " ".join(words[1:])
     return (
         (

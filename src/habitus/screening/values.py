@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from habitus.screening.code_context import CodeContext, get_pattern
-from habitus.screening.hosts import find_key_services
+from habitus.screening.hosts import find_services_of_keys
 from habitus.screening.shell_code import trace_shell
 
 
@@ -93,7 +93,7 @@ class PythonValueTable:
         )
         for node in ast.walk(tree) if ValueOrigin.FETCHED in self.list_origins else ():
             if isinstance(node, ast.Call) and get_pattern("python_writes").fullmatch(self.resolve_name(node.func)):
-                texts = map(self.evaluate_text, [*node.args[:2], *_list_owner(node)])
+                texts = map(self.evaluate_text, [*node.args[:2], *_list_call_owner(node)])
                 self.downloaded |= {text for text in texts if _FILE.fullmatch(text)}
         self.written = [
             text[:_MOST_TEXT]
@@ -229,7 +229,7 @@ class PythonValueTable:
             case ast.Name(id=name):
                 return self.origins.get(name, NONE)
             case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.resolve_name(inner) == "os.environ":
-                return _origins_if(ValueOrigin.KEY, _KEY_NAME.search(self.evaluate_text(key)) is not None)
+                return _get_origins_if(ValueOrigin.KEY, _KEY_NAME.search(self.evaluate_text(key)) is not None)
             case ast.Attribute(attr="environ") if self.resolve_name(node) == "os.environ":
                 return frozenset({ValueOrigin.SECRET})
             case ast.Attribute(attr="argv") if self.resolve_name(node) == "sys.argv":
@@ -246,7 +246,7 @@ class PythonValueTable:
 
     def _find_call_origins(self, name: str, node: ast.Call) -> ValueOrigins:
         if name in ("os.getenv", "os.environ.get"):
-            return _origins_if(
+            return _get_origins_if(
                 ValueOrigin.KEY, bool(node.args) and _KEY_NAME.search(self.evaluate_text(node.args[0])) is not None
             )
         if get_pattern("python_fetches").fullmatch(name):
@@ -254,16 +254,16 @@ class PythonValueTable:
         if get_pattern("python_decodes").fullmatch(name):
             return frozenset({ValueOrigin.DECODED})
         if get_pattern("python_lists").fullmatch(name):
-            roots = [self.evaluate_text(part) for part in [*_list_owner(node), *node.args]]
+            roots = [self.evaluate_text(part) for part in [*_list_call_owner(node), *node.args]]
             is_theirs = any(get_pattern("personal_root").fullmatch(_GLOB.sub("", root)) for root in roots if root)
-            return _origins_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
+            return _get_origins_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
         if name in self.returned:
             return self.returned[name]
         if get_pattern("python_runs").fullmatch(name) or get_pattern("python_runs_shell").fullmatch(name):
             return self._find_printed_origins(self.evaluate_text(node.args[0]) if node.args else "")
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
-        return _origins_if(
+        return _get_origins_if(
             ValueOrigin.SECRET,
             get_pattern("python_spies").fullmatch(name) is not None
             or (is_open_function(name) and self.is_secret_path(node)),
@@ -284,9 +284,9 @@ class PythonValueTable:
         for part in ast.walk(node):
             match part:
                 case ast.Constant(value=str(text)) if len(text) < _LONGEST_KEY_NAME:
-                    found |= find_key_services(text)
+                    found |= find_services_of_keys(text)
                 case ast.Name(id=name) | ast.Attribute(attr=name):
-                    found |= self.services.get(name) or find_key_services(self.resolve_name(part))
+                    found |= self.services.get(name) or find_services_of_keys(self.resolve_name(part))
         return frozenset(found)
 
     def is_secret_path(self, node: ast.AST) -> bool:
@@ -301,7 +301,7 @@ class PythonValueTable:
         return any(get_pattern("secret_path").search(text) or text in self.copies for text in texts if text)
 
 
-def _list_owner(call: ast.Call) -> list[ast.expr]:
+def _list_call_owner(call: ast.Call) -> list[ast.expr]:
     return [call.func.value] if isinstance(call.func, ast.Attribute) else []
 
 
@@ -320,5 +320,5 @@ def iterate_bound_names(target: ast.AST) -> Iterator[str]:
                 yield from iterate_bound_names(item)
 
 
-def _origins_if(origin: ValueOrigin, is_it: bool) -> ValueOrigins:
+def _get_origins_if(origin: ValueOrigin, is_it: bool) -> ValueOrigins:
     return frozenset({origin}) if is_it else NONE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.running_code import check_readable_folders, open_scratchpads
+from habitus.app.conversations.running_code import open_scratchpads, resolve_readable_folders
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
 from habitus.learning.self_play import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
@@ -54,7 +54,7 @@ def _code(solution: TaskSolution | None) -> str:
 @pytest.mark.req("LP-01")
 async def test_every_starter_passes_its_reference_and_neither_its_wrong_solution_nor_none(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        pads = open_scratchpads(habitus, "pads", read=check_readable_folders(habitus.settings, [Path("/usr")]))
+        pads = open_scratchpads(habitus, "pads", read=resolve_readable_folders(habitus.settings, [Path("/usr")]))
         steps = [[c.id, c.setup, _code(c.reference), _code(c.wrong), c.validator] for c in list_bundled_challenges()]
         try:
             await pads.execute_code("all", f"open('challenges.json', 'w').write({json.dumps(json.dumps(steps))})")

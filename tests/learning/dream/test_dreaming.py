@@ -123,15 +123,15 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
         )
         assert dreamt.verdict is DreamVerdict.CANDIDATE
         (candidate,) = self_play.list_unverified_lessons(habitus)
-        still = await self_play.verify_with_solver(habitus, candidate, clumsy)
+        still = await self_play.verify_lesson_with_solver(habitus, candidate, clumsy)
         assert still.verdict is DreamVerdict.CANDIDATE
         able = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(_knows_only_with_its_lesson)))
-        shown = await self_play.verify_with_solver(habitus, candidate, able)
+        shown = await self_play.verify_lesson_with_solver(habitus, candidate, able)
         assert shown.verdict is DreamVerdict.VERIFIED, shown
         assert self_play.list_unverified_lessons(habitus) == ()
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.id, kept.verified, kept.trust) == (candidate, True, TrustLevel.VERIFIED)
-        again = await self_play.verify_with_solver(habitus, candidate, clumsy)
+        again = await self_play.verify_lesson_with_solver(habitus, candidate, clumsy)
         assert again.reason == "it is verified already"
 
 

@@ -94,7 +94,7 @@ def resolve_skill_name(wanted: str, known: Collection[str], view: LibraryView) -
 def _render_skill(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({to_one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed_origin(skill.name):
-        lines.append(prompt.render_warning(origin))
+        lines.append(prompt.render_unreviewed_warning(origin))
     if skill.when_to_use_line:
         lines.append(f"When: {to_one_line(skill.when_to_use_line)}")
     lines += ladder.recommend_stages(skill)
@@ -248,7 +248,7 @@ def _read_supporting_file(
 ) -> ToolResult:
     found = files.find_file(name, path)
     origin = view.unreviewed_origin(name)
-    introduction = f"{prompt.render_warning(origin)}\n\n" if origin else ""
+    introduction = f"{prompt.render_unreviewed_warning(origin)}\n\n" if origin else ""
     if isinstance(found, tuple):
         return ToolResult(content=introduction + _render_text_page("\n".join(found), f"Files of {name}", offset))
     what = f"{to_one_line(found.path)} of {name}"

@@ -59,7 +59,7 @@ ChatEvent = TurnEvent | ConsentRequested | TurnEnd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActiveTurn:
+class ActiveChatTurn:
     """The request being answered, the names of its attachments, and the index of its first event."""
 
     request: str = ""
@@ -97,7 +97,7 @@ class ChatSessions:
             feed = get_change_feed(home.shared)
             self._listening.enter_context(feed.call_on_change(ChangeTopic.CHAT_STOPS, self._stop_own_turn))
 
-    def check_model(self) -> None:
+    def require_chat_model(self) -> None:
         """Raise an error if no usable model is configured."""
         refuse_agent_model(resolve_model_names(self._home.settings, os.environ)[0], os.environ)
         self._models.main  # noqa: B018  # opening it is the check
@@ -108,12 +108,12 @@ class ChatSessions:
             raise Invalid("There is nothing to answer.", hint="Write something first, or attach a file.")
         return self._loop.run_and_wait(self._send_message(text, id, files))
 
-    def get_active_turn(self, id: str) -> ActiveTurn | None:
+    def get_active_turn(self, id: str) -> ActiveChatTurn | None:
         """Return the turn being answered, also by another process; None if nothing runs."""
         if (talk := self._open.get(id)) is not None:
             return talk.active_turn if talk.is_running else None
         turn = self._find_last_turn(id)
-        return ActiveTurn(request=turn.request) if turn is not None and self._is_running_elsewhere(turn) else None
+        return ActiveChatTurn(request=turn.request) if turn is not None and self._is_running_elsewhere(turn) else None
 
     def require_chat(self, id: str) -> None:
         """Raise `NotFound` if there is no conversation with this id."""
@@ -186,7 +186,7 @@ class ChatSessions:
         return conversation
 
     def _open_chat(self, id: str, *, resume: bool) -> _ChatSession:
-        self.check_model()
+        self.require_chat_model()
         talk = _ChatSession()
         talk.session = open_session(
             self._home,
@@ -221,7 +221,7 @@ class _ChatSession:
     session: Session
 
     def __init__(self) -> None:
-        self.active_turn = ActiveTurn()
+        self.active_turn = ActiveChatTurn()
         self._happened: list[ChatEvent] = []
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -237,7 +237,7 @@ class _ChatSession:
         if self.is_running:
             raise Invalid("An answer is still being written.", hint="Wait for it, or stop it.")
         names = tuple(file.name for file in files)
-        self.active_turn = ActiveTurn(request=text, attached=names, began_at=len(self._happened))
+        self.active_turn = ActiveChatTurn(request=text, attached=names, began_at=len(self._happened))
         self._running = asyncio.create_task(self._run_turn(text, files))
 
     async def _run_turn(self, text: str, files: Sequence[UploadedFile]) -> None:

@@ -64,7 +64,9 @@ class SkillCommandLines:
     def names(self) -> Sequence[str]:
         """Return the skills with a command line that no gate closes for this user; their secrets may be missing."""
         return [
-            item.name for item in self._home.skills.list_skills() if _has_cli(item) and not self._find_closed_gate(item)
+            item.name
+            for item in self._home.skills.list_skills()
+            if _has_command_line(item) and not self._find_closed_gate(item)
         ]
 
     def command_line(self, name: str) -> SkillCommandLine:
@@ -90,7 +92,7 @@ class SkillCommandLines:
 
         No secret is opened for this, and no file is created.
         """
-        items = [item for item in self._home.skills.list_skills() if _has_cli(item)]
+        items = [item for item in self._home.skills.list_skills() if _has_command_line(item)]
         return {item.name: self._find_refusal(item) for item in items}
 
     def _find_refusal(self, item: ListedSkill) -> Refused | None:
@@ -118,7 +120,7 @@ class SkillCommandLines:
 
     def _find_skill(self, name: str) -> ListedSkill:
         item = self._home.skills.snapshot().by_name.get(names.canonicalize_name(name))
-        if item is None or not _has_cli(item):
+        if item is None or not _has_command_line(item):
             known = ", ".join(self.names()) or "none"
             raise NotFound(f"No skill '{name[:80]}' has a command line here.", hint=f"There are: {known}.")
         return item
@@ -161,7 +163,7 @@ class SkillCommandLines:
     def _resolve_grant(self, item: ListedSkill, digest: str, values: VariableSources) -> GrantedCredentials:
         assert item.summary is not None
         grants = GrantStore(self._home.local, self._home.clock).list_for_skill(item.name, self._user.name)
-        _refuse_if_changed(item.name, grants, digest)
+        _refuse_if_skill_changed(item.name, grants, digest)
         declared = parse_env_declarations(item.summary.manifest.env)
         granted = resolve_credentials(item.name, declared.specs, grants, values)
         if granted.pending and not any(grant.kind is GrantTargetKind.SECRET for grant in grants):
@@ -183,7 +185,7 @@ class SkillCommandLines:
         return own
 
 
-def _has_cli(item: ListedSkill) -> bool:
+def _has_command_line(item: ListedSkill) -> bool:
     return item.summary is not None and item.summary.manifest.cli
 
 
@@ -194,7 +196,7 @@ def _list_dependencies(item: ListedSkill, files: SkillFiles) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*item.summary.manifest.dependencies, *parse_dependencies(script))))
 
 
-def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None:
+def _refuse_if_skill_changed(skill: str, grants: Sequence[Grant], digest: str) -> None:
     changed = [grant for grant in grants if grant.content_hash != digest]
     if changed:
         whose = " --everybody" if changed[0].user == ALL_USERS else ""

@@ -20,7 +20,7 @@ from habitus.agent.stream import AskPerson, defer_consent
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.running_code import open_tools
-from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, tidy_after_session
+from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, run_housekeeping_after_session
 from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.learning import open_advice_only_learner, open_learner
 from habitus.app.operating.housekeeping import Housekeeper
@@ -117,7 +117,7 @@ class HostedConversations:
 
     async def _begin_turn(self, request: HostTurnRequest) -> HostedTurnRunner:
         id = request.conversation or generate_id()
-        _check_conversation_id(id)
+        _validate_conversation_id(id)
         hosted = HostedTurnRunner()
         async with self._hold_conversation(id, request) as held:
             if held.turn is not None:
@@ -192,7 +192,7 @@ class HostedConversations:
         home = self._home
         # Each part is closed even if another one fails.
         async with AsyncExitStack() as closing:
-            closing.push_async_callback(run_in_thread, lambda: tidy_after_session(home, home.settings.user))
+            closing.push_async_callback(run_in_thread, lambda: run_housekeeping_after_session(home, home.settings.user))
             if home.settings.cheap_model:
                 closing.push_async_callback(home.models.close)
             closing.push_async_callback(self._tools.close)
@@ -200,7 +200,7 @@ class HostedConversations:
             closing.push_async_callback(self._background.close)
 
 
-def _check_conversation_id(id: str) -> None:
+def _validate_conversation_id(id: str) -> None:
     if not _ID.fullmatch(id):
         raise Invalid(
             f"'{id[:80]}' can't be a conversation's id.", hint="Use up to 80 letters, digits, '.', '_' and '-'."

@@ -24,7 +24,7 @@ from habitus.text import to_one_line
 def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels:
     """Return the main and cheap model, opened on first use. Using one without a name raises `NoModelSet`."""
     main, cheap = resolve_model_names(settings, environ)
-    with_keys = add_kept_keys(settings, environ)
+    with_keys = add_vault_keys_to_environment(settings, environ)
 
     def open_named(name: str) -> Model:
         if not name:
@@ -81,7 +81,7 @@ def resolve_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple
     """Return the names of the main and the cheap model; empty if nothing determines them."""
     if settings.model:
         return settings.model, settings.cheap_model
-    default = known_providers.find_default_models(add_kept_keys(settings, environ))
+    default = known_providers.find_default_models(add_vault_keys_to_environment(settings, environ))
     return default.main, settings.cheap_model or default.cheap
 
 
@@ -89,10 +89,10 @@ def describe_default_choice(settings: Settings, environ: Mapping[str, str]) -> s
     """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
     if settings.model:
         return ""
-    return f" (chosen by {known_providers.find_default_models(add_kept_keys(settings, environ)).key})"
+    return f" (chosen by {known_providers.find_default_models(add_vault_keys_to_environment(settings, environ)).key})"
 
 
-def add_kept_keys(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
+def add_vault_keys_to_environment(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment with the providers' keys that the owner keeps in the vault; a key that is set wins."""
     vault = open_vault(settings.home, environ)
     kept = [name for name in vault.names() if name in known_providers.KEY_VARIABLES and not environ.get(name)]
@@ -116,7 +116,7 @@ class ModelOption:
 
 def list_model_options(settings: Settings, environ: Mapping[str, str]) -> list[ModelOption]:
     """Return the models that need nothing more: of providers whose key is known, of local servers, and programs."""
-    with_keys = add_kept_keys(settings, environ)
+    with_keys = add_vault_keys_to_environment(settings, environ)
     options = []
     for variable, name in known_providers.list_models_with_key(with_keys):
         where = "is set" if environ.get(variable) else "is kept in the vault"
@@ -133,7 +133,7 @@ def list_model_options(settings: Settings, environ: Mapping[str, str]) -> list[M
     return options
 
 
-def keep_model_key(vault: Vault, provider: str, key: str) -> str:
+def store_model_key(vault: Vault, provider: str, key: str) -> str:
     """Keep a provider's key in the vault, and return the name of its default model."""
     spec = known_providers.PROVIDERS.get(provider)
     if spec is None or not spec.main:

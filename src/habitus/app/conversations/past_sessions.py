@@ -127,7 +127,7 @@ def _list_steps(turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | 
                 about=one.summary,
                 result=one.error or None,
                 failed=one.success is False,
-                **_measure_call(turn, one),
+                **_measure_call_times(turn, one),
             )
             for one in seen
             if one.call_event is not None
@@ -139,13 +139,13 @@ def _list_steps(turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | 
             about=summarize_arguments(call.arguments),
             result=None if came is None else came.content,
             failed=came is not None and came.failed,
-            **_measure_call(turn, by_id.get(call.id)),
+            **_measure_call_times(turn, by_id.get(call.id)),
         )
         for call, came in calls
     )
 
 
-def _measure_call(turn: Turn, call: ToolCallRecord | None) -> dict[str, float | None]:
+def _measure_call_times(turn: Turn, call: ToolCallRecord | None) -> dict[str, float | None]:
     """Return when a call began, counted from the start of its turn, and how long it took, as far as that is known."""
     began = _parse_time(get_text_detail(call.call_event, "at")) if call is not None else None
     ended = _parse_time(get_text_detail(call.result_event, "at")) if call is not None else None

@@ -1,4 +1,4 @@
-"""Running code: scratchpads with and without an agent, and the tools with their workshop."""
+"""Running code: scratchpads with and without an agent, and tools."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def get_tool_details(home: Home, name: str) -> ToolDetails:
 
 def run_tool(home: Home, name: str, payload: Json) -> ToolRunResult:
     """Run a tool in an event loop of its own, which leaves no sandbox process behind."""
-    return asyncio.run(call_with_tools(home, lambda tools: tools.run(name, payload)))
+    return asyncio.run(run_with_tools(home, lambda tools: tools.run(name, payload)))
 
 
 def run_tool_cases(
@@ -115,10 +115,10 @@ def run_tool_cases(
             reports[name] = await tools.test(name)
         return reports
 
-    return asyncio.run(call_with_tools(home, check))
+    return asyncio.run(run_with_tools(home, check))
 
 
-async def call_with_tools(home: Home, work: Callable[[ToolService], Awaitable[ResultT]]) -> ResultT:
+async def run_with_tools(home: Home, work: Callable[[ToolService], Awaitable[ResultT]]) -> ResultT:
     """Open the tools, run `work` with them, and close them."""
     async with open_tools(home) as tools:
         return await work(tools)
@@ -161,7 +161,7 @@ def open_scratchpads(
     person are kept next to the scratchpads, and outlive them.
     """
     if home.settings.install_missing:
-        may_install = _allow_install
+        may_install = _allow_package_install
     return scratchpads.SessionScratchpads(
         _open_runtime(home, folder, given, read),
         services=_build_services(home) if services is None else services,
@@ -182,7 +182,7 @@ def _build_services(home: Home) -> HostServices:
     return {question: partial(answer, question) for question in build_sandbox_services(_open_library_view(home))}
 
 
-def check_readable_folders(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
+def resolve_readable_folders(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
     """Resolve folders that cells may read. Raises `Invalid` for the home, and for folders that don't exist."""
     found = tuple((settings.cwd / folder).resolve() for folder in folders)
     if found and settings.sandbox.runtime != "local":
@@ -238,7 +238,7 @@ def open_environments(place: Path) -> EnvironmentCache:
     return EnvironmentCache(place / ENVIRONMENTS_DIR, VenvBuilder(os.environ, python=get_base_python()))
 
 
-async def _allow_install(package: str) -> bool:
+async def _allow_package_install(package: str) -> bool:
     return True
 
 

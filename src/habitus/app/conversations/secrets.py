@@ -106,7 +106,9 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
     """Return all secrets, grants, requests and calls of the home."""
     grants, names = GrantStore(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, ALL_USERS)
-    found = [read_secret_declaration(home.skills, item) for item in home.skills.list_skills() if _can_ask(item)]
+    found = [
+        read_secret_declaration(home.skills, item) for item in home.skills.list_skills() if _can_ask_for_secrets(item)
+    ]
     requests = [
         _build_request(asked, spec, [grant for grant in grants if grant.user in mine], names)
         for asked in found
@@ -116,7 +118,7 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
     problems = [f"{asked.item.name}: {problem}" for asked in found for problem in asked.problems]
     kept = [
         StoredSecret(
-            name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_grant_of(grant, name)}))
+            name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_grant_of_secret(grant, name)}))
         )
         for name in names
     ]
@@ -135,7 +137,7 @@ def list_asking_skills(skills: Library, among: Collection[str]) -> tuple[str, ..
     if not any(found.manifest.env for known in layers for name in among if (found := known.get(name)) is not None):
         # No copy in any layer declares any, so composing the listing can be skipped.
         return ()
-    return tuple(item.name for item in skills.list_skills() if item.name in among and _can_ask(item))
+    return tuple(item.name for item in skills.list_skills() if item.name in among and _can_ask_for_secrets(item))
 
 
 def read_secret_declaration(skills: Library, item: ListedSkill) -> SecretDeclaration:
@@ -176,7 +178,7 @@ def _build_request(
     found = [
         grant
         for grant in mine
-        if _is_grant_of(grant, spec.name) or (spec.fallback and _is_grant_of(grant, spec.fallback))
+        if _is_grant_of_secret(grant, spec.name) or (spec.fallback and _is_grant_of_secret(grant, spec.fallback))
     ]
     granting = f"habitus secrets grant {spec.name} {skill}"
     if asked.untrusted:
@@ -192,12 +194,12 @@ def _build_request(
     return SecretRequest(skill=skill, variable=spec.var, secret=spec.name, status=standing, hint=hint)
 
 
-def _can_ask(item: ListedSkill) -> bool:
+def _can_ask_for_secrets(item: ListedSkill) -> bool:
     summary = item.summary
     return summary is not None and summary.manifest.cli and bool(summary.manifest.env or "env" in item.inert)
 
 
-def _is_grant_of(grant: Grant, name: str) -> bool:
+def _is_grant_of_secret(grant: Grant, name: str) -> bool:
     return grant.kind is GrantTargetKind.SECRET and grant.what == name
 
 

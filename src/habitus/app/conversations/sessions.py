@@ -24,11 +24,11 @@ from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.app.conversations.command_lines import SessionCommandLines
-from habitus.app.conversations.running_code import check_readable_folders, open_given_files, open_scratchpads
+from habitus.app.conversations.running_code import open_given_files, open_scratchpads, resolve_readable_folders
 from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.compared_versions import open_comparison_store
-from habitus.app.learning.curating import tidy_memory
+from habitus.app.learning.curating import curate_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
 from habitus.app.library.explaining import build_menu_options
@@ -101,7 +101,7 @@ def open_session(
     closing = conversation.parts.closing
     if model is None:
         closing.push_async_callback(home.models.close)
-    closing.push_async_callback(run_in_thread, lambda: tidy_after_session(home, user.name))
+    closing.push_async_callback(run_in_thread, lambda: run_housekeeping_after_session(home, user.name))
     if tools is None:
         closing.push_async_callback(home.tools.close)
     return Session(conversation, model or home.models.main, history)
@@ -151,7 +151,7 @@ def open_conversation(
     calls = SessionCommandLines(home, view, given, outage, user=user, source_type=source_type)
     services = {**build_sandbox_services(view), **calls.services}
     files = SupportingFileAccess(view, given, calls.describe_call)
-    can_read = check_readable_folders(home.settings, read)
+    can_read = resolve_readable_folders(home.settings, read)
     pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
@@ -258,14 +258,14 @@ def _read_session_start(engine: sa.Engine, session: str) -> datetime | None:
         return load_session_start(connection, session)
 
 
-def tidy_after_session(home: Home, user: str) -> None:
+def run_housekeeping_after_session(home: Home, user: str) -> None:
     """Tidy memory, refresh the offline snapshot, and run the housekeeping if it is due."""
     # If the database is away, the next session that ends does this.
     with suppress(*get_storage_error_types()):
         # This runs in another thread than the session.
         memory = home.open_memory(user=user)
         if memory.is_learning_enabled():
-            tidy_memory(memory)
+            curate_memory(memory)
         offline_snapshot.refresh_snapshot(home)
         run_due_housekeeping(home)
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from habitus.agent.history import decode_journal_message
 from habitus.app.home import Home, check_change_allowed
 from habitus.app.learning import coding
-from habitus.app.learning.mining import JournalMiner
+from habitus.app.learning.due_transitions import DueTransition
+from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.studying import open_learning_models
-from habitus.app.learning.verdicts import DueTransition
 from habitus.app.library import saving
 from habitus.app.library.content import find_near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
@@ -109,9 +109,9 @@ class ClimbRunner:
         """Return the climbs that items have earned, without those already proposed or failed at this version."""
         earned = [one for one in transitions if one.transition is LifecycleTransition.CLIMB]
         climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._plan_due_climb(one)) is not None}
-        return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
+        return [climb for climb in climbs.values() if not self._is_climb_settled(climb.item, climb.to, climb.version)]
 
-    def _is_settled(self, item: str, to: Stage, version: int) -> bool:
+    def _is_climb_settled(self, item: str, to: Stage, version: int) -> bool:
         return (item, to) in self._proposed_climbs or (item, to, version) in self._failed_climbs
 
     @functools.cached_property
@@ -136,14 +136,14 @@ class ClimbRunner:
                 # A private lesson becomes visible to others only if its owner decides so.
                 return None if is_private else _plan_lesson_climb(lesson, due.reason)
             case ItemKind.SKILL:
-                skill = self._find_own_skill(due.item.name)
+                skill = self._find_own_writable_skill(due.item.name)
                 if skill is None or skill.summary is None or skill.summary.stages != {Stage.STEPS}:
                     # Once a skill has a recipe or code, that stage must earn the next one.
                     return None
                 return self._plan_skill_climb(skill, due.reason)
             case ItemKind.RECIPE:
                 recipe = self._home.recipes.get(due.item.name)
-                skill = self._find_own_skill(f"{recipe.skill}@{recipe.layer}")
+                skill = self._find_own_writable_skill(f"{recipe.skill}@{recipe.layer}")
                 return None if skill is None else self._plan_skill_climb(skill, due.reason)
             case ItemKind.TOOL | ItemKind.CHANGE:
                 return None
@@ -159,7 +159,7 @@ class ClimbRunner:
     def plan_skill_climb(self, name: str, to: Stage | None = None) -> StageClimb:
         """Plan the climb of one skill to the nearest possible stage; `Invalid` if there is no material for one."""
         item = self._home.skills.find(name)
-        skill = self._find_own_skill(f"{item.name}@{item.layer}")
+        skill = self._find_own_writable_skill(f"{item.name}@{item.layer}")
         if skill is None or skill.summary is None:
             raise Invalid(
                 f"'{item.name}' can't climb: it is not yours, or not in use.", hint="Write a copy of it first."
@@ -172,7 +172,7 @@ class ClimbRunner:
             )
         return climb
 
-    def _find_own_skill(self, address: str) -> ListedSkill | None:
+    def _find_own_writable_skill(self, address: str) -> ListedSkill | None:
         """Return a skill of the user's own that is active and writable; None otherwise."""
         item = self._home.skills.find(address)
         if item.summary is None or item.state is not SkillState.OK or item.summary.source is SkillSource.IMPORTED:
@@ -188,7 +188,7 @@ class ClimbRunner:
         for stage in list_higher_stages(skill.summary.stages):
             if to not in (None, stage):
                 continue
-            if not is_asked and (self._is_settled(item, stage, version) or self._has_pending_change(skill)):
+            if not is_asked and (self._is_climb_settled(item, stage, version) or self._has_pending_change(skill)):
                 return None
             if made_of := self._describe_material(skill, stage, is_asked=is_asked):
                 return StageClimb(item=item, version=version, to=stage, skill=skill.name, why=why, text=made_of)
@@ -203,21 +203,23 @@ class ClimbRunner:
         """Describe the material for a stage; empty if there is none."""
         if stage is Stage.CHUNKS:
             return next((found.text for found in self._mining.list_recipe_suggestions(skill.name)), "")
-        uses = self._collect_uses(skill, is_asked=is_asked)
+        uses = self._collect_coding_material(skill, is_asked=is_asked)
         return "" if uses is None or (uses.problem and not is_asked) else uses.evidence
 
     @functools.cached_property
-    def _mining(self) -> JournalMiner:
-        mining = JournalMiner(self._home)
+    def _mining(self) -> RepeatedProcedureFinder:
+        mining = RepeatedProcedureFinder(self._home)
         mining.find_suggestions()
         return mining
 
-    def _collect_uses(self, skill: ListedSkill, *, is_asked: bool = False) -> coding.CodingMaterial | None:
+    def _collect_coding_material(
+        self, skill: ListedSkill, *, is_asked: bool = False
+    ) -> coding.CodeDraftMaterial | None:
         recipe = self._find_best_recipe(skill)
-        if recipe is not None and (uses := coding.collect_recipe_uses(self._home, recipe)) is not None:
+        if recipe is not None and (uses := coding.collect_material_from_recipe(self._home, recipe)) is not None:
             return uses
         # Without recorded results nothing can tell a right draft from a wrong one, so a person has to ask for it.
-        return coding.collect_step_uses(self._home, skill) if is_asked else None
+        return coding.collect_material_from_steps(self._home, skill) if is_asked else None
 
     def _find_best_recipe(self, skill: ListedSkill) -> SkillRecipe | None:
         """Return the active recipe of a skill that succeeded most often; None if it has none."""
@@ -251,12 +253,12 @@ class ClimbRunner:
     async def _climb_to_skill(self, climb: StageClimb, author: Author, model: BudgetedModel | None) -> StageClimb:
         home, lesson = self._home, self._home.memory.get(climb.item)
         skill = (
-            _write_skill_from_facts(lesson, self._is_name_used)
+            _build_skill_from_lesson(lesson, self._is_name_used)
             if model is None
             else await self._draft_skill(lesson, model)
         )
         skill = replace(skill, source=SkillSource.AGENT, provenance={"lesson": lesson.id})
-        tree = _add_trigger_case(trees.update_main_file({}, skill), skill, lesson)
+        tree = _add_trigger_eval_case(trees.update_main_file({}, skill), skill, lesson)
         if like := find_near_duplicates(home.finder, skill.name, tree):
             raise Invalid(f"A similar skill exists: {like[0]}.", hint="Add the lesson to it.")
         rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
@@ -274,7 +276,7 @@ class ClimbRunner:
 
     async def _draft_skill(self, lesson: Engram, model: BudgetedModel) -> Skill:
         """Draft a skill from the lesson and, if it is still stored, the turn that taught it."""
-        facts = PersonMessage(parts=(TextContent(text=_write_skill_from_facts(lesson, lambda name: False).body),))
+        facts = PersonMessage(parts=(TextContent(text=_build_skill_from_lesson(lesson, lambda name: False).body),))
         return await saving.draft_skill_from_messages(
             self._home, model, [*self._read_teaching_turn(lesson), facts], lesson.text, timeout_s=DEFAULT_PATIENCE_S
         )
@@ -293,7 +295,7 @@ class ClimbRunner:
             name = next((agent.name for agent in list_installed_programs(os.environ)), "provider:model")
             hint = f"Name one: habitus skills climb {climb.skill} --model {name}"
             return replace(climb, problem=f"A model has to draft its code. {hint}")
-        uses = self._collect_uses(self._home.skills.find(climb.item), is_asked=True)
+        uses = self._collect_coding_material(self._home.skills.find(climb.item), is_asked=True)
         # A climb that a person asked for always has uses, even if they are empty.
         assert uses is not None
         async with self._home.tools:
@@ -311,7 +313,7 @@ class ClimbRunner:
                 details=_make_proposal_details(climb),
                 is_compared=bool(cases),
             )
-            made = await coding.draft_and_propose(self._home, climb.skill, uses, model, author, grounds)
+            made = await coding.draft_and_propose_code(self._home, climb.skill, uses, model, author, grounds)
         return replace(climb, proposal=made.proposal)
 
 
@@ -348,7 +350,7 @@ def _plan_lesson_climb(lesson: Engram, why: str) -> StageClimb:
     return StageClimb(item=lesson.id, version=lesson.version, to=Stage.STEPS, skill="", why=why, text=lesson.text)
 
 
-def _write_skill_from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
+def _build_skill_from_lesson(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
     """Write the lesson as a skill without a model, in the lesson's own words."""
     body = lesson.body
     when, do, instead_of = (
@@ -358,7 +360,7 @@ def _write_skill_from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> 
         f"1. {_make_sentence(do)}",
         *([f"2. Do not do this instead: {_make_sentence(instead_of)}"] if instead_of else []),
     ]
-    title = _make_title(when or do)
+    title = _make_skill_title(when or do)
     return Skill(
         name=names.make_unique_name(title, is_taken),
         title=title,
@@ -369,7 +371,7 @@ def _write_skill_from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> 
     )
 
 
-def _make_title(text: str) -> str:
+def _make_skill_title(text: str) -> str:
     """Return the first phrase of a text, cut in front of another phrase if it is too long for a title."""
     words = re.split(r"[.,;:!?](?=\s|$)", to_one_line(text).strip(), maxsplit=1)[0].split()
     if len(words) <= _MAX_TITLE_WORDS:
@@ -389,7 +391,7 @@ def _make_sentence(text: str) -> str:
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
-def _add_trigger_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
+def _add_trigger_eval_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
     """Return the skill's files with an eval case that the skill must be chosen for.
 
     `curate` and `skills eval` run it.

@@ -85,7 +85,7 @@ class RecordedInput:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CodingMaterial:
+class CodeDraftMaterial:
     """Material for drafting code: the prompt, the parameters if known, and recorded inputs with results."""
 
     prompt: str
@@ -111,30 +111,30 @@ def describe_missing_cases(cases: Sequence[Task]) -> str:
     )
 
 
-def collect_recipe_uses(home: Home, recipe: SkillRecipe) -> CodingMaterial | None:
+def collect_material_from_recipe(home: Home, recipe: SkillRecipe) -> CodeDraftMaterial | None:
     """Return the recipe, the programs it calls and its recorded calls; None if no call succeeded."""
     calls = [
         (turn, call)
         for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user)
-        if (seen := mining.observe_turn(turn)).ok
+        if (seen := mining.observe_journal_turn(turn)).ok
         for call in seen.calls
-        if call.name == recipe.name and call.success and is_usable_case(call)
+        if call.name == recipe.name and call.success and is_repeatable_call(call)
     ]
     if not calls:
         return None
     ours = {tool.callable_name for tool in home.tools.active()}
     programs = {name: home.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
     told = [
-        *describe_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
+        *describe_skill_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
-        *(_describe_use(call, extract_recipe_result(call.result)) for _, call in calls[-_MAX_SHOWN_USES:]),
+        *(_describe_recorded_use(call, extract_recipe_result(call.result)) for _, call in calls[-_MAX_SHOWN_USES:]),
     ]
-    return CodingMaterial(
+    return CodeDraftMaterial(
         prompt="\n\n".join(told),
         evidence=f"its recipe `{recipe.name}` was {mining.describe_occurrences([turn for turn, _ in calls])}",
         parameters=_loosen_schema(recipe.plan.schema, [call.arguments for _, call in calls]),
-        recorded=_group_by_input(calls),
+        recorded=_group_calls_by_input(calls),
         recipe=recipe,
     )
 
@@ -153,7 +153,7 @@ def _loosen_schema(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
     return {**schema, "properties": fitting}
 
 
-def _group_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[RecordedInput, ...]:
+def _group_calls_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[RecordedInput, ...]:
     """Group the calls by input, the latest used last, limited to the number of cases a tool keeps."""
     found: dict[str, RecordedInput] = {}
     for turn, call in calls:
@@ -166,7 +166,7 @@ def _group_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorde
     return tuple(found.values())[-MOST_CASES:]
 
 
-def is_usable_case(call: ObservedCall) -> bool:
+def is_repeatable_call(call: ObservedCall) -> bool:
     """Whether the call can run again: a redacted secret or an overlong argument rules it out."""
     written = _render_arguments(call)
     return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_truncated(call.result)
@@ -176,32 +176,35 @@ def _render_arguments(call: ObservedCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
-def collect_step_uses(home: Home, skill: ListedSkill) -> CodingMaterial:
+def collect_material_from_steps(home: Home, skill: ListedSkill) -> CodeDraftMaterial:
     """Return the steps and the cells that were run while following them.
 
     There are no results to compare a draft with.
     """
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
-        seen = mining.observe_turn(turn)
+        seen = mining.observe_journal_turn(turn)
         ran = [
             call for call in seen.calls if call.name == SCRATCHPAD_TOPIC and call.success and call.arguments.get("code")
         ]
         if seen.ok and ran and skill.name in mining.list_chosen_skills(turn):
             cells.append((turn, ran))
-    told = describe_procedure(home.skills, f"{skill.name}@{skill.layer}")
+    told = describe_skill_procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_MAX_SHOWN_USES:]:
-        told += [f"# A request: {mining.quote_request(turn)}", *(_describe_use(call, call.result) for call in ran)]
+        told += [
+            f"# A request: {mining.quote_request(turn)}",
+            *(_describe_recorded_use(call, call.result) for call in ran),
+        ]
     turns = [turn for turn, _ in cells]
     evidence = (
         f"its steps were followed with code: {mining.describe_occurrences(turns)}"
         if turns
         else "no agent followed its steps with code"
     )
-    return CodingMaterial(prompt="\n\n".join(told), evidence=evidence)
+    return CodeDraftMaterial(prompt="\n\n".join(told), evidence=evidence)
 
 
-def describe_procedure(skills: Library, address: str) -> list[str]:
+def describe_skill_procedure(skills: Library, address: str) -> list[str]:
     """Return the description, steps and recipes of a skill as parts of a prompt."""
     tree, skill = skills.read_tree(address), skills.load(address)
     chunks = tree.get(trees.CHUNKS_FILE)
@@ -210,12 +213,12 @@ def describe_procedure(skills: Library, address: str) -> list[str]:
     return [*told, f"# Its recipes\n\n{recipes}"] if recipes else told
 
 
-def _describe_use(call: ObservedCall, result: str) -> str:
+def _describe_recorded_use(call: ObservedCall, result: str) -> str:
     given = json.dumps(call.arguments, ensure_ascii=False)[:_MAX_RESULT_CHARS]
     return f"# A use that succeeded\n\n{call.name} {given}\n\ncame to:\n\n{result[:_MAX_RESULT_CHARS]}"
 
 
-async def make_trial_cases(home: Home, uses: CodingMaterial) -> tuple[Task, ...]:
+async def make_trial_cases(home: Home, uses: CodeDraftMaterial) -> tuple[Task, ...]:
     """Return the cases a draft must pass: today's results if the recipe can run again, the recorded ones otherwise."""
     may_run = uses.recipe is not None and _can_run_again(home.tools, uses.recipe)
     cases = [
@@ -225,10 +228,10 @@ async def make_trial_cases(home: Home, uses: CodingMaterial) -> tuple[Task, ...]
     # A field that changes between runs of one input changes for the others too, even if those ran only once.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
     lasts = uses.recipe is None or not any(map(is_nondeterministic, _list_programs(home.tools, uses.recipe)))
-    return tuple(_set_expectation(case, apart, lasts=lasts) for case in cases)
+    return tuple(_set_expected_result(case, apart, lasts=lasts) for case in cases)
 
 
-def _set_expectation(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
+def _set_expected_result(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
     expected = drop_compared_fields(case.expected_result, apart) if case.expected_result is not None else None
     return case.with_expected_result(expected if expected is None or lasts else make_temporary_check(expected))
 
@@ -236,7 +239,7 @@ def _set_expectation(case: Task, apart: Collection[str], *, lasts: bool) -> Task
 def _list_programs(tools: ToolService, recipe: SkillRecipe) -> list[str]:
     """Return the code of the recipe's tools and cells, with bare names for its placeholders."""
     ours = {tool.callable_name for tool in tools.active()}
-    cells = [str(step.params.get("code", "")) for step in _list_steps(recipe) if step.tool == SCRATCHPAD_TOPIC]
+    cells = [str(step.params.get("code", "")) for step in _list_recipe_steps(recipe) if step.tool == SCRATCHPAD_TOPIC]
     # A placeholder such as `$path` is not Python; without its dollar sign the cell can be parsed.
     return [*map(tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
 
@@ -248,11 +251,11 @@ def _can_run_again(tools: ToolService, recipe: SkillRecipe) -> bool:
         not step.tool
         or step.tool in harmless
         or (step.tool == SCRATCHPAD_TOPIC and step.params.get("action") in _HARMLESS_ACTIONS)
-        for step in _list_steps(recipe)
+        for step in _list_recipe_steps(recipe)
     )
 
 
-def _list_steps(recipe: SkillRecipe) -> list[PlannedStep]:
+def _list_recipe_steps(recipe: SkillRecipe) -> list[PlannedStep]:
     return [*recipe.plan.steps, *(step for branch in recipe.plan.branches.values() for step in branch)]
 
 
@@ -286,10 +289,10 @@ async def _run_recipe_once(home: Home, recipe: SkillRecipe, recorded: RecordedIn
     return extract_recipe_result(render_recipe_run(done)) if done.outcome.is_ok else None
 
 
-async def draft_and_propose(
+async def draft_and_propose_code(
     home: Home,
     skill: str,
-    uses: CodingMaterial,
+    uses: CodeDraftMaterial,
     model: BudgetedModel,
     author: Author,
     grounds: ToolEvidence,

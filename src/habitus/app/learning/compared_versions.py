@@ -31,7 +31,7 @@ def load_change_exposures(
         return load_exposures(connection, items, since=since, user=user, of_changes=True)
 
 
-def describe_plan(settings: EvidenceSettings, proposal: Proposal) -> str:
+def describe_planned_comparison(settings: EvidenceSettings, proposal: Proposal) -> str:
     """Return what approving an improvement compares, in words; empty if it compares nothing."""
     share = settings.compare_versions
     if not share or "improve" not in proposal.change.details:
@@ -42,7 +42,7 @@ def describe_plan(settings: EvidenceSettings, proposal: Proposal) -> str:
     )
 
 
-def describe_running(home: Home, item: ListedSkill) -> str:
+def describe_running_comparison(home: Home, item: ListedSkill) -> str:
     """Return what is compared now about a skill, in words; empty if nothing is."""
     if not home.settings.evidence.compare_versions:
         return ""

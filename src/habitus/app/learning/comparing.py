@@ -40,12 +40,12 @@ class ComparisonReport:
         return f"version {one.new} against {one.old}, {state}. {self.result.sentence}"
 
 
-def list_reports(home: Home, skill: str = "") -> list[ComparisonReport]:
+def list_comparison_reports(home: Home, skill: str = "") -> list[ComparisonReport]:
     """Return all comparisons, of one skill or of all, the oldest first."""
-    return [_assess(home, one) for one in open_comparison_store(home).list_comparisons(skill)]
+    return [_build_comparison_report(home, one) for one in open_comparison_store(home).list_comparisons(skill)]
 
 
-def _assess(home: Home, comparison: LiveComparison) -> ComparisonReport:
+def _build_comparison_report(home: Home, comparison: LiveComparison) -> ComparisonReport:
     # Loads the statistics of the journal's exposures.
     from habitus.app.learning.evidence import make_observations
 
@@ -84,7 +84,9 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
     if item.summary is None or len(versions) < 2:
         raise Invalid(f"'{item.name}' has no earlier version to compare with.", hint="")
     old, new = versions[-2], versions[-1]
-    before, after = (_read_version(layer.store.read_tree(item.name, one.number), item.name) for one in (old, new))
+    before, after = (
+        _parse_skill_version(layer.store.read_tree(item.name, one.number), item.name) for one in (old, new)
+    )
     if problem := _explain_incomparable(before, after):
         raise Invalid(f"Versions {old.number} and {new.number} can't be compared in use: {problem}.", hint="")
     now = home.clock()
@@ -97,7 +99,7 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
         share=share,
         changed_on=now if candidate else new.made_on,
         started_on=now,
-        is_cue_changed=_get_cue(before[1]) != _get_cue(after[1]),
+        is_cue_changed=_get_when_to_use(before[1]) != _get_when_to_use(after[1]),
         exam=_find_exam_estimate(home, item.name, candidate) if candidate else None,
         candidate=candidate,
     )
@@ -105,14 +107,14 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
     return comparison
 
 
-def _read_version(tree: Tree | None, name: str) -> tuple[Tree, Skill]:
+def _parse_skill_version(tree: Tree | None, name: str) -> tuple[Tree, Skill]:
     skill = trees.parse_skill_tree(name, tree or {}).skill
     if tree is None or skill is None:
         raise Invalid(f"An earlier version of '{name}' can't be read any more.", hint="")
     return drop_eval_files(tree), skill
 
 
-def _get_cue(skill: Skill) -> tuple[str, str]:
+def _get_when_to_use(skill: Skill) -> tuple[str, str]:
     return skill.description, skill.when_to_use
 
 
@@ -170,16 +172,16 @@ def settle_comparisons(home: Home, *, apply: bool) -> Iterator[SettledComparison
         return
     store = open_comparison_store(home)
     for one in store.list_comparisons():
-        if one.state is not ComparisonState.RUNNING or (found := _decide(home, one)) is None:
+        if one.state is not ComparisonState.RUNNING or (found := _decide_comparison(home, one)) is None:
             continue
         if apply and found.state is ComparisonState.ROLLED_BACK and one.proposal is None:
-            found = _roll_back(home, store, found)
+            found = _roll_back_change(home, store, found)
         elif apply:
             store.end_comparison(one, found.state)
         yield found
 
 
-def _decide(home: Home, one: LiveComparison) -> SettledComparison | None:
+def _decide_comparison(home: Home, one: LiveComparison) -> SettledComparison | None:
     """Decide whether a running comparison is over; None if it goes on, or its directory is not open here."""
     layer = next((layer for layer in home.skills.layers if layer.name == one.layer), None)
     if layer is None or layer.store.key != one.layer_key:
@@ -197,7 +199,7 @@ def _decide(home: Home, one: LiveComparison) -> SettledComparison | None:
         if home.review.get(one.proposal).state is not ProposalState.REJECTED:
             return None
         return SettledComparison(comparison=one, state=ComparisonState.KEPT, reason="A person kept it.")
-    result = _assess(home, one).result
+    result = _build_comparison_report(home, one).result
     match result.verdict:
         case ComparisonVerdict.WORSE:
             return SettledComparison(comparison=one, state=ComparisonState.ROLLED_BACK, reason=result.sentence)
@@ -209,7 +211,7 @@ def _decide(home: Home, one: LiveComparison) -> SettledComparison | None:
             return None
 
 
-def _roll_back(home: Home, store: ComparisonStore, found: SettledComparison) -> SettledComparison:
+def _roll_back_change(home: Home, store: ComparisonStore, found: SettledComparison) -> SettledComparison:
     """Propose to roll the change back, or do it where the person allows text changes without review.
 
     The comparison goes on until the proposal is decided.

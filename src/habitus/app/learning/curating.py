@@ -29,7 +29,7 @@ from habitus.tools.model import ToolStatus
 if TYPE_CHECKING:
     from habitus.app.learning.climbing import StageClimb
     from habitus.app.learning.comparing import SettledComparison
-    from habitus.app.learning.verdicts import DueTransition
+    from habitus.app.learning.due_transitions import DueTransition
     from habitus.memory.cortex import Cortex
     from habitus.tools.model import RegressionReport
     from habitus.tools.service import ToolService
@@ -91,24 +91,24 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     `model`, as provider:model, drafts climbs. Without one, only climbs that need no model are drafted.
     """
     # Imported here because only curation needs the statistics and the journal; other commands start faster.
-    from habitus.app.learning import verdicts
+    from habitus.app.learning import due_transitions
     from habitus.app.learning.climbing import ClimbRunner, open_drafter
     from habitus.app.learning.comparing import settle_comparisons
 
     climbing = ClimbRunner(home)
     if not apply:
-        due = verdicts.list_due_transitions(home)
-        known = (_describe_transition(one) for one in due if one.transition is not LifecycleTransition.CLIMB)
-        same = (_describe_merge(pair) for pair in find_duplicate_skills(home))
-        climbs = map(_describe_climb, climbing.list_due_climbs(due))
-        aged = tidy_memory(home.memory, dry_run=True, is_thorough=True)
-        tools = (*_list_degraded_tools(home.tools), *_list_unproved_tools(home))
+        due = due_transitions.list_due_transitions(home)
+        known = (_make_transition_step(one) for one in due if one.transition is not LifecycleTransition.CLIMB)
+        same = (_make_merge_step(pair) for pair in find_duplicate_skills(home))
+        climbs = map(_make_climb_step, climbing.list_due_climbs(due))
+        aged = curate_memory(home.memory, dry_run=True, is_thorough=True)
+        tools = (*_list_degraded_tool_steps(home.tools), *_list_unproved_tool_steps(home))
         return CurationReport(
             is_done=False,
             steps=(
                 *tools,
                 *_find_failing_triggers(home),
-                *map(_describe_comparison, settle_comparisons(home, apply=False)),
+                *map(_make_comparison_step, settle_comparisons(home, apply=False)),
                 *known,
                 *same,
                 *climbs,
@@ -118,16 +118,20 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     refuse_if_read_only(home)
     async with open_drafter(home, model) as drafter:
         looked_at = await _curate_tools(home)
-        compared = list(map(_describe_comparison, settle_comparisons(home, apply=True)))
-        due = verdicts.list_due_transitions(home)
+        compared = list(map(_make_comparison_step, settle_comparisons(home, apply=True)))
+        due = due_transitions.list_due_transitions(home)
         others = [one for one in due if one.transition is not LifecycleTransition.CLIMB]
-        proposed = [_describe_transition(one, proposal) for one, proposal in verdicts.apply_transitions(home, others)]
+        proposed = [
+            _make_transition_step(one, proposal) for one, proposal in due_transitions.apply_transitions(home, others)
+        ]
         pairs = find_duplicate_skills(home)
         merged = [
-            _describe_merge(pair, made) for pair in pairs if (made := propose_merge(home.skills, home.review, pair))
+            _make_merge_step(pair, made)
+            for pair in pairs
+            if (made := propose_skill_merge(home.skills, home.review, pair))
         ]
-        climbed = [_describe_climb(await climbing.run_climb(one, drafter)) for one in climbing.list_due_climbs(due)]
-    aged = tidy_memory(home.memory, is_thorough=True)
+        climbed = [_make_climb_step(await climbing.run_climb(one, drafter)) for one in climbing.list_due_climbs(due)]
+    aged = curate_memory(home.memory, is_thorough=True)
     steps = (*looked_at, *_find_failing_triggers(home), *compared, *proposed, *merged, *climbed, *aged)
     return CurationReport(is_done=True, steps=steps, spent=drafter.budget.summary if drafter is not None else "")
 
@@ -149,7 +153,7 @@ def _find_failing_triggers(home: Home) -> list[CuratorStep]:
     return steps
 
 
-def _describe_merge(pair: DuplicatePair, proposal: Proposal | None = None) -> CuratorStep:
+def _make_merge_step(pair: DuplicatePair, proposal: Proposal | None = None) -> CuratorStep:
     text = f"{pair.change}{_format_review_hint(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
 
@@ -158,13 +162,13 @@ def _format_review_hint(proposal: int | None) -> str:
     return f"; decide with 'habitus review show {proposal}'" if proposal is not None else ""
 
 
-def _describe_climb(climb: StageClimb) -> CuratorStep:
+def _make_climb_step(climb: StageClimb) -> CuratorStep:
     came_to = f": {climb.problem}" if climb.problem else _format_review_hint(climb.proposal)
     text = f"to {climb.to.label}{came_to}"
     return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 
-def _describe_transition(due: DueTransition, proposal: Proposal | None = None) -> CuratorStep:
+def _make_transition_step(due: DueTransition, proposal: Proposal | None = None) -> CuratorStep:
     """Describe a transition that the evidence demands: lessons are archived at once, for skills a person decides."""
     name = due.item.name
     if due.item.kind is ItemKind.LESSON:
@@ -176,13 +180,13 @@ def _describe_transition(due: DueTransition, proposal: Proposal | None = None) -
     return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
 
 
-def _describe_comparison(settled: SettledComparison) -> CuratorStep:
+def _make_comparison_step(settled: SettledComparison) -> CuratorStep:
     one = settled.comparison
     text = f"version {one.new} against {one.old}: {settled.state}{_format_review_hint(settled.proposal)}"
     return CuratorStep(action=CuratorAction.COMPARE, item=one.skill, reason=settled.reason, text=text)
 
 
-def tidy_memory(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
+def curate_memory(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
     """Compact the rules and prune the lessons; `is_thorough` also looks for lessons that repeat each other."""
     compacted = memory.compact(dry_run=dry_run)
     pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_find_superseded_rules(memory))
@@ -218,12 +222,12 @@ _PROOF_MAX_AGE_DAYS = 30
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
 
 
-def _list_degraded_tools(tools: ToolService) -> list[CuratorStep]:
+def _list_degraded_tool_steps(tools: ToolService) -> list[CuratorStep]:
     found = [tool for tool in tools.all() if tool.status is ToolStatus.DEGRADED]
     return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
 
 
-def _list_unproved_tools(home: Home) -> list[CuratorStep]:
+def _list_unproved_tool_steps(home: Home) -> list[CuratorStep]:
     """Return the active tools whose cases never passed with their present code, or passed long ago."""
     long_ago = home.clock() - timedelta(days=_PROOF_MAX_AGE_DAYS)
     steps = []
@@ -236,7 +240,7 @@ def _list_unproved_tools(home: Home) -> list[CuratorStep]:
 
 async def _curate_tools(home: Home) -> list[CuratorStep]:
     async with home.tools as tools:
-        degraded, unproved = _list_degraded_tools(tools), _list_unproved_tools(home)
+        degraded, unproved = _list_degraded_tool_steps(tools), _list_unproved_tool_steps(home)
         steps = [
             CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
             for gone in await tools.curate(home.build_author())
@@ -301,7 +305,9 @@ def find_duplicate_skills(home: Home) -> Iterator[DuplicatePair]:
             pair = {name, hit.id}
             if pair <= own.keys() and not pair & busy:
                 busy |= pair
-                better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank_skill(home.skills, item))
+                better, lesser = sorted(
+                    (own[one] for one in pair), key=lambda item: _get_skill_merge_rank(home.skills, item)
+                )
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
                     added = _find_missing_lines(home.skills, better, lesser)
                     yield DuplicatePair(better=better, lesser=lesser, similarity=hit.score, added=added)
@@ -312,7 +318,7 @@ def _is_own_skill(skills: Library, item: ListedSkill) -> bool:
     return is_ours and item.state is SkillState.OK and skills.get_layer(item.layer).can_write
 
 
-def _rank_skill(skills: Library, item: ListedSkill) -> tuple[int, int, str, str]:
+def _get_skill_merge_rank(skills: Library, item: ListedSkill) -> tuple[int, int, str, str]:
     """Return a sort key: more stages first, then more successes, then the older one."""
     assert item.summary is not None
     served = sum(skills.read_counters(f"{item.name}@{item.layer}").values(), UsageCounters()).succeeded
@@ -329,7 +335,7 @@ def _normalize_line(line: str) -> str:
     return " ".join(_LIST_MARKER.sub("", line.strip()).casefold().split()).rstrip(".")
 
 
-def propose_merge(skills: Library, review: ReviewQueue, pair: DuplicatePair) -> Proposal | None:
+def propose_skill_merge(skills: Library, review: ReviewQueue, pair: DuplicatePair) -> Proposal | None:
     """Propose to merge the pair; None if a person rejected that before."""
     author = Author(actor=ActorKind.JOB, name="curator", reason=pair.reason)
     # A lesser skill that adds nothing is removed; otherwise its extra lines go into the better one.

@@ -58,8 +58,8 @@ class EvidenceService:
         """Return the findings, and the items that were ever chosen for a request."""
         now = self.clock()
         horizon = now - SETTLING_PERIOD
-        settled, by_request, changes = self._load_settled(horizon)
-        sums, young = self._settle(settled, horizon, by_request, changes=changes)
+        settled, by_request, changes = self._load_settled_sums(horizon)
+        sums, young = self._extend_settled_sums(settled, horizon, by_request, changes=changes)
         found = collect_evidence_findings(
             make_observations(young, by_request, now),
             withhold=self.share or ASSUMED_SHARE,
@@ -77,11 +77,11 @@ class EvidenceService:
         if user is not None and self.journal.has_exposures_of_others(user):
             settled, by_request = _CachedSums(), self.journal.list_chosen_items(user=user)
         else:
-            user, (settled, by_request, _) = None, self._load_settled(until)
-        sums, later = self._settle(settled, until, by_request, user=user)
+            user, (settled, by_request, _) = None, self._load_settled_sums(until)
+        sums, later = self._extend_settled_sums(settled, until, by_request, user=user)
         return sums, later, by_request
 
-    def _load_settled(self, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
+    def _load_settled_sums(self, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
         """Return the latest valid sums of conversations that began until then, the items ever chosen for a request, and
         the count of resets.
         """
@@ -96,7 +96,7 @@ class EvidenceService:
             kept = self.journal.load_sums(kept.until - timedelta.resolution)
         return _CachedSums(), self.journal.list_chosen_items(), changes
 
-    def _settle(
+    def _extend_settled_sums(
         self,
         settled: _CachedSums,
         until: datetime,
@@ -132,7 +132,7 @@ class EvidenceService:
                 cached = reach(end, settled.late)
                 self._store_sums(cached, changes)
             end, rows = batch.until, batch.exposures
-            new = [one for one in rows if one.unit not in settled.late and _is_counted(one, by_request)]
+            new = [one for one in rows if one.unit not in settled.late and _is_exposure_counted(one, by_request)]
             old = {one.unit for one in new if one.at <= until}
             counted = [one for one in new if one.unit in old]
             sums = add_observations_to_sums(
@@ -223,10 +223,10 @@ def make_observations(kept: Iterable[ScoredExposure], by_request: Set[ItemKey], 
     sessions.
     """
     items: dict[tuple[str, str, int], EvidenceItem] = {}
-    return [_make_observation(one, now, items) for one in kept if _is_counted(one, by_request)]
+    return [_make_observation(one, now, items) for one in kept if _is_exposure_counted(one, by_request)]
 
 
-def _is_counted(kept: ScoredExposure, by_request: Set[ItemKey]) -> bool:
+def _is_exposure_counted(kept: ScoredExposure, by_request: Set[ItemKey]) -> bool:
     return kept.exposure.is_steady is not (_make_item_key(kept) in by_request)
 
 

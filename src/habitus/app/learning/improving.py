@@ -89,12 +89,12 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
         tasks=by_split,
         worn_tasks=len(tasks) - len(fresh),
         main_text=get_main_text(tree),
-        previous=_read_previous(home.skills, item, tree),
-        remedies=_list_remedies(home, item),
+        previous=_read_previous_text(home.skills, item, tree),
+        remedies=_list_learned_remedies(home, item),
     )
 
 
-def _read_previous(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
+def _read_previous_text(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
     """Return the skill before the last edit of its text, with its main file's text; None if there was none."""
     store, now = skills.get_layer(item.layer).store, get_main_text(tree)
     # Tasks that were added made versions, too.
@@ -106,7 +106,7 @@ def _read_previous(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skil
     return None
 
 
-def _list_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
+def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
     """Return what failures in conversations with this skill taught."""
     key = home.skills.get_layer(item.layer).store.key
     turns = {one.use.turn for one in home.journal.load_uses(item.name, key)}
@@ -123,7 +123,7 @@ def _list_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
     )[:_MAX_REMEDIES]
 
 
-def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
+def preview_improve_run(home: Home, request: ImproveRequest) -> RunPlan:
     """Return the plan of an improvement run without starting it."""
     return plan_improve_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request)
 
@@ -141,7 +141,7 @@ def _iterate_improvable(home: Home) -> Iterator[SkillWithTasks]:
                 yield subject
 
 
-def rank_skills(home: Home, draw: random.Random | None = None) -> list[SkillProspect]:
+def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> list[SkillProspect]:
     """Rank the skills by what one more candidate is expected to gain for its rollouts; `draw` samples the unknown.
 
     Skills whose gate can accept nothing any more are left out.
@@ -177,9 +177,9 @@ def rank_skills(home: Home, draw: random.Random | None = None) -> list[SkillPros
     return rank_prospects(found, draw)
 
 
-def pick_skills(home: Home) -> list[str]:
+def pick_skills_to_improve(home: Home) -> list[str]:
     """Return the skills that a scheduled run tries, in order: those expected to gain most for their rollouts."""
-    ranked = rank_skills(home, random.Random())
+    ranked = rank_skills_to_improve(home, random.Random())
     return [one.skill for one in ranked if is_worth_its_price(one, home.settings.success_cents)]
 
 
@@ -271,7 +271,7 @@ def _open_rollout_runner(
     return RolloutRunner(open_improve_store(home), subject, run, budget, home.pause.refuse_if_paused, parallel)
 
 
-def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:
+def plan_skill_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:
     """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
     if not cases:
         refuse_unreviewed_tasks(home, name)

@@ -129,7 +129,7 @@ class TriedCandidateSummary:
 # In the functions below, `user` restricts conversations and uses to that user's; None means all users.
 def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
     """Return the effects of the best-known skills, the most helpful first."""
-    now, uses = home.clock(), _count_uses(home, user)
+    now, uses = home.clock(), _count_skill_uses(home, user)
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
     sums, kept, by_request = home.evidence.sum_conversations(timestamps[0], user)
     began: dict[str, datetime] = {}
@@ -168,7 +168,7 @@ def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
 
 def compute_menu_cost(home: Home, user: str | None) -> MenuCost:
     """Return the tokens of the menu in total and by line."""
-    drawn, uses = _make_menu(home), _count_uses(home, user)
+    drawn, uses = _build_menu_of_all_skills(home), _count_skill_uses(home, user)
     lines = [
         MenuLineCost(name=name, tokens=cost, used=uses.get(name, 0), address=_build_uses_path(name, user))
         for name, cost in _compute_line_costs(drawn).items()
@@ -185,7 +185,11 @@ def compute_menu_cost(home: Home, user: str | None) -> MenuCost:
 
 def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
     """Return the skills that have been active for two weeks and were never used, oldest first."""
-    uses, costs, since = _count_uses(home, user), _compute_line_costs(_make_menu(home)), home.clock() - _UNUSED_AFTER
+    uses, costs, since = (
+        _count_skill_uses(home, user),
+        _compute_line_costs(_build_menu_of_all_skills(home)),
+        home.clock() - _UNUSED_AFTER,
+    )
     found = [
         UnusedSkill(name=item.name, since=item.summary.created_on, tokens=costs.get(item.name, 0))
         for item in home.skills.list_skills()
@@ -202,7 +206,7 @@ def has_old_skills(home: Home) -> bool:
     return any(one.created_on is None or one.created_on <= since for one in summaries)
 
 
-def _make_menu(home: Home) -> menu.SkillMenu:
+def _build_menu_of_all_skills(home: Home) -> menu.SkillMenu:
     selected = select_skills(home, SelectionInput(text="", user=home.get_user(), now=home.clock()))
     return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
 
@@ -213,7 +217,7 @@ def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:
     return {name: estimate_tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
 
 
-def _count_uses(home: Home, user: str | None) -> dict[str, int]:
+def _count_skill_uses(home: Home, user: str | None) -> dict[str, int]:
     """Return the uses of each skill; those from before each use had a user count for everybody."""
     others = home.journal.count_uses_by_others(user) if user is not None else {}
     keys = {layer.name: layer.store.key for layer in home.skills.layers}
@@ -226,11 +230,11 @@ def _count_uses(home: Home, user: str | None) -> dict[str, int]:
 
 
 def _build_uses_path(name: str, user: str | None) -> str:
-    """Return the address of the uses that `_count_uses` counts."""
+    """Return the address of the uses that `_count_skill_uses` counts."""
     return f"/skills/{name}/uses{'' if user is None else '?own=true'}"
 
 
-def compute_confusion(home: Home) -> ConfusionMatrix:
+def compute_confusion_matrix(home: Home) -> ConfusionMatrix:
     """Return the confusion matrix of the skills that are most similar to another one."""
     seen = home.skills.snapshot()
     cues = {

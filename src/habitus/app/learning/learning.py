@@ -219,14 +219,14 @@ class SessionFactCollector:
         found = self.compute_findings()
         return RemedyReport(
             failures=found.failures[:MAX_FAILURES],
-            lessons=tuple(map(self._propose, found.lessons)),
-            candidates=tuple(map(self._propose, found.candidates)),
-            rules=tuple(map(self._propose, found.rules)),
+            lessons=tuple(map(self._build_proposed_lesson, found.lessons)),
+            candidates=tuple(map(self._build_proposed_lesson, found.candidates)),
+            rules=tuple(map(self._build_proposed_lesson, found.rules)),
             coverage=found.coverage,
         )
 
-    def _propose(self, found: SupportedRemedy | ProposedRule) -> ProposedLesson:
-        draft = self._draft(found)
+    def _build_proposed_lesson(self, found: SupportedRemedy | ProposedRule) -> ProposedLesson:
+        draft = self._draft_remedy_lesson(found)
         return ProposedLesson(
             text=draft.text,
             kind=str(draft.kind),
@@ -236,16 +236,19 @@ class SessionFactCollector:
             traces=found.traces,
         )
 
-    def _draft(self, found: SupportedRemedy | ProposedRule) -> LessonDraft:
+    def _draft_remedy_lesson(self, found: SupportedRemedy | ProposedRule) -> LessonDraft:
         return wording.draft_lesson(found, now=self.home.clock(), user=self.home.settings.user)
 
     def list_proposals(self) -> list[LessonBatch]:
         """Return the lessons that held and the rules that were meant permanently, each to be decided once."""
         found = self.compute_findings()
-        return [*map(self._make_batch, found.lessons), *(self._make_batch(one) for one in found.rules if one.is_lesson)]
+        return [
+            *map(self._make_lesson_batch, found.lessons),
+            *(self._make_lesson_batch(one) for one in found.rules if one.is_lesson),
+        ]
 
-    def _make_batch(self, found: SupportedRemedy | ProposedRule) -> LessonBatch:
-        draft = self._draft(found)
+    def _make_lesson_batch(self, found: SupportedRemedy | ProposedRule) -> LessonBatch:
+        draft = self._draft_remedy_lesson(found)
         digests = tuple(_hash_lesson(draft, trace) for trace in found.traces)
         return LessonBatch(digests=digests, method=LearningMethod.REMEDIES, drafts=(draft,))
 
@@ -273,10 +276,10 @@ def list_repeated_failures(home: Home) -> tuple[RepeatedFailure, ...]:
     found = gathering.compute_findings()
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS][:_MAX_REPEATED_FAILURES]
     ways = (*found.lessons, *found.candidates)
-    return tuple(RepeatedFailure(failure=each, remedy=_describe_remedy(each, ways)) for each in again)
+    return tuple(RepeatedFailure(failure=each, remedy=_describe_best_remedy(each, ways)) for each in again)
 
 
-def _describe_remedy(failure: RecurringFailure, ways: Iterable[SupportedRemedy]) -> str:
+def _describe_best_remedy(failure: RecurringFailure, ways: Iterable[SupportedRemedy]) -> str:
     fitting = (way for way in ways if failure.signature in way.signatures and way.project in ("", failure.project))
     return next((wording.describe_lesson(way) for way in fitting), "")
 
@@ -305,7 +308,7 @@ def _hash_lesson(draft: LessonDraft, trace: str) -> str:
     return hashlib.sha256(f"{draft.project}\n{draft.text}\n{trace}".encode()).hexdigest()
 
 
-def apply_decisions(taught: LessonBatch, decisions: Mapping[str, str | None]) -> LessonBatch:
+def apply_lesson_decisions(taught: LessonBatch, decisions: Mapping[str, str | None]) -> LessonBatch:
     """Apply a person's decision about each draft: store it in their words and with their trust, or drop it if None."""
     texts = ((draft, decisions[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]

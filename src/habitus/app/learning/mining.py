@@ -96,7 +96,7 @@ class _SuggestionDraft:
     labels: tuple[str, ...] = ()
 
 
-class JournalMiner:
+class RepeatedProcedureFinder:
     """Finds repeated procedures in the user's journal, or in turns of other agents added with `add_turn`.
 
     Call `find_suggestions`, optionally `draft_skills` and `propose_all`, then `make_report`.
@@ -152,7 +152,7 @@ class JournalMiner:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
         for turn in self._home.journal.iterate_past_turns(limit=MAX_TURNS, user=self._home.settings.user):
-            done[turn.id] = observe_turn(turn, without=recipes)
+            done[turn.id] = observe_journal_turn(turn, without=recipes)
             # Without messages and events: the full text of ten thousand turns would fill the memory.
             self._turns[turn.id] = replace(turn, messages=(), events=())
         return done
@@ -185,11 +185,11 @@ class JournalMiner:
             # The tools belong to another agent, so a model has to call them; the skill says which, and with which
             # arguments.
             steps = self._make_skill(found.recipe.name, turns, render_as_steps(found.recipe))
-            return _draft_skill(steps, turns, evidence, found.labels)
+            return _build_skill_suggestion_draft(steps, turns, evidence, found.labels)
         title = found.recipe.name
         names_to_try = itertools.chain([title], (f"{title} {number}" for number in itertools.count(2)))
         name = next(name for name in names_to_try if get_recipe_tool_name(name) not in self._taken)
-        recipe = replace(found.recipe, name=name, prose=describe_when_to_use(turns))
+        recipe = replace(found.recipe, name=name, prose=build_when_to_use(turns))
         place = self._find_writable_skill(skill) if skill else None
         layer, before = place or (USER_LAYER, {})
         if place is None:
@@ -232,7 +232,7 @@ class JournalMiner:
             title, lambda name: name in waiting | made or self._home.skills.is_name_taken(name)
         )
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
-        return Skill(name=name, title=title, description=described, when_to_use=describe_when_to_use(turns), body=body)
+        return Skill(name=name, title=title, description=described, when_to_use=build_when_to_use(turns), body=body)
 
     def _group_similar_requests(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Yield groups of similar requests that were often enough served well without a skill."""
@@ -254,7 +254,7 @@ class JournalMiner:
         used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
         title = " ".join(to_one_line(turns[-1].request).split()[:6])
-        return _draft_skill(
+        return _build_skill_suggestion_draft(
             self._make_skill(title, turns, body), turns, (describe_occurrences(turns), "no skill was used")
         )
 
@@ -296,13 +296,13 @@ class JournalMiner:
                 continue
             turns = [self._turns[id] for id in draft.suggestion.turns]
             evidence = (*draft.suggestion.evidence, f"drafted by {model.name}")
-            self._drafts[number] = _draft_skill(skill, turns, evidence)
+            self._drafts[number] = _build_skill_suggestion_draft(skill, turns, evidence)
 
     def propose_all(self) -> None:
         """Propose everything found to the user."""
         author = Author(actor=ActorKind.JOB, name="mining", reason="recurring procedure")
         check_change_allowed(self._home, author)
-        asked = [replace(draft, suggestion=_ask_to_keep(draft.suggestion)) for draft in self._drafts]
+        asked = [replace(draft, suggestion=_add_keep_question(draft.suggestion)) for draft in self._drafts]
         self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in asked]
 
     def propose_recipe(self, skill: str, author: Author) -> MiningSuggestion:
@@ -332,12 +332,12 @@ class JournalMiner:
         return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
 
 
-def _ask_to_keep(suggestion: MiningSuggestion) -> MiningSuggestion:
+def _add_keep_question(suggestion: MiningSuggestion) -> MiningSuggestion:
     question = f"you did this {len(suggestion.turns)} times; keep it as a skill?"
     return replace(suggestion, evidence=(question, *suggestion.evidence))
 
 
-def _draft_skill(
+def _build_skill_suggestion_draft(
     skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], labels: tuple[str, ...] = ()
 ) -> _SuggestionDraft:
     suggestion = MiningSuggestion(
@@ -373,7 +373,7 @@ _SELF_DESCRIPTIONS = ("one_line_description", "estimated_execution_time_seconds"
 _MAX_SHOWN_REQUESTS, _MAX_REQUEST_CHARS = 3, 100
 
 
-def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
+def observe_journal_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     """Return a turn of the journal as mining sees it, without calls that only look up skills."""
     messages = [message for kept in turn.messages if (message := decode_journal_message(kept)) is not None]
     results = {message.call: message for message in messages if isinstance(message, ToolResultMessage)}
@@ -441,7 +441,7 @@ def describe_occurrences(turns: Sequence[Turn]) -> str:
     return f"done in {format_count(len(turns), 'turn')} of {sessions}, {span}"
 
 
-def describe_when_to_use(turns: Sequence[Turn]) -> str:
+def build_when_to_use(turns: Sequence[Turn]) -> str:
     """Return a when-to-use text that quotes the latest requests; empty if there are none."""
     said = dict.fromkeys(quote_request(turn) for turn in reversed(turns) if turn.request.strip())
     return f"Requests such as {'; '.join(list(said)[:_MAX_SHOWN_REQUESTS])}." if said else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.app.home import Home
-from habitus.app.learning.mining import JournalMiner
+from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.studying import TranscriptStudy
 from habitus.errors import HabitusError, Refused
 from habitus.files import write_atomically
@@ -44,11 +44,11 @@ def learn_from_noted_sessions(settings: Settings, open_at: OpenHomeAt, *, live: 
     Returns 0 while another process is learning.
     """
     with try_lock(settings.home / _LOCK_FILE) as held:
-        return 0 if held is None else _learn_from_all(settings, open_at, live)
+        return 0 if held is None else _learn_from_all_noted(settings, open_at, live)
 
 
-def _learn_from_all(settings: Settings, open_at: OpenHomeAt, live: Collection[str]) -> int:
-    noted = {one.session: one for one in map(_parse_note, _claim_lines(settings.home)) if one is not None}
+def _learn_from_all_noted(settings: Settings, open_at: OpenHomeAt, live: Collection[str]) -> int:
+    noted = {one.session: one for one in map(_parse_note, _claim_note_lines(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
     try:
@@ -70,7 +70,7 @@ def _propose_procedures(settings: Settings, open_at: OpenHomeAt, noted: NotedSes
         beside = noted.transcript.parent.glob(f"*{noted.transcript.suffix}")
         latest = sorted(beside, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_MINED_TRANSCRIPTS]
         with open_at(noted.cwd if noted.cwd.is_dir() else settings.user_home) as home:
-            mining = JournalMiner(home)
+            mining = RepeatedProcedureFinder(home)
             mining.read_transcripts(latest)
             mining.find_suggestions()
             mining.propose_all()
@@ -96,7 +96,7 @@ def _learn_from_session(settings: Settings, open_at: OpenHomeAt, noted: NotedSes
     return True
 
 
-def _claim_lines(home: Path) -> list[str]:
+def _claim_note_lines(home: Path) -> list[str]:
     """Move the notes aside, so hooks can go on writing, and return all lines."""
     spool, taken = home / NOTED_SESSIONS_FILE, home / CLAIMED_SESSIONS_FILE
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""

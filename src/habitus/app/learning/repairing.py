@@ -94,16 +94,16 @@ class ToolRepairer:
 
     async def _propose_repairs(self, failed: Collection[str]) -> None:
         try:
-            for tool in await asyncio.to_thread(_list_degraded, self._home.tools, failed) if failed else ():
+            for tool in await asyncio.to_thread(_list_degraded_tools, self._home.tools, failed) if failed else ():
                 inputs = await asyncio.to_thread(collect_failed_inputs, self._home, tool)
-                await propose_repair(self._home, tool, inputs, self._model)
+                await propose_tool_repair(self._home, tool, inputs, self._model)
         except Refused as refused:
             log.info("No repair is proposed: %s", refused)
         except Exception:
             log.warning("A repair could not be proposed.", exc_info=True)
 
 
-def _list_degraded(tools: ToolService, called: Collection[str]) -> list[CodeTool]:
+def _list_degraded_tools(tools: ToolService, called: Collection[str]) -> list[CodeTool]:
     return [tool for tool in tools.all() if tool.callable_name in called and tool.status is ToolStatus.DEGRADED]
 
 
@@ -112,17 +112,17 @@ def collect_failed_inputs(home: Home, tool: CodeTool) -> list[FailedInput]:
     recipes = {recipe.name for recipe in home.recipes.list_recipes() if recipe.skill == tool.name}
     found: dict[str, FailedInput] = {}
     for turn in home.journal.iterate_past_turns(limit=_MAX_TURNS, user=home.settings.user):
-        for failed in _find_failures(turn, tool.callable_name, recipes):
+        for failed in _find_failed_inputs(turn, tool.callable_name, recipes):
             key = json.dumps(failed.payload, sort_keys=True)
             found.pop(key, None)
             found[key] = failed
     return list(found.values())[-_MAX_INPUTS:]
 
 
-def _find_failures(turn: Turn, tool: str, recipes: Collection[str]) -> Iterable[FailedInput]:
-    seen = mining.observe_turn(turn)
+def _find_failed_inputs(turn: Turn, tool: str, recipes: Collection[str]) -> Iterable[FailedInput]:
+    seen = mining.observe_journal_turn(turn)
     for number, call in enumerate(seen.calls):
-        if call.name != tool or call.success or not coding.is_usable_case(call):
+        if call.name != tool or call.success or not coding.is_repeatable_call(call):
             continue
         later = [other for other in seen.calls[number + 1 :] if other.success and other.name != tool]
         by_recipe = next((other for other in later if other.name in recipes), None)
@@ -130,7 +130,7 @@ def _find_failures(turn: Turn, tool: str, recipes: Collection[str]) -> Iterable[
         result = extract_recipe_result(by_recipe.result) if by_recipe is not None and seen.ok else None
         if instead is not None:
             fallback = f"`{instead.name}` returned: {_shorten(result or instead.result)}"
-        elif reply := _find_reply(turn):
+        elif reply := _find_final_reply(turn):
             fallback = f"the agent replied: {_shorten(reply)}"
         yield FailedInput(
             payload=dict(call.arguments),
@@ -141,7 +141,7 @@ def _find_failures(turn: Turn, tool: str, recipes: Collection[str]) -> Iterable[
         )
 
 
-def _find_reply(turn: Turn) -> str:
+def _find_final_reply(turn: Turn) -> str:
     messages = [decode_journal_message(one) for one in turn.messages]
     return next((one.text for one in reversed(messages) if isinstance(one, AssistantMessage)), "")
 
@@ -150,7 +150,7 @@ def _shorten(text: str) -> str:
     return shorten_value(to_one_line(text), _MAX_SHOWN_CHARS)
 
 
-async def propose_repair(
+async def propose_tool_repair(
     home: Home, tool: CodeTool, inputs: Sequence[FailedInput], model: Model | None = None
 ) -> int | None:
     """Propose once per version that a degraded tool is repaired; return the number of the proposal.
@@ -159,7 +159,7 @@ async def propose_repair(
     """
     author = Author(actor=ActorKind.JOB, name="repair", reason=f"the tool {tool.reason}")
     check_change_allowed(home, author)
-    if not inputs or await asyncio.to_thread(_is_proposed, home.review, tool):
+    if not inputs or await asyncio.to_thread(_is_repair_proposed, home.review, tool):
         return None
     grounds = ToolEvidence(
         cases=tuple(one.make_case() for one in inputs),
@@ -171,34 +171,38 @@ async def propose_repair(
     refused = ""
     if model is not None:
         try:
-            return await _propose_code(home, tool, grounds, model, author)
+            return await _propose_repaired_code(home, tool, grounds, model, author)
         except (TimeoutError, HabitusError) as error:
             refused = f"the code that {model.name} drafted was not accepted: {to_one_line(str(error))}"
-    return await asyncio.to_thread(_propose_cases, home, tool, grounds, author, refused)
+    return await asyncio.to_thread(_propose_test_cases, home, tool, grounds, author, refused)
 
 
-def _is_proposed(review: ReviewQueue, tool: CodeTool) -> bool:
+def _is_repair_proposed(review: ReviewQueue, tool: CodeTool) -> bool:
     known = review.list(None, with_contents=False, names=[tool.name])
     asked = (one.change.details.get(_REPAIR_KEY) for one in known if one.state is not ProposalState.STALE)
     return tool.version in asked
 
 
-async def _propose_code(home: Home, tool: CodeTool, grounds: ToolEvidence, model: Model, author: Author) -> int | None:
+async def _propose_repaired_code(
+    home: Home, tool: CodeTool, grounds: ToolEvidence, model: Model, author: Author
+) -> int | None:
     material = [
-        *await asyncio.to_thread(coding.describe_procedure, home.skills, f"{tool.name}@{tool.layer}"),
+        *await asyncio.to_thread(coding.describe_skill_procedure, home.skills, f"{tool.name}@{tool.layer}"),
         f"# Its program, to be repaired\n\n```python\n{home.tools.code(tool.name)}\n```",
         "# Why\n\n" + "\n".join(f"- {reason}" for reason in grounds.reasons),
     ]
-    uses = coding.CodingMaterial(
+    uses = coding.CodeDraftMaterial(
         prompt="\n\n".join(material), evidence=grounds.reasons[0], parameters=dict(tool.parameters)
     )
     paid = RunBudget(day=home.spending).wrap_model(model)
     by_model = replace(grounds, reasons=(*grounds.reasons, f"drafted by {model.name}; it passes these inputs"))
-    made = await coding.draft_and_propose(home, tool.name, uses, paid, author, by_model, permissions=tool.permissions)
+    made = await coding.draft_and_propose_code(
+        home, tool.name, uses, paid, author, by_model, permissions=tool.permissions
+    )
     return made.proposal
 
 
-def _propose_cases(home: Home, tool: CodeTool, grounds: ToolEvidence, author: Author, refused: str) -> int:
+def _propose_test_cases(home: Home, tool: CodeTool, grounds: ToolEvidence, author: Author, refused: str) -> int:
     """Propose the inputs as test cases: whoever writes new code for the tool must pass them."""
     tree = home.skills.read_tree(f"{tool.name}@{tool.layer}")
     program = parse_program(tool.name, tree)

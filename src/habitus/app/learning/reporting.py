@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import load_change_exposures
-from habitus.app.learning.comparing import ComparisonReport, list_reports
+from habitus.app.learning.comparing import ComparisonReport, list_comparison_reports
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.errors import Invalid
@@ -153,9 +153,12 @@ class MonthlyReport:
 
 def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyReport:
     """Build the report; requests and conversations are one user's, or everybody's if `user` is None."""
-    requests, compared = list_month_requests(home.shared, month, user), list_compared(home.shared, month, user)
-    reports = list_reports(home)
-    observations = make_observations(compared, _find_items(compared), home.clock())
+    requests, compared = (
+        list_month_requests(home.shared, month, user),
+        list_compared_conversations(home.shared, month, user),
+    )
+    reports = list_comparison_reports(home)
+    observations = make_observations(compared, _find_compared_items(compared), home.clock())
     gain = estimate_gain_of_changes(observations)
     proposals = [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
     totals = _count_requests(requests, f"/report/rows?month={month}{'&all_users=true' if user is None else ''}")
@@ -169,8 +172,8 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
         proposed=sum(month.contains(one.made_on) for one in proposals),
         kept=sum(state in (ComparisonState.KEPT, ComparisonState.NOT_SHOWN) for state in ended),
         rolled_back=ended.count(ComparisonState.ROLLED_BACK),
-        cost=_sum_cost(home, month),
-        unknown=[*_list_missing_feedback(totals), *_list_undecided(month, reports)],
+        cost=_sum_learning_cost(home, month),
+        unknown=[*_list_missing_feedback(totals), *_list_undecided_comparisons(month, reports)],
     )
 
 
@@ -180,12 +183,12 @@ def list_month_requests(engine: sa.Engine, month: ReportMonth, user: str | None)
         return usage.list_judged_requests(connection, month.begin, month.end, user)
 
 
-def list_compared(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[ScoredExposure]:
+def list_compared_conversations(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[ScoredExposure]:
     """Return the conversations of a month that were randomised between two versions of a skill."""
     return [one for one in load_change_exposures(engine, user=user) if month.contains(one.at)]
 
 
-def _find_items(compared: Iterable[ScoredExposure]) -> frozenset[tuple[str, str]]:
+def _find_compared_items(compared: Iterable[ScoredExposure]) -> frozenset[tuple[str, str]]:
     return frozenset((ItemKind.CHANGE.value, one.exposure.item) for one in compared)
 
 
@@ -237,7 +240,7 @@ def _summarize_changes(
     return found
 
 
-def _sum_cost(home: Home, month: ReportMonth) -> LearningCost:
+def _sum_learning_cost(home: Home, month: ReportMonth) -> LearningCost:
     made = open_improve_store(home).list_rollouts(since=month.begin, before=month.end)
     day = learning_spending.c.day
     query = sa.select(sa.func.coalesce(sa.func.sum(learning_spending.c.tokens), 0))
@@ -269,7 +272,7 @@ def _list_missing_feedback(totals: RequestTotals) -> list[OpenQuestion]:
     ]
 
 
-def _list_undecided(month: ReportMonth, reports: Sequence[ComparisonReport]) -> list[OpenQuestion]:
+def _list_undecided_comparisons(month: ReportMonth, reports: Sequence[ComparisonReport]) -> list[OpenQuestion]:
     return [
         OpenQuestion(
             unknown=f"Whether version {one.comparison.new} of {one.comparison.skill} is better than "

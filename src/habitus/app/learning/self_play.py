@@ -13,7 +13,7 @@ from habitus.agent.session import generate_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.learning.solving import run_rollout
+from habitus.app.learning.solving import run_own_agent_rollout
 from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.improve.rollouts import run_stored_rollout
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
@@ -83,7 +83,7 @@ async def dream_challenge(
         return DreamResult(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason=reason)
     async with _open_budgeted_model(home, model, limits) as player:
         dreamt = await dream_with_solver(home, challenge, SessionSolver(home, player, run=key), player, key=key)
-        return _add_spending(dreamt, player.budget)
+        return _add_spending_to_result(dreamt, player.budget)
 
 
 def list_taught_challenges(home: Home) -> frozenset[str]:
@@ -94,7 +94,7 @@ def list_taught_challenges(home: Home) -> frozenset[str]:
     return frozenset(one.body.source_challenge_hash for one in lessons if one.body is not None)
 
 
-def _add_spending(dreamt: DreamResult, budget: RunBudget) -> DreamResult:
+def _add_spending_to_result(dreamt: DreamResult, budget: RunBudget) -> DreamResult:
     return replace(
         dreamt,
         tokens=budget.tokens,
@@ -157,10 +157,12 @@ def list_unverified_lessons(home: Home) -> tuple[str, ...]:
 async def verify_lesson_again(home: Home, id: str, *, model: str = "") -> DreamResult:
     """Try a lesson again on the challenge it was extracted from; a verified one stays verified."""
     async with _open_budgeted_model(home, model) as player:
-        return _add_spending(await verify_with_solver(home, id, SessionSolver(home, player)), player.budget)
+        return _add_spending_to_result(
+            await verify_lesson_with_solver(home, id, SessionSolver(home, player)), player.budget
+        )
 
 
-async def verify_with_solver(home: Home, id: str, solver: ChallengeSolver) -> DreamResult:
+async def verify_lesson_with_solver(home: Home, id: str, solver: ChallengeSolver) -> DreamResult:
     """Verify a lesson with the given solver."""
     lesson = await asyncio.to_thread(home.open_memory(user=home.settings.user).get, id)
     name = lesson.source.removeprefix(_SOURCE_PREFIX)
@@ -200,7 +202,7 @@ class SessionSolver:
         side, is_new = TaskSplit.PRACTICE, bool(playbook)
         planned = Rollout(run=self._run, side=side, round=self._number, task=challenge.id, is_new=is_new)
         request = _compose_request(challenge, playbook, feedback)
-        attempt = partial(run_rollout, self._home, model=self._model, source_type="dream", request=request)
+        attempt = partial(run_own_agent_rollout, self._home, model=self._model, source_type="dream", request=request)
         return await run_stored_rollout(self._store, planned, attempt, challenge)
 
 

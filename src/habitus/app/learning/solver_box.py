@@ -25,14 +25,14 @@ from habitus.skills.library import Library
 _MOST_CREDENTIAL_BYTES = 1 << 20
 
 
-def is_available() -> bool:
+def is_box_available() -> bool:
     """Return whether this machine has a box for solver programs."""
     return probe_machine().bubblewrap is not None
 
 
-def describe_access(solver: SolverProgram) -> str:
+def describe_box_access(solver: SolverProgram) -> str:
     """Describe what the solver can reach on this machine."""
-    if not is_available():
+    if not is_box_available():
         return (
             "There is no bubblewrap here to hold it: it can read your files, reach the network and start programs, so "
             "it solves only with skills of your own"
@@ -43,7 +43,7 @@ def describe_access(solver: SolverProgram) -> str:
     )
 
 
-def open_box(solver: SolverProgram, question: ProgramRequest, work: Path) -> ProgramBox | None:
+def open_solver_box(solver: SolverProgram, question: ProgramRequest, work: Path) -> ProgramBox | None:
     """Return the box for one run, with the provider that the person has configured; None if there is none here."""
     if not question.is_boxed:
         return None
@@ -60,9 +60,9 @@ def open_box(solver: SolverProgram, question: ProgramRequest, work: Path) -> Pro
 _ADDRESS = re.compile(r"""base_?url"?\s*[:=]\s*"(https?://[^"]+)""", re.IGNORECASE)
 
 
-def refuse_unboxed(library: Library, skill: str, solver: SolverProgram) -> None:
+def require_box_for_foreign_text(library: Library, skill: str, solver: SolverProgram) -> None:
     """Raise `Refused` if the solver would run without a box on the text of somebody else."""
-    if is_available():
+    if is_box_available():
         return
     with suppress(NotFound):
         if origin := library.describe_unreviewed_origin(library.find(skill)):
@@ -73,7 +73,7 @@ def refuse_unboxed(library: Library, skill: str, solver: SolverProgram) -> None:
 
 
 @contextmanager
-def copy_credentials(solver: SolverProgram, room: Path, now: datetime, lasts: timedelta) -> Iterator[None]:
+def copy_sign_in_into_box(solver: SolverProgram, room: Path, now: datetime, lasts: timedelta) -> Iterator[None]:
     """Replace the links to the person's sign-in with copies, and write a renewed one back at the end.
 
     A sign-in that would have to be renewed during the run is refused: two renewals at once end both.
@@ -81,7 +81,7 @@ def copy_credentials(solver: SolverProgram, room: Path, now: datetime, lasts: ti
     links = {path: path.resolve() for path in room.rglob("*") if path.is_symlink()}
     before = {path: _copy_linked_file(path, real) for path, real in links.items()}
     rotating = room / solver.rotating_credentials if solver.rotating_credentials else None
-    expiry = _find_expiry(read_json_file(rotating)) if rotating is not None else None
+    expiry = _find_sign_in_expiry(read_json_file(rotating)) if rotating is not None else None
     if expiry is not None and expiry < (now + lasts).timestamp():
         raise ProviderError(
             f"The sign-in of {solver.program.title} expires during the run. Renew it first: start "
@@ -91,7 +91,7 @@ def copy_credentials(solver: SolverProgram, room: Path, now: datetime, lasts: ti
         yield
     finally:
         if rotating is not None and rotating in links:
-            _write_back(rotating, links[rotating], before[rotating])
+            _write_back_sign_in(rotating, links[rotating], before[rotating])
 
 
 def _copy_linked_file(link: Path, real: Path) -> bytes:
@@ -106,7 +106,7 @@ def _copy_linked_file(link: Path, real: Path) -> bytes:
     return content or b""
 
 
-def _write_back(copy: Path, real: Path, before: bytes) -> None:
+def _write_back_sign_in(copy: Path, real: Path, before: bytes) -> None:
     """Write a renewed sign-in to the person's file, unless that was renewed meanwhile."""
     if copy.is_symlink() or not copy.is_file() or copy.stat().st_size > _MOST_CREDENTIAL_BYTES:
         return
@@ -121,18 +121,18 @@ def _write_back(copy: Path, real: Path, before: bytes) -> None:
 def _is_renewal(before: bytes, after: bytes) -> bool:
     """Return whether only texts and times differ: a program in the box may have written anything."""
     try:
-        return bool(_outline(json.loads(before)) == _outline(json.loads(after)))
+        return bool(_outline_json_types(json.loads(before)) == _outline_json_types(json.loads(after)))
     except (ValueError, RecursionError):
         return False
 
 
-def _outline(value: Any) -> Any:
+def _outline_json_types(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _outline(part) for key, part in value.items()}
-    return [*map(_outline, value)] if isinstance(value, list) else type(value).__name__
+        return {key: _outline_json_types(part) for key, part in value.items()}
+    return [*map(_outline_json_types, value)] if isinstance(value, list) else type(value).__name__
 
 
-def _find_expiry(said: Mapping[str, Any]) -> float | None:
+def _find_sign_in_expiry(said: Mapping[str, Any]) -> float | None:
     """Return the Unix time at which a sign-in expires; None if it does not say, or needs no renewal."""
     oauth = dict_or_empty(said.get("claudeAiOauth"))
     if isinstance(oauth.get("expiresAt"), int):

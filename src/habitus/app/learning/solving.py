@@ -68,7 +68,7 @@ class OwnAgentSolver:
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         """Return the rollout with its outcome."""
-        return await run_rollout(self.home, task, rollout, self.model, source_type=TRIAL, fixed=self.fixed)
+        return await run_own_agent_rollout(self.home, task, rollout, self.model, source_type=TRIAL, fixed=self.fixed)
 
 
 @asynccontextmanager
@@ -117,7 +117,9 @@ async def open_temporary_home(
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
             await asyncio.to_thread(opened.skills.write_tree, USER_LAYER, name, shown, opened.build_author())
-            await asyncio.to_thread(_copy_competitors, home.skills, opened.skills, name, opened.build_author(), is_held)
+            await asyncio.to_thread(
+                _copy_competing_skills, home.skills, opened.skills, name, opened.build_author(), is_held
+            )
             await asyncio.to_thread(_copy_approval, home, opened, name)
             yield opened
         finally:
@@ -126,7 +128,7 @@ async def open_temporary_home(
         await asyncio.to_thread(folders.remove_folder, str(folder))
 
 
-def _copy_competitors(skills: Library, apart: Library, name: str, author: Author, is_held: bool) -> None:
+def _copy_competing_skills(skills: Library, apart: Library, name: str, author: Author, is_held: bool) -> None:
     """Copy a sample of the person's other skills, the same for both versions, so that an edited description competes.
 
     Their code is not approved in the temporary home, and their eval files stay behind.
@@ -150,7 +152,7 @@ def _copy_approval(home: Home, apart: Home, name: str) -> None:
         apart.approvals.trust(APPROVED_ROOT, {name: home.skills.read_tree(name)}, apart.build_author().name)
 
 
-async def run_rollout(
+async def run_own_agent_rollout(
     home: Home,
     task: Task,
     rollout: Rollout,
@@ -200,7 +202,7 @@ async def run_rollout(
         usage=session.usage,
         steps=done.rounds,
         is_opened=any(map(partial(_is_opened, rollout.skill), turns)),
-        is_followed=any(not one.is_ignored for turn in turns for one in _list_uses(rollout.skill, turn)),
+        is_followed=any(not one.is_ignored for turn in turns for one in _list_used_exposures(rollout.skill, turn)),
     )
 
 
@@ -231,10 +233,10 @@ def _make_silent_learner(home: Home) -> Learner:
 
 def _is_opened(skill: str, turn: Turn) -> bool:
     is_in_view = any(one.name == skill and one.place in _VISIBLE_PLACES for one in turn.selected)
-    return is_in_view or bool(_list_uses(skill, turn))
+    return is_in_view or bool(_list_used_exposures(skill, turn))
 
 
-def _list_uses(skill: str, turn: Turn) -> list[ExposureAssignment]:
+def _list_used_exposures(skill: str, turn: Turn) -> list[ExposureAssignment]:
     return [one for one in turn.exposures if one.item == skill and one.is_used]
 
 
@@ -244,7 +246,7 @@ def describe_solver_access(name: str) -> str:
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill alone, where it reads, writes and runs commands. "
-        f"{solver_box.describe_access(solver)}."
+        f"{solver_box.describe_box_access(solver)}."
     )
 
 
@@ -259,10 +261,10 @@ async def open_program_solver(
     solver = find_solver_program(name)
     if home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
-    await asyncio.to_thread(solver_box.refuse_unboxed, home.skills, skill, solver)
+    await asyncio.to_thread(solver_box.require_box_for_foreign_text, home.skills, skill, solver)
     # Not below the temporary folder, where Codex refuses to start its own helper.
     parent = home.settings.user_home / ".cache" / "habitus"
-    is_held = await asyncio.to_thread(solver_box.is_available)
+    is_held = await asyncio.to_thread(solver_box.is_box_available)
     async with (
         temporary_workspace(parent) as room,
         open_temporary_home(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
@@ -327,7 +329,7 @@ class ProgramSolver:
             model=self.model,
             workspace=room,
             environ=os.environ,
-            is_boxed=solver_box.is_available(),
+            is_boxed=solver_box.is_box_available(),
         )
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
@@ -336,8 +338,8 @@ class ProgramSolver:
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
-            with solver_box.copy_credentials(self.solver, room, self.home.clock(), lasts):
-                box = solver_box.open_box(self.solver, question, work)
+            with solver_box.copy_sign_in_into_box(self.solver, room, self.home.clock(), lasts):
+                box = solver_box.open_solver_box(self.solver, question, work)
                 async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
                     said = await run_program_call(
                         self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box

@@ -14,7 +14,7 @@ from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning import learning
 from habitus.app.learning.learning import RemedyReport, SessionFactCollector
-from habitus.app.learning.mining import JournalMiner, MiningSuggestion
+from habitus.app.learning.mining import MiningSuggestion, RepeatedProcedureFinder
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import parse_user_path
 from habitus.hosts.known_agents import STUDIED_AGENTS
@@ -151,7 +151,7 @@ class TranscriptStudy:
             home.pause.refuse_if_paused()
         self._applier = learning.open_lesson_applier(home, home.memory, self._redactor) if apply else None
         self._gathering = SessionFactCollector(home, only_new=only_new)
-        self._mining = JournalMiner(home)
+        self._mining = RepeatedProcedureFinder(home)
         self._files: list[FileStudyResult] = []
         self._unchanged = self._own = 0
         self._fired: dict[str, DetectorReport] = {}
@@ -172,7 +172,7 @@ class TranscriptStudy:
 
         def visit(studied: StudiedTurn) -> None:
             on_turn()
-            if self._is_too_old(studied):
+            if self._is_turn_too_old(studied):
                 return
             self._add_turn(studied)
             ledger = LearnedTurnStore(self._home.shared, clock=self._home.clock)
@@ -193,7 +193,7 @@ class TranscriptStudy:
                 hint="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
             )
 
-    def _is_too_old(self, studied: StudiedTurn) -> bool:
+    def _is_turn_too_old(self, studied: StudiedTurn) -> bool:
         when = parse_iso_timestamp(studied.started_at) if self._since else None
         return self._since is not None and when is not None and when < self._since
 

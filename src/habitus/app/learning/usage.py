@@ -13,7 +13,7 @@ from habitus.skills.stores.usage_cache import add_counts_by_key, list_countable_
 from habitus.use_counts import UsageByKey, UsageCounts, UseKey
 
 
-class CachedUsage(UsageObserver):
+class UsageCounterCache(UsageObserver):
     """Writes every change of the counts to the counters beside the skills."""
 
     def __init__(self, home: Home) -> None:
@@ -39,7 +39,7 @@ class CachedUsage(UsageObserver):
         for key, change in changes.items():
             if change.failed > 0 and key.stage == Stage.STEPS.value:
                 # Loads the statistics, which only failures need.
-                from habitus.app.learning.verdicts import propose_after_failure
+                from habitus.app.learning.due_transitions import propose_after_failure
 
                 propose_after_failure(self._home, key)
 
@@ -48,7 +48,7 @@ class CachedUsage(UsageObserver):
         return self._home.local is not self._home.shared and key.layer != USER_LAYER
 
 
-def find_stale_counters(home: Home) -> list[str]:
+def find_stale_usage_counters(home: Home) -> list[str]:
     """Return the skills and recipes of the shared database whose counters differ from what the journal counts."""
     with sql.read_transaction(home.shared) as connection:
         cached, there = read_cached_usage(connection), list_countable_skills(connection)

@@ -27,12 +27,12 @@ _MAX_CACHED = 50_000
 
 def list_high_findings(tree: Tree, policy: ScreeningPolicy) -> list[str]:
     """Return the findings a person must see before foreign content is used, one line per kind."""
-    from habitus.screening.findings import Risk, group_by_rule
+    from habitus.screening.findings import Risk, group_findings_by_rule
 
     # Loads the rules and a parser, which only scanning needs.
     from habitus.screening.scanner import scan_skill
 
-    return list(map(str, group_by_rule(one for one in scan_skill(tree, policy) if one.severity is Risk.HIGH)))
+    return list(map(str, group_findings_by_rule(one for one in scan_skill(tree, policy) if one.severity is Risk.HIGH)))
 
 
 # In a home.

@@ -15,7 +15,7 @@ from habitus.agent.choosing import SkillExplanation, choose_skills, explain_skil
 from habitus.agent.session import Session
 from habitus.agent.user_input import make_project_relative
 from habitus.app.home import Home
-from habitus.app.learning.compared_versions import describe_running
+from habitus.app.learning.compared_versions import describe_running_comparison
 from habitus.app.library.layers import build_gate_context
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
@@ -128,7 +128,7 @@ def explain_skill(home: Home, name: str, request: SelectionInput) -> SkillExplan
     """Explain why a skill would, or would not, reach the prompt of this request."""
     seen, item = preview_selection(home, request), home.skills.find(name)
     found = _explain_listed_skill(home.skills, home.finder, item, request.text, seen.selection, seen.menu)
-    return replace(found, compared=describe_running(home, item))
+    return replace(found, compared=describe_running_comparison(home, item))
 
 
 def explain_skill_in_turn(

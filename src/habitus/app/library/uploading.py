@@ -27,7 +27,7 @@ from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import sanitize_file_name
-from habitus.screening.findings import Finding, Risk, ScreeningPolicy, Threat, group_by_rule, is_clean
+from habitus.screening.findings import Finding, Risk, ScreeningPolicy, Threat, group_findings_by_rule, is_clean
 from habitus.screening.scanner import scan_skill
 from habitus.settings import Settings
 from habitus.skills import names
@@ -265,7 +265,7 @@ def _read_skills(path: str, limit: int | None = None) -> tuple[list[_ScannableFi
 
 
 def _scan_files(screening: ScreeningPolicy, of: _ScannableFiles) -> ScannedSkill:
-    findings = group_by_rule(scan_skill(of.tree, screening))
+    findings = group_findings_by_rule(scan_skill(of.tree, screening))
     return ScannedSkill(
         name=of.name, origin=of.origin, findings=findings, is_held=not is_clean(findings), run_unasked=of.run_unasked
     )

@@ -17,7 +17,7 @@ from habitus.app import home_directory
 from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import SkillCommandLines
 from habitus.app.home import DATABASE_AWAY, Home
-from habitus.app.learning.usage import find_stale_counters
+from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.app.operating import backing_up
 from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database_size
 from habitus.app.operating.identity_provider import open_identity_provider
@@ -81,7 +81,7 @@ def _check_use_counts(home: Home) -> Iterator[HealthCheck]:
     """Count all uses again from the journal and compare the counters that lists show."""
     if home.is_offline:
         return
-    stale = find_stale_counters(home)
+    stale = find_stale_usage_counters(home)
     if stale:
         detail = f"the counters of {', '.join(stale[:5])}{', …' * (len(stale) > 5)} differ from their recorded uses"
         hint = "Please report it; the recorded uses and judgements are intact."

@@ -19,7 +19,7 @@ from habitus.agent.background import EventLoopThread
 from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.app.learning import curating, improving, self_play, studying
-from habitus.app.learning.mining import JournalMiner
+from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.noted_sessions import learn_from_noted_sessions
 from habitus.app.library import importing
 from habitus.app.tasks import drafting
@@ -27,7 +27,7 @@ from habitus.app.tasks.mining import propose_accepted_requests
 from habitus.errors import Invalid, Refused
 from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
-from habitus.jobs.model import ConcurrencyKeys, JobHandler, JobPriority
+from habitus.jobs.model import JobConcurrencyKeys, JobHandler, JobPriority
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import RunLimits
 from habitus.plain_data import to_plain
@@ -102,7 +102,7 @@ class MineJob(_JobKind):
     about = "Finds recurring steps and accepted requests in conversations, and proposes recipes and tasks."
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        mining = JournalMiner(self._home)
+        mining = RepeatedProcedureFinder(self._home)
         mining.find_suggestions()
         mining.propose_all()
         found = mining.make_report()
@@ -348,7 +348,7 @@ class ImproveJob(_JobKind):
         if given.get("skill"):
             names = [given["skill"]]
         elif given.get("is_scheduled"):
-            names = improving.pick_skills(self._home)
+            names = improving.pick_skills_to_improve(self._home)
         else:
             names = improving.list_skills_with_tasks(self._home)
         rest = {key: value for key, value in given.items() if key != "user"}
@@ -452,7 +452,7 @@ def add_job(
     of, user = JOB_KINDS[kind], settings.user
     model = (inputs.get("model") or settings.model) if of.asks_model else ""
     host = home_directory.get_host_name(settings.home) if queue.is_shared and of.is_local(inputs) else ""
-    lanes = ConcurrencyKeys(model=model, user=user, host=host)
+    lanes = JobConcurrencyKeys(model=model, user=user, host=host)
     return queue.add_job(kind, {**inputs, "user": user}, id=id, keys=lanes, priority=priority)
 
 

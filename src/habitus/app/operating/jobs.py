@@ -25,9 +25,9 @@ from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job,
 from habitus.app.sharing.approvals import watch_approvals
 from habitus.errors import Invalid, NotFound, UserError, did_you_mean
 from habitus.files import parse_user_path
-from habitus.jobs.model import ConcurrencyLimits, Job, JobPriority
+from habitus.jobs.model import Job, JobConcurrencyLimits, JobPriority
 from habitus.jobs.queue import JobQueue, is_shared_database
-from habitus.jobs.schedule import ScheduleSlot, parse_schedule
+from habitus.jobs.schedule import ScheduleDueTime, parse_schedule
 from habitus.jobs.worker import SHUTDOWN_WAIT_S, WorkerConfig, run_worker
 from habitus.settings import SETTINGS_FILE, ScheduleSettings, Settings
 from habitus.sql.change_notifications import get_change_feed
@@ -115,7 +115,7 @@ def run_home_worker(
     if unknown := sorted(set(only) - known.keys()):
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", hint=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
-    limits = ConcurrencyLimits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
+    limits = JobConcurrencyLimits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
     add_due = Scheduler(home, queue).add_due_jobs if starts_due else partial(read_current_time, home.shared, home.clock)
     housekeeper = Housekeeper(home)
 
@@ -308,14 +308,14 @@ class Scheduler:
             self._queue.delete_finished_jobs(now - timedelta(days=self._home.settings.retention.turn_days))
         return added
 
-    def _is_due(self, kind: str, slot: ScheduleSlot) -> bool:
+    def _is_due(self, kind: str, slot: ScheduleDueTime) -> bool:
         return (
             slot.timestamp > self._began
             or self._queue.find_latest_job(_make_scheduled_job_id_prefix(self._home.settings, self._queue, kind))
             is not None
         )
 
-    def _add_slot_job(self, kind: str, slot: ScheduleSlot) -> str:
+    def _add_slot_job(self, kind: str, slot: ScheduleDueTime) -> str:
         id = f"{_make_scheduled_job_id_prefix(self._home.settings, self._queue, kind)}{slot.key}"
         return add_job(
             self._home.settings, self._queue, kind, SCHEDULED_KINDS[kind].scheduled, id=id, priority=JobPriority.LOW

@@ -110,7 +110,7 @@ def read_agent_skills(folder: Path) -> Iterator[AgentSkill]:
         )
 
 
-def remark_on_files(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
+def remark_on_unloadable_skills(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
     """Remark on unreadable skills, and on skills hidden by another of the same name."""
     first: dict[str, Path] = {}
     for each in skills:
@@ -141,7 +141,7 @@ def remark_on_missing_descriptions(skills: Sequence[AgentSkill], agent: KnownAge
             )
 
 
-def remark_on_risks(skills: Sequence[AgentSkill], scan: Callable[[Tree], list[str]]) -> Iterator[AgentRemark]:
+def remark_on_risky_skills(skills: Sequence[AgentSkill], scan: Callable[[Tree], list[str]]) -> Iterator[AgentRemark]:
     """Remark on risky skills, one line each, those with the most kinds of findings first."""
     found = [(each, risks) for each in skills if (risks := scan(each.tree))]
     for each, risks in sorted(found, key=lambda one: -len(one[1])):
@@ -167,7 +167,7 @@ _MIN_WORDS = 30
 SkillCopyPair = tuple[AgentSkill, AgentSkill, bool]
 
 
-def find_copies(skills: Sequence[AgentSkill]) -> Iterator[SkillCopyPair]:
+def find_skill_copies(skills: Sequence[AgentSkill]) -> Iterator[SkillCopyPair]:
     """Yield pairs of skills with the same or nearly the same text."""
     words = {
         each.path: Counter(f"{each.when_to_use_text} {each.skill.body}".lower().split())
@@ -189,7 +189,7 @@ def find_copies(skills: Sequence[AgentSkill]) -> Iterator[SkillCopyPair]:
             yield one, two, has_same_body
 
 
-def remark_on_copies(found: Iterable[SkillCopyPair]) -> Iterator[AgentRemark]:
+def remark_on_copied_skills(found: Iterable[SkillCopyPair]) -> Iterator[AgentRemark]:
     """Remark on pairs of skills with the same text."""
     for one, two, is_same in found:
         how = "have the same text" if is_same else "have nearly the same text"
@@ -201,14 +201,14 @@ def remark_on_copies(found: Iterable[SkillCopyPair]) -> Iterator[AgentRemark]:
         )
 
 
-def build_search(skills: Sequence[AgentSkill]) -> Callable[[str], SearchResults]:
+def build_skill_search(skills: Sequence[AgentSkill]) -> Callable[[str], SearchResults]:
     """Return a search function over the skills, on an index in memory."""
     index = SearchIndex.open(sql.create_in_memory_engine(), "agent")
     index.put_documents(make_search_document(each.skill, each.skill.body) for each in skills if each.skill)
     return lambda request: index.search(request, k=4, refresh=False)  # no other process writes to this index
 
 
-def remark_on_confusable(
+def remark_on_confusable_skills(
     skills: Sequence[AgentSkill], search: Callable[[str], SearchResults], reported: Iterable[SkillCopyPair]
 ) -> Iterator[AgentRemark]:
     """Remark on pairs where a skill's own words find the other one first, or nearly as well.
@@ -216,11 +216,11 @@ def remark_on_confusable(
     `reported` pairs are skipped.
     """
     by_name = {each.skill.name: each for each in skills if each.skill}
-    spread = count_words(each.when_to_use_text for each in skills)
+    spread = count_texts_with_words(each.when_to_use_text for each in skills)
     seen = {frozenset((one.name, two.name)) for one, two, _ in reported}
     for name, each in by_name.items():
         hits = search(each.when_to_use_text).hits
-        before = itertools.takewhile(partial(_is_other_hit, name), hits)
+        before = itertools.takewhile(partial(_is_hit_of_other_skill, name), hits)
         close = [hit for hit in hits if hit.id != name and hit.score >= DUPLICATE_THRESHOLD]
         for rival in dict.fromkeys(hit.id for hit in (*before, *close)):
             pair = frozenset((name, rival))
@@ -240,18 +240,18 @@ def remark_on_confusable(
             )
 
 
-def _is_other_hit(name: str, hit: IndexHit) -> bool:
+def _is_hit_of_other_skill(name: str, hit: IndexHit) -> bool:
     return hit.id != name
 
 
-def remark_on_never_fired(
+def remark_on_never_used_skills(
     skills: Sequence[AgentSkill], uses: Counter[str], requests: Sequence[str], search: Callable[[str], SearchResults]
 ) -> Iterator[AgentRemark]:
     """Remark on unused skills that clearly match several requests for which no skill was used."""
     by_name = {each.skill.name: each for each in skills if each.skill and not uses[each.name]}
     fitted: dict[str, list[str]] = {}
     for words in requests if by_name else ():
-        name = find_clear_match(search(words))
+        name = find_unambiguous_match(search(words))
         if name in by_name:
             fitted.setdefault(name, []).append(words)
     for name, asked in fitted.items():
@@ -265,7 +265,9 @@ def remark_on_never_fired(
             )
 
 
-def find_clear_match(results: SearchResults, clear: float = MIN_MATCH_SCORE, ahead: float = MIN_SCORE_LEAD) -> str:
+def find_unambiguous_match(
+    results: SearchResults, clear: float = MIN_MATCH_SCORE, ahead: float = MIN_SCORE_LEAD
+) -> str:
     """Return the name of the skill that matches with no other near it; empty if in doubt."""
     scores = [hit.score for hit in results.hits] + [0.0, 0.0]
     is_clear = results.fits and scores[0] >= clear and scores[0] - scores[1] >= ahead
@@ -295,7 +297,7 @@ def find_distinguishing_words(one: str, other: str, frequencies: Counter[str]) -
     return tuple(sorted(own, key=lambda word: (frequencies[word], -len(word), word))[:3])
 
 
-def count_words(texts: Iterable[str]) -> Counter[str]:
+def count_texts_with_words(texts: Iterable[str]) -> Counter[str]:
     """Count in how many texts each word occurs."""
     return Counter(word for text in texts for word in extract_words(text))
 
@@ -324,7 +326,7 @@ _RAW_DESCRIPTION = re.compile(r"(?m)^description:[ \t]*(.*)$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ListingBudget:
+class SkillListingBudget:
     """The characters that the listing has and needs, and the skills whose description is cut."""
 
     room: int
@@ -337,9 +339,12 @@ class ListingBudget:
     fraction: float
 
 
-def compute_listing(
-    skills: Sequence[AgentSkill], recorded: RecordedListing, settings: Mapping[str, object], usage: Mapping[str, float]
-) -> ListingBudget:
+def compute_listing_budget(
+    skills: Sequence[AgentSkill],
+    recorded: RecordedSkillListing,
+    settings: Mapping[str, object],
+    usage: Mapping[str, float],
+) -> SkillListingBudget:
     """Compute which descriptions fit in the listing.
 
     Entries of the recorded listing that are not ours take part of the room; without one, the known size for that
@@ -352,7 +357,9 @@ def compute_listing(
         if is_listed_skill(each)
     }
     others = [
-        len(f"- {name}: {told}" if told else f"- {name}") for name, told in _parse_entries(last) if name not in own
+        len(f"- {name}: {told}" if told else f"- {name}")
+        for name, told in _parse_listing_entries(last)
+        if name not in own
     ]
     window = _LARGE if len(last) > _SMALL * _CHARS_PER_TOKEN * _get_budget_fraction(settings) else _SMALL
     room = int(window * _CHARS_PER_TOKEN * _get_budget_fraction(settings))
@@ -367,10 +374,12 @@ def compute_listing(
             left -= own[name] + 2
         elif own[name]:
             lost.append(name)
-    unknown = _ASSUMED_DESCRIPTION_CHARS * sum(not told for name, told in _parse_entries(last) if name not in own)
+    unknown = _ASSUMED_DESCRIPTION_CHARS * sum(
+        not told for name, told in _parse_listing_entries(last) if name not in own
+    )
     how_many = "" if last else "about " if taken else "at least "
     fraction = max(_get_budget_fraction(settings), -(-(wanted + unknown) * 1000 // (window * _CHARS_PER_TOKEN)) / 1000)
-    return ListingBudget(room=room, wanted=wanted, lost=tuple(lost), how_many=how_many, fraction=fraction)
+    return SkillListingBudget(room=room, wanted=wanted, lost=tuple(lost), how_many=how_many, fraction=fraction)
 
 
 def is_listed_skill(each: AgentSkill) -> bool:
@@ -395,14 +404,14 @@ def _get_first_line(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedListing:
+class RecordedSkillListing:
     """The newest complete listing in the transcripts, and the version of the program that wrote last."""
 
     listing: str = ""
     version: str = ""
 
 
-def find_last_listing(transcripts: Iterable[Path]) -> RecordedListing:
+def find_last_recorded_listing(transcripts: Iterable[Path]) -> RecordedSkillListing:
     """Return the newest complete listing in the latest transcripts; empty if there is none."""
     newest = sorted(((path.stat().st_mtime, path) for path in transcripts if path.exists()), reverse=True)
     version = ""
@@ -410,10 +419,10 @@ def find_last_listing(transcripts: Iterable[Path]) -> RecordedListing:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if '"skill_listing"' in line and (found := _parse_listing(line)):
-                    return RecordedListing(listing=found, version=version)
+                    return RecordedSkillListing(listing=found, version=version)
                 if not version and (told := _PROGRAM_VERSION.search(line)):
                     version = told[1]
-    return RecordedListing(version=version)
+    return RecordedSkillListing(version=version)
 
 
 def _get_built_in_size(version: str) -> int:
@@ -468,7 +477,7 @@ def _get_budget_fraction(settings: Mapping[str, object]) -> float:
     return float(given) if isinstance(given, int | float) and 0 < given <= 1 else _DEFAULT_FRACTION
 
 
-def _parse_entries(listing: str) -> list[tuple[str, str]]:
+def _parse_listing_entries(listing: str) -> list[tuple[str, str]]:
     """Return the names with their descriptions, which may span several lines."""
     found: list[tuple[str, str]] = []
     for line in listing.splitlines():

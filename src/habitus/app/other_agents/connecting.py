@@ -94,7 +94,7 @@ class ConnectionReport:
     summary: str = ""
 
 
-def describe_plan(
+def build_connection_report(
     plan: ConnectionPlan, redact: Callable[[str], str], *, undo: tuple[str, ...] = ()
 ) -> ConnectionReport:
     """Describe the plan; with `undo`, as the result of applying it."""
@@ -156,7 +156,7 @@ def list_available_hooks(
             there = ", ".join(one.event for one in known_agents.AGENT_HOOKS)
             raise NotFound(f"There is no hook '{name}'.", hint=near or f"There are: {there}.")
     unwanted, found = {name.lower() for name in refused}, get_agent(agent, CONNECTABLE_AGENTS)
-    _refuse_with_plugin(settings, environ, found)
+    _refuse_hooks_beside_plugin(settings, environ, found)
     if not found.hooks or "all" in unwanted:
         return ()
     others = [
@@ -176,13 +176,13 @@ def plan_connection(
     if not home_directory.can_write_home(settings.home):
         home_directory.raise_not_writable(settings.home)
     found, scope = get_agent(agent, CONNECTABLE_AGENTS), options.scope
-    _refuse_with_plugin(settings, environ, found)
+    _refuse_hooks_beside_plugin(settings, environ, found)
     wanted = [_make_server_request(settings, environ, found, scope)]
     if found.hooks:
         wanted.append(_make_hooks_request(settings, environ, found, options))
     if options.block:
         wanted.append(_make_instructions_request(settings, environ, found, options))
-    return _plan_files(settings, found, scope, wanted)
+    return _plan_file_changes(settings, found, scope, wanted)
 
 
 def plan_disconnection(
@@ -205,7 +205,7 @@ def plan_disconnection(
         raise NotFound(
             f"{found.title} is not connected for this {scope}.", hint=f"See 'habitus connect {agent} --dry-run'."
         )
-    return _plan_files(settings, found, scope, there)
+    return _plan_file_changes(settings, found, scope, there)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,7 +255,7 @@ def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _refuse_with_plugin(settings: Settings, environ: Mapping[str, str], found: KnownAgent) -> None:
+def _refuse_hooks_beside_plugin(settings: Settings, environ: Mapping[str, str], found: KnownAgent) -> None:
     """Refuse hooks besides our plugin: the agent would be told everything twice."""
     if found.name != _PLUGIN_AGENT:
         return
@@ -265,14 +265,14 @@ def _refuse_with_plugin(settings: Settings, environ: Mapping[str, str], found: K
     except (OSError, ValueError, AttributeError):
         return
     if name := next(
-        (name for name, is_on in _get_dict_items(plugins) if name.startswith(f"{SERVER_NAME}@") and is_on), ""
+        (name for name, is_on in _iterate_items_if_mapping(plugins) if name.startswith(f"{SERVER_NAME}@") and is_on), ""
     ):
         raise Refused(
             f"{found.title} has our plugin already.", hint=f"Remove it first: claude plugin uninstall {name}."
         )
 
 
-def _get_dict_items(value: object) -> Iterable[tuple[str, object]]:
+def _iterate_items_if_mapping(value: object) -> Iterable[tuple[str, object]]:
     return value.items() if isinstance(value, dict) else ()
 
 
@@ -289,7 +289,7 @@ def list_standing_rules(home: Home) -> list[str]:
     return [home.redact(note.prompt_line) for note in memory.recall_profile_and_rules().rules]
 
 
-def apply_plan(settings: Settings, plan: ConnectionPlan) -> None:
+def apply_connection_plan(settings: Settings, plan: ConnectionPlan) -> None:
     """Write the planned changes."""
     connections = ConnectionStore(settings.home)
     for change in plan.changes:
@@ -305,7 +305,7 @@ def list_backup_files(settings: Settings, plan: ConnectionPlan) -> tuple[Path, .
     return tuple(connections.backup_path(change.request.file) for change in plan.changes if change.clean is not None)
 
 
-def _plan_files(
+def _plan_file_changes(
     settings: Settings, found: KnownAgent, scope: ConfigScope, wanted: Sequence[ConfigEditRequest]
 ) -> ConnectionPlan:
     connections = ConnectionStore(settings.home)

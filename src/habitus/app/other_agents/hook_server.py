@@ -30,7 +30,7 @@ from habitus.app.conversations.sessions import open_random_assignment
 from habitus.app.home import Home
 from habitus.app.home_directory import DATABASE
 from habitus.app.learning import noted_sessions
-from habitus.app.learning.learning import find_remedy
+from habitus.app.learning.learning import find_known_remedy
 from habitus.app.library.layers import build_gate_context
 from habitus.app.review.reminding import count_pending_items
 from habitus.app.wiring import open_home
@@ -330,7 +330,7 @@ class HookContextComposer:
 
     def compose_failure_context(self, tool: str, arguments: object, error: str) -> str:
         """Return the known remedy against this error; empty if it is unknown."""
-        remedy = find_remedy(self._home, tool, arguments, error)
+        remedy = find_known_remedy(self._home, tool, arguments, error)
         return self._home.redact(prompt.build_bullet_section("lessons", "Seen before", [remedy]).text) if remedy else ""
 
     def _describe_new_skills(self) -> str:

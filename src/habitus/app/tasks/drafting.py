@@ -10,7 +10,7 @@ from typing import Any
 
 from habitus.app.conversations.models import open_named_models
 from habitus.app.home import Home
-from habitus.app.learning.coding import describe_procedure
+from habitus.app.learning.coding import describe_skill_procedure
 from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, propose_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.errors import HabitusError, Invalid
@@ -54,7 +54,7 @@ def describe_examined_skill(home: Home, name: str) -> str:
     item = home.skills.find(name)
     if item.summary is None or item.state is not SkillState.OK:
         raise Invalid(f"'{item.name}' can't be examined: it is {item.state}.", hint=f"{item.reason or 'Fix it'} first.")
-    return home.redact("\n\n".join(describe_procedure(home.skills, f"{item.name}@{item.layer}")))
+    return home.redact("\n\n".join(describe_skill_procedure(home.skills, f"{item.name}@{item.layer}")))
 
 
 async def propose_task_drafts(

@@ -122,7 +122,7 @@ def _find_candidates(
 
 def _iterate_journal_turns(home: Home, *, project: Path | None) -> Iterator[_AcceptedTurn]:
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
-        done = mining.observe_turn(turn)
+        done = mining.observe_journal_turn(turn)
         if done.ok and turn.request.strip():
             answers = (
                 message

@@ -21,7 +21,7 @@ from habitus.app.tasks.storing import load_tasks, load_tool_cases
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import HabitusError
 from habitus.sandbox.model import Permissions
-from habitus.tasks.checks import ToolCalledCheck, Check, ContainsCheck, EqualsCheck, FileExistsCheck, ValidatorCheck
+from habitus.tasks.checks import Check, ContainsCheck, EqualsCheck, FileExistsCheck, ToolCalledCheck, ValidatorCheck
 from habitus.tasks.judging import parse_printed_result
 from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
 from habitus.tasks.schema import Json

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.agent.session import generate_id
-from habitus.app.conversations.running_code import check_readable_folders, open_scratchpads
+from habitus.app.conversations.running_code import open_scratchpads, resolve_readable_folders
 from habitus.app.home import Home
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
@@ -95,4 +95,4 @@ async def open_workspace(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]
 def list_readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
     """Return where shell programs are, for a task that needs one: the sandbox has none by default."""
     is_for_shell = task.domain == "bash" and settings.sandbox.runtime == "local"
-    return check_readable_folders(settings, [Path("/usr")]) if is_for_shell else ()
+    return resolve_readable_folders(settings, [Path("/usr")]) if is_for_shell else ()

@@ -75,7 +75,7 @@ def preview_agent_changes(
     disconnecting: Annotated[bool, option("Preview disconnecting instead of connecting.")] = False,
 ) -> connecting.ConnectionReport:
     """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return connecting.describe_plan(_plan_agent_change(home, agent, disconnecting=disconnecting), home.redact)
+    return connecting.build_connection_report(_plan_agent_change(home, agent, disconnecting=disconnecting), home.redact)
 
 
 @use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example={"agent": "claude-code"})
@@ -154,5 +154,5 @@ def _plan_agent_change(home: Home, agent: str, *, disconnecting: bool) -> connec
 
 
 def _apply_plan(home: Home, planned: connecting.ConnectionPlan) -> connecting.ConnectionReport:
-    connecting.apply_plan(home.settings, planned)
-    return connecting.describe_plan(planned, home.redact, undo=planned.undo)
+    connecting.apply_connection_plan(home.settings, planned)
+    return connecting.build_connection_report(planned, home.redact, undo=planned.undo)

@@ -15,11 +15,11 @@ from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
 from habitus.app.learning.comparing import (
     DEFAULT_SHARE,
     ComparisonReport,
-    list_reports,
+    list_comparison_reports,
     start_comparison,
     stop_comparison,
 )
-from habitus.app.learning.improving import open_improve_store, preview_run, rank_skills
+from habitus.app.learning.improving import open_improve_store, preview_improve_run, rank_skills_to_improve
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
@@ -93,7 +93,7 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     require_model_program(home.host, run_request.model)
     refuse_unreviewed_tasks(home, request.name)
     # An impossible run should fail here, while the caller is watching, not in the worker.
-    if problem := preview_run(home, run_request).problem:
+    if problem := preview_improve_run(home, run_request).problem:
         raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=run_request.skill))
     queue = jobs.open_queue(home)
     return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(run_request), id=request.id))
@@ -113,7 +113,7 @@ class ListImprovementsResult:
 )
 def list_improvements(home: Home, name: SkillName) -> ListImprovementsResult:
     """List the candidates tried for a skill with the results of gate and exam, and what a run could show."""
-    store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=name))
+    store, plan = open_improve_store(home), preview_improve_run(home, ImproveRequest(skill=name))
     rollouts = store.list_rollouts(skill=plan.skill)
     return ListImprovementsResult(
         plan=plan, candidates=[build_candidate_report(one, rollouts) for one in store.list_candidates(plan.skill)]
@@ -152,7 +152,9 @@ def list_comparisons(
 ) -> ListComparisonsResult:
     """List the changes that are, or were, compared in use with the version before them, and what that shows."""
     skill = home.skills.find(name).name if name is not None else ""
-    return ListComparisonsResult(share=home.settings.evidence.compare_versions, comparisons=list_reports(home, skill))
+    return ListComparisonsResult(
+        share=home.settings.evidence.compare_versions, comparisons=list_comparison_reports(home, skill)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +171,7 @@ def plan_improvements(home: Home) -> PlanImprovementsResult:
     A scheduled run tries them in about this order: what is not known is drawn at random, so that a skill of which
     little is known gets its turn.
     """
-    return PlanImprovementsResult(success_cents=home.settings.success_cents, ranking=rank_skills(home))
+    return PlanImprovementsResult(success_cents=home.settings.success_cents, ranking=rank_skills_to_improve(home))
 
 
 class ClimbTarget(StrEnum):

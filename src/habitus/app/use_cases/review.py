@@ -8,7 +8,7 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home, select_memory
-from habitus.app.learning.compared_versions import describe_plan
+from habitus.app.learning.compared_versions import describe_planned_comparison
 from habitus.app.library import content, undoing
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
@@ -97,7 +97,7 @@ def show_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: A
 
 def describe_comparison(settings: EvidenceSettings, item: InboxItem) -> str:
     """Return what approving an item compares in use, in words; empty if nothing."""
-    return describe_plan(settings, item.subject) if isinstance(item.subject, Proposal) else ""
+    return describe_planned_comparison(settings, item.subject) if isinstance(item.subject, Proposal) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

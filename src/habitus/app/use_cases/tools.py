@@ -71,7 +71,7 @@ class CreateToolRequest:
 )
 def create_tool(home: Home, request: CreateToolRequest) -> ToolCreationResult:
     """Create a tool: its code runs in the sandbox on the payload, and is stored if it works."""
-    making = running_code.call_with_tools(
+    making = running_code.run_with_tools(
         home,
         lambda tools: tools.create(
             request.name,
@@ -131,7 +131,7 @@ def run_tool(
         failed = repairing.FailedInput(payload=payload, error=to_one_line(result.outcome.reason))
         inputs = [*repairing.collect_failed_inputs(home, tool), failed]
         with suppress(Refused):
-            asyncio.run(repairing.propose_repair(home, tool, inputs))
+            asyncio.run(repairing.propose_tool_repair(home, tool, inputs))
     return result
 
 

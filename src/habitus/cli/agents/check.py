@@ -17,14 +17,14 @@ import typer
 from habitus.app import read_settings
 from habitus.app.library.content import SCANS_FILE, ScanCache
 from habitus.app.other_agents.agent_skills import AgentRemark, RemarkTopic
-from habitus.app.other_agents.examining import AgentExaminer, AgentReport
+from habitus.app.other_agents.auditing import AgentAuditor, AgentReport
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.errors import StorageFailed
 from habitus.files import parse_user_path
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, STUDIED_AGENTS
 from habitus.sandbox.credentials.vault import open_redactor
-from habitus.screening.findings import read_policy
+from habitus.screening.findings import read_screening_policy
 
 # The first report fits on the smallest usual terminal.
 MAX_LINES, MAX_WIDTH = 24, 80
@@ -49,13 +49,13 @@ def check_agents(
     # Reads the scans that imports and lint kept; `save` is not called, because nothing is written.
     scans = ScanCache(settings.home / SCANS_FILE)
     with output.show_progress_counter(is_quiet=as_json, label="reading transcripts") as progress:
-        examiner = AgentExaminer(
+        examiner = AgentAuditor(
             home=Path.home(),
             environ=os.environ,
             cwd=settings.cwd,
             now=datetime.now(UTC),
             redactor=open_redactor(settings.home, os.environ),
-            scan=partial(scans.list_high_findings, policy=read_policy(settings.home)),
+            scan=partial(scans.list_high_findings, policy=read_screening_policy(settings.home)),
             on_progress=progress,
         )
         # What the sessions say is printed while the skills are still scanned.

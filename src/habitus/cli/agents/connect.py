@@ -60,7 +60,7 @@ def connect_agent(
         settings, os.environ, agent, use_case.ConnectionOptions(scope=scope, hooks=wanted, block=text)
     )
     if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
-        use_case.apply_plan(settings, planned)
+        use_case.apply_connection_plan(settings, planned)
         _print_connection_result(context, settings, planned, as_json=as_json)
 
 
@@ -76,7 +76,7 @@ def disconnect_agent(
     settings = read_settings(context.find_root().obj)
     planned = use_case.plan_disconnection(settings, os.environ, agent, scope)
     if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
-        use_case.apply_plan(settings, planned)
+        use_case.apply_connection_plan(settings, planned)
         said = f"{planned.host.title} is disconnected."
         output.print_command_result(
             context, as_json, _build_connection_report(settings, planned), said, undo=planned.undo
@@ -152,7 +152,7 @@ def _print_connection_result(
 
 def _build_connection_report(settings: Settings, planned: use_case.ConnectionPlan) -> use_case.ConnectionReport:
     redactor = open_redactor(settings.home, os.environ)
-    return use_case.describe_plan(planned, lambda text: redactor.redact(text).text)
+    return use_case.build_connection_report(planned, lambda text: redactor.redact(text).text)
 
 
 _STYLES = {

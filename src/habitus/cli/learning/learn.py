@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from habitus.app import Habitus
 from habitus.app.learning import studying
-from habitus.app.learning.learning import RemedyReport, apply_decisions
+from habitus.app.learning.learning import RemedyReport, apply_lesson_decisions
 from habitus.app.learning.mining import MiningSuggestion
 from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.cli import output
@@ -110,7 +110,7 @@ def _ask_lesson_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]
             answer = typer.prompt("Save it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
             edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
             said[draft.text] = edited if answer in ("y", "e") else None
-    return [apply_decisions(taught, said) for taught in proposals]
+    return [apply_lesson_decisions(taught, said) for taught in proposals]
 
 
 def _record_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:

@@ -13,7 +13,13 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.learning.climbing import StageClimb
-from habitus.app.learning.improving import open_drafting_models, open_improve_store, plan_trial, preview_run, run_trial
+from habitus.app.learning.improving import (
+    open_drafting_models,
+    open_improve_store,
+    plan_skill_trial,
+    preview_improve_run,
+    run_trial,
+)
 from habitus.app.learning.solving import describe_solver_access
 from habitus.app.library.exam_cards import describe_publisher_claim
 from habitus.app.operating import job_kinds, jobs
@@ -84,7 +90,7 @@ def improve_skill(
     powers = [describe_solver_access(request.solver)] if request.solver else []
     with open_habitus(context) as habitus:
         refuse_unreviewed_tasks(habitus, request.skill)
-        plan = preview_run(habitus, request)
+        plan = preview_improve_run(habitus, request)
         cost = f"A run takes {plan.cost}."
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
@@ -322,7 +328,7 @@ def run_skill_trial(
     limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
         given = read_trial_tasks(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
-        plan = plan_trial(habitus, name, given, runs)
+        plan = plan_skill_trial(habitus, name, given, runs)
         paid = RunBudget(limits).wrap_model(habitus.models.main)
         (output.print_error if as_json else output.print_line)(
             f"{output.format_count(plan.conversations, 'conversation')} with {paid.name}, half of them without "

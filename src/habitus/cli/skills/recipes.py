@@ -11,7 +11,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.learning import studying
-from habitus.app.learning.mining import JournalMiner, MiningReport
+from habitus.app.learning.mining import MiningReport, RepeatedProcedureFinder
 from habitus.app.use_cases import recipes
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, WideOption
@@ -99,7 +99,7 @@ def mine_recipes(
     """Find recurring work: calls that could become a recipe, requests that need a skill."""
     with open_habitus(context) as habitus:
         models = studying.open_learning_models(habitus.settings, habitus.pause, model) if model else None
-        mining = JournalMiner(habitus)
+        mining = RepeatedProcedureFinder(habitus)
         if files:
             mining.read_transcripts(studying.find_transcripts(files))
         mining.find_suggestions()
@@ -118,7 +118,7 @@ def mine_recipes(
             _print_mining_report(context, report, applied=apply)
 
 
-def _confirm_sending_requests(mining: JournalMiner, model: str, yes: bool, as_json: bool) -> bool:
+def _confirm_sending_requests(mining: RepeatedProcedureFinder, model: str, yes: bool, as_json: bool) -> bool:
     """Ask whether requests may be sent to the model; refuse if there is no terminal."""
     requests = output.format_count(len(mining.undrafted_suggestions), "group")
     told = f"{requests} of requests, about {mining.tokens_to_send:,} tokens,"
@@ -129,7 +129,7 @@ def _confirm_sending_requests(mining: JournalMiner, model: str, yes: bool, as_js
     return typer.confirm(f"{told} would be sent to {model}, without secrets. Send?")
 
 
-def _draft_skills(mining: JournalMiner, models: SessionModels) -> None:
+def _draft_skills(mining: RepeatedProcedureFinder, models: SessionModels) -> None:
     """Let the model draft skills, then close its connection."""
 
     async def ask() -> None:

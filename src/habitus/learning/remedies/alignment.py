@@ -57,7 +57,7 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedyAlignme
     named: list[SessionCall] = []  # calls in between that ran what the error recommends
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
-        named += (each for each in between[-1:] if _has_run_advised_command(each, failed, about))
+        named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
         if later.name != failed.name or not _has_got_further(failed, later, about):
             continue
         if _has_same_goal(failed, later) or (
@@ -67,29 +67,23 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedyAlignme
         ):
             ending = NoRemedyReason.LEFT
         if _is_same_call(failed, later) or (
-            between
-            and _is_same_program_with_other_flags(between[-1], failed)
-            and _has_worked_with_more_options(failed, later)
+            between and _is_other_mode(between[-1], failed) and _extends(failed, later)
         ):
             found = (
-                _infer_preparation_remedy(failed, between, named, about)
+                _find_preparation(failed, between, named, about)
                 if later.turn == failed.turn
                 else NoRemedyReason.RETRIED
             )
-        elif _has_run_advised_command(later, failed, about) and any(
+        elif _is_named_by_error(later, failed, about) and any(
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # a preparation; the retry itself comes later
-        elif _is_possible_preparation(later, failed, about) and any(
-            _has_worked_with_more_options(failed, each) for each in calls[at + 1 : end]
-        ):
+        elif _is_other_step(later, failed, about) and any(_extends(failed, each) for each in calls[at + 1 : end]):
             continue  # `cmake -B` before `cmake --build`, `touch x` before `cat x`
         elif named and _has_same_goal(failed, later):
-            found = _build_preparation_remedy(
-                failed, named, about
-            )  # the goal was reached after it, with other arguments
+            found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
         else:
-            found = _infer_replacement_remedy(failed, later, between, about)
+            found = _find_replacement(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
     return RemedyAlignment(remedy=None, ending=ending)
@@ -135,7 +129,7 @@ def _has_same_goal(failed: SessionCall, later: SessionCall) -> bool:
     wanted = failed.failing_command
     if wanted is None:
         return not failed.command
-    return any(_get_command_goal(each) == _get_command_goal(wanted) for each in later.commands)
+    return any(_get_goal(each) == _get_goal(wanted) for each in later.commands)
 
 
 def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
@@ -145,12 +139,11 @@ def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
         return False
     wanted = failed.failing_command
     return wanted is not None and any(
-        _make_command_run_key(each, wanted) == _make_command_run_key(wanted, wanted)
-        for each in _list_last_commands(later)
+        _make_run_key(each, wanted) == _make_run_key(wanted, wanted) for each in _list_last_commands(later)
     )
 
 
-def _has_worked_with_more_options(failed: SessionCall, later: SessionCall) -> bool:
+def _extends(failed: SessionCall, later: SessionCall) -> bool:
     """Return whether a call that worked is the failed one, perhaps with more options."""
     wanted = failed.failing_command
     return wanted is not None and any(
@@ -159,9 +152,9 @@ def _has_worked_with_more_options(failed: SessionCall, later: SessionCall) -> bo
     )
 
 
-def _is_possible_preparation(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether a call does something else than the failed one, so that it prepares it if that works later."""
-    if _is_same_program_with_other_flags(later, failed):
+    if _is_other_mode(later, failed):
         return True
     wanted = failed.failing_command
     if wanted is None or about.cause is ErrorCause.PROGRAM:
@@ -169,7 +162,7 @@ def _is_possible_preparation(later: SessionCall, failed: SessionCall, about: Cla
     return wanted.program not in (each.program for each in later.commands)
 
 
-def _is_same_program_with_other_flags(act: SessionCall, failed: SessionCall) -> bool:
+def _is_other_mode(act: SessionCall, failed: SessionCall) -> bool:
     """Return whether a call runs the same program with other flags alone, which then prepares what failed."""
     wanted = failed.failing_command
     if wanted is None or not act.has_worked or act.is_edit:
@@ -184,15 +177,15 @@ def _is_same_program_with_other_flags(act: SessionCall, failed: SessionCall) -> 
     )
 
 
-def _make_command_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
-    return command.words, command.env, command.place, _list_unfinished_prior_steps(command, failed)
+def _make_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
+    return command.words, command.env, command.place, _list_unfinished_steps(command, failed)
 
 
 def _list_last_commands(call: SessionCall) -> list[ShellCommand]:
     return [each for each in call.commands if each.is_last]
 
 
-def _list_unfinished_prior_steps(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
+def _list_unfinished_steps(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
     """Return the steps before it on its line, without those that a line which failed at it had already completed."""
     count = len(command.before)
     is_done = count < len(failed.before) and command.before == failed.before[len(failed.before) - count :]
@@ -202,20 +195,20 @@ def _list_unfinished_prior_steps(command: ShellCommand, failed: ShellCommand) ->
 # Replacement: the same goal in another way
 
 
-def _infer_replacement_remedy(
+def _find_replacement(
     failed: SessionCall, later: SessionCall, between: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     is_next = failed.turn == later.turn and all(each.is_read_only or not each.has_worked for each in between)
     if not failed.command:
-        return _infer_tool_argument_remedy(failed, later, about, is_next=is_next)
+        return _replace_argument(failed, later, about, is_next=is_next)
     wanted = failed.failing_command
     if wanted is None:
         return None
-    found = (_infer_command_remedy(wanted, each, about, is_next=is_next) for each in _list_last_commands(later))
+    found = (_replace_command(wanted, each, about, is_next=is_next) for each in _list_last_commands(later))
     return next(filter(None, found), None)
 
 
-def _infer_command_remedy(
+def _replace_command(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     if list_read_only_flags(later) ^ list_read_only_flags(failed):
@@ -223,8 +216,8 @@ def _infer_command_remedy(
     if about.cause is ErrorCause.PROGRAM and any(
         get_program_name(word) == get_program_name(about.subject) for word in failed.head
     ):
-        return _infer_program_remedy(failed, later, about, is_next=is_next)
-    if _is_same_script_by_interpreter(failed, later):
+        return _replace_program(failed, later, about, is_next=is_next)
+    if _is_through_interpreter(failed, later):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
     if is_next and _runs_through(failed, later):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.base, (*later.words[: -len(failed.words)], *failed.base))
@@ -239,7 +232,7 @@ def _infer_command_remedy(
     differing = [
         what
         for what, is_same in (
-            ("before", failed.before == _list_unfinished_prior_steps(later, failed)),
+            ("before", failed.before == _list_unfinished_steps(later, failed)),
             ("place", failed.place == later.place),
             ("env", failed.env == later.env),
             ("head", failed.head == later.head),
@@ -254,7 +247,7 @@ def _infer_command_remedy(
     if len(differing) != 1 and not is_through_other:
         return None
     if differing == ["args"]:
-        return _infer_argument_remedy(failed, later, about, is_next=is_next)
+        return _replace_words(failed, later, about, is_next=is_next)
     if not is_next and about.cause is ErrorCause.OTHER:
         return None
     base = later.base
@@ -289,14 +282,14 @@ def _runs_through(failed: ShellCommand, later: ShellCommand) -> bool:
     )
 
 
-def _is_same_script_by_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
+def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
     """`bash run.sh` for `./run.sh`."""
     if not failed.words[0].startswith(("./", "/")) or failed.words[1:] != later.words[2:]:
         return False
     return list(map(posixpath.normpath, later.words[1:2])) == [posixpath.normpath(failed.words[0])]
 
 
-def _infer_program_remedy(
+def _replace_program(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     """For a missing program only the way it is started matters."""
@@ -323,7 +316,7 @@ def _infer_program_remedy(
     return None
 
 
-def _infer_argument_remedy(
+def _replace_words(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     gone, new = _subtract_words(failed.args, later.args), _subtract_words(later.args, failed.args)
@@ -338,13 +331,8 @@ def _infer_argument_remedy(
             else None
         )
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
-        return _infer_name_remedy(failed, later, lost[0], came[0], about)
-    if (
-        len(came) == 1
-        and not gone
-        and new == tuple(came)
-        and (subcommand := _find_added_subcommand(failed, later, came[0]))
-    ):
+        return _replace_name(failed, later, lost[0], came[0], about)
+    if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _add_subcommand(failed, later, came[0])):
         is_told = about.mentions_any(came) or (is_next and about.cause is ErrorCause.OPTION)
         return _build_remedy(RemedyKind.INSTEAD, about, failed.base, subcommand) if is_told else None
     if came and not lost and about.mentions_any(new):
@@ -353,7 +341,7 @@ def _infer_argument_remedy(
     return None
 
 
-def _find_added_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
+def _add_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
     """Return the command with the subcommand that was added; empty if the added word is a target."""
     base = failed.base
     at = later.args.index(came)
@@ -361,7 +349,7 @@ def _find_added_subcommand(failed: ShellCommand, later: ShellCommand, came: str)
     return later.words[: len(later.head) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
 
 
-def _infer_name_remedy(
+def _replace_name(
     failed: ShellCommand, later: ShellCommand, lost: str, came: str, about: ClassifiedError
 ) -> Remedy | None:
     if lost != about.subject and not about.mentions_any([lost]):
@@ -371,12 +359,10 @@ def _infer_name_remedy(
     is_close = about.cause is ErrorCause.OPTION and SequenceMatcher(None, lost, came).ratio() >= 0.6
     if not (is_moved or is_suggested or is_close):
         return None
-    return _build_remedy(
-        RemedyKind.NAME, about, _cut_command_after_word(failed, lost), _cut_command_after_word(later, came)
-    )
+    return _build_remedy(RemedyKind.NAME, about, _cut_after_word(failed, lost), _cut_after_word(later, came))
 
 
-def _infer_tool_argument_remedy(
+def _replace_argument(
     failed: SessionCall, later: SessionCall, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     if CUT_MARK in (failed.summary[-1:], later.summary[-1:]):
@@ -412,35 +398,28 @@ def _is_similar_name(one: str, other: str) -> bool:
 # Preparation: the same call, after another one
 
 
-def _infer_preparation_remedy(
+def _find_preparation(
     failed: SessionCall, between: Sequence[SessionCall], named: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     if named:
-        return _build_preparation_remedy(failed, named, about)
+        return _build_preparation(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.is_read_only]
     told = [each for each in between if each.has_worked and _is_response_to_error(each, failed, about)]
     if not acts and not told:
         return NoRemedyReason.RETRIED
     if told:
-        return _build_preparation_remedy(failed, told[-1:], about)
-    if (
-        len(acts) == 1
-        and not acts[0].is_edit
-        and (_is_known_preparation(acts[0]) or _is_same_program_with_other_flags(acts[0], failed))
-    ):
-        return _build_preparation_remedy(failed, acts, about)
+        return _build_preparation(failed, told[-1:], about)
+    if len(acts) == 1 and not acts[0].is_edit and (_is_known_preparation(acts[0]) or _is_other_mode(acts[0], failed)):
+        return _build_preparation(failed, acts, about)
     return NoRemedyReason.LEFT
 
 
-def _has_run_advised_command(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _is_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether the call ran what the error message says to run."""
     wanted = failed.failing_command
     if wanted is None or not call.has_worked:
         return False
-    return any(
-        _is_command_in_error(each, about) and _get_command_goal(each) != _get_command_goal(wanted)
-        for each in call.commands
-    )
+    return any(_is_command_in_error(each, about) and _get_goal(each) != _get_goal(wanted) for each in call.commands)
 
 
 def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
@@ -448,12 +427,12 @@ def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
     return bool(first) and about.mentions_any({" ".join((*command.head, *first)), " ".join((command.program, *first))})
 
 
-def _get_command_goal(command: ShellCommand) -> tuple[str, ...]:
+def _get_goal(command: ShellCommand) -> tuple[str, ...]:
     """Return the program and its first target, whatever runner starts it."""
     return command.program, *command.targets[:1]
 
 
-def _build_preparation_remedy(
+def _build_preparation(
     failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     wanted = failed.failing_command
@@ -531,7 +510,7 @@ def _build_remedy(
     return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool, says=says)
 
 
-def _cut_command_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
+def _cut_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
     """Return the command up to a word, without flags except the one whose value it may be."""
     at = command.args.index(word)
     args = command.args[:at]

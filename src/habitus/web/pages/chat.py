@@ -60,7 +60,7 @@ def _render_chat(request: Request, habitus: Habitus, talks: ChatSessions, id: st
 def _find_chat_obstacle(talks: ChatSessions) -> UserError | None:
     """Return the error that prevents chatting, such as a missing model, or None."""
     try:
-        talks.check_model()
+        talks.require_chat_model()
     except UserError as error:
         return error
     return None

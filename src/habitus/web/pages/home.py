@@ -303,13 +303,13 @@ def _build_scope_suffix(scope: RequestScope) -> str:
 
 @router.get("/insights/confusion", access=Access.OPEN_READING)
 def show_confusion(habitus: RequestHome) -> HTMLResponse:
-    return render_fragment("insights_confusion.html", confusion=insights.compute_confusion(habitus))
+    return render_fragment("insights_confusion.html", confusion=insights.compute_confusion_matrix(habitus))
 
 
 @router.get("/insights/pairs", access=Access.OPEN_READING)
 def list_confused_skills(habitus: RequestHome) -> JSONResponse:
     """Return the pairs of skills that are confused; the map asks for them after it is shown, as it takes a while."""
-    return JSONResponse(charts.list_confused_pairs(insights.compute_confusion(habitus)))
+    return JSONResponse(charts.list_confused_pairs(insights.compute_confusion_matrix(habitus)))
 
 
 @router.get("/try", access=Access.OPEN_READING)

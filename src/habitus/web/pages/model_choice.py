@@ -59,7 +59,7 @@ def save_provider_key(
     key: Annotated[str, Form(max_length=1000)],
 ) -> HTMLResponse:
     """Keep a provider's key in the vault and use its model; the key is never shown again."""
-    return use_model(request, habitus, models.keep_model_key(habitus.vault, provider, key))
+    return use_model(request, habitus, models.store_model_key(habitus.vault, provider, key))
 
 
 @router.post("/model/test", access=Access.OWNER)

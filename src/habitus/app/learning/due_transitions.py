@@ -106,21 +106,22 @@ def list_due_transitions(home: Home) -> tuple[DueTransition, ...]:
     steps = []
     for one in found.items:
         is_chosen = (one.item.kind, one.item.name) in by_request
-        if _is_lesson(one.item):
-            steps.append(_decide_lesson(home, one, lessons.get((one.item.name, one.item.version))))
+        if _is_lesson_item(one.item):
+            steps.append(_decide_lesson_transition(home, one, lessons.get((one.item.name, one.item.version))))
         else:
-            steps.append(_decide_skill(now, one, back.get(one.item), is_chosen))
+            steps.append(_decide_skill_transition(now, one, back.get(one.item), is_chosen))
     steps += [
-        _decide_recipe(now, item, runs) for item, runs in now.list_unoffered_recipes(one.item for one in found.items)
+        _decide_recipe_transition(now, item, runs)
+        for item, runs in now.list_unoffered_recipes(one.item for one in found.items)
     ]
     return tuple(step for step in steps if step is not None)
 
 
-def _is_lesson(item: EvidenceItem) -> bool:
+def _is_lesson_item(item: EvidenceItem) -> bool:
     return item.kind is ItemKind.LESSON
 
 
-def _decide_lesson(home: Home, found: ItemFinding, lesson: Engram | None) -> DueTransition | None:
+def _decide_lesson_transition(home: Home, found: ItemFinding, lesson: Engram | None) -> DueTransition | None:
     if lesson is None:
         return None
     counted = lesson.counters
@@ -135,11 +136,11 @@ def _decide_lesson(home: Home, found: ItemFinding, lesson: Engram | None) -> Due
     return DueTransition(
         item=found.item,
         transition=then,
-        reason=_describe_judgement(worth, found) or f"{shown}{_describe_turns(turns)}.",
+        reason=_describe_judgement(worth, found) or f"{shown}{_name_latest_turns(turns)}.",
     )
 
 
-def _decide_skill(
+def _decide_skill_transition(
     now: _ActiveItems, found: ItemFinding, back: VersionRollback | None, is_chosen: bool
 ) -> DueTransition | None:
     """Decide about the version that is offered today; a read-only layer has no version to roll back to.
@@ -165,25 +166,25 @@ def _decide_skill(
     went, count = ("failed", uses.failed) if then is LifecycleTransition.RETIRE else ("served", uses.succeeded)
     if reason := _describe_judgement(worth, found):
         return DueTransition(item=item, transition=then, reason=reason)
-    turns = _list_turns(home, item, skill, is_good=then is not LifecycleTransition.RETIRE)
+    turns = _list_turns_with_outcome(home, item, skill, is_good=then is not LifecycleTransition.RETIRE)
     counted = (
-        f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged{_describe_turns(turns)}."
+        f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged{_name_latest_turns(turns)}."
     )
     return DueTransition(item=item, transition=then, reason=counted)
 
 
-def _decide_recipe(now: _ActiveItems, item: EvidenceItem, runs: UsageCounters) -> DueTransition | None:
+def _decide_recipe_transition(now: _ActiveItems, item: EvidenceItem, runs: UsageCounters) -> DueTransition | None:
     """Decide about a recipe of which only its runs are known: they let it climb, nothing else."""
     if not is_reliable(runs, now.home.settings.reliable):
         return None
     past = now.home.journal.iterate_past_turns(limit=MAX_TURNS)
     turns = [turn.id for turn in past if any(_read_tool_result(event) == (item.name, True) for event in turn.events)]
     judged = runs.succeeded + runs.failed
-    reason = f"It served in {runs.succeeded} of the {judged} uses that were judged{_describe_turns(turns)}."
+    reason = f"It served in {runs.succeeded} of the {judged} uses that were judged{_name_latest_turns(turns)}."
     return DueTransition(item=item, transition=LifecycleTransition.CLIMB, reason=reason)
 
 
-def _list_turns(home: Home, item: EvidenceItem, skill: ListedSkill, *, is_good: bool) -> list[str]:
+def _list_turns_with_outcome(home: Home, item: EvidenceItem, skill: ListedSkill, *, is_good: bool) -> list[str]:
     """Return the stored turns in which the item succeeded, or failed."""
     if item.kind is ItemKind.SKILL:
         wanted_verdict = UseVerdict.SUCCEEDED if is_good else UseVerdict.FAILED
@@ -204,7 +205,7 @@ def _read_tool_result(event: AgentEvent) -> tuple[object, object]:
     return (event.detail.get("name"), event.detail.get("success")) if is_result else ("", None)
 
 
-def _describe_turns(turns: Sequence[str]) -> str:
+def _name_latest_turns(turns: Sequence[str]) -> str:
     """Name the latest turns; empty if none is stored any more."""
     more = f" and {len(turns) - _MAX_NAMED_TURNS} before" if len(turns) > _MAX_NAMED_TURNS else ""
     return f": turn{'s' if len(turns) > 1 else ''} {', '.join(turns[-_MAX_NAMED_TURNS:])}{more}" if turns else ""
@@ -232,7 +233,7 @@ def apply_transitions(home: Home, steps: Sequence[DueTransition]) -> Iterator[tu
     """Propose the changes of skills and archive harmful lessons; changes that a person rejected before are skipped."""
     now = _ActiveItems(home)
     for step in steps:
-        if _is_lesson(step.item):
+        if _is_lesson_item(step.item):
             home.memory.remove(step.item.name, by=home.settings.signature, reason=step.reason)
             yield step, None
         elif (proposal := _propose_transition(now, step)) is not None:
@@ -264,7 +265,7 @@ def _decide_after_failure(judged: Sequence[JudgedUse], version: int) -> DueTrans
     """Decide by the judged uses of a skill's steps, oldest first."""
     now = [one for one in judged if one.use.version == version]
     failed = [one for one in now if one.verdict is UseVerdict.FAILED]
-    turns = _describe_turns([one.use.turn for one in failed])
+    turns = _name_latest_turns([one.use.turn for one in failed])
     earlier = [one for one in judged if one.use.version == version - 1]
     item = EvidenceItem(kind=ItemKind.SKILL, name="", version=version)
     # Only failures since the edit; with a success in between, the edit is not what broke it.
@@ -287,12 +288,12 @@ def _propose_transition(now: _ActiveItems, step: DueTransition) -> Proposal | No
     assert skill is not None  # a due transition has a skill
     author = Author(actor=ActorKind.JOB, name="evidence", reason=step.reason)
     try:
-        return home.review.propose(_make_change(home.skills, step, skill), author, [step.reason])
+        return home.review.propose(_make_skill_change(home.skills, step, skill), author, [step.reason])
     except Refused:
         return None
 
 
-def _make_change(skills: Library, step: DueTransition, skill: ListedSkill) -> SkillChange:
+def _make_skill_change(skills: Library, step: DueTransition, skill: ListedSkill) -> SkillChange:
     match step.transition:
         case LifecycleTransition.ROLL_BACK:
             tree = skills.read_tree(f"{skill.name}@{skill.layer}", step.to)

@@ -58,7 +58,7 @@ class _AgentHistory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentExaminer:
+class AgentAuditor:
     """Examines agents.
 
     `home` is the user's home directory, `environ` may move agents' folders, `cwd` is the project.
@@ -100,9 +100,9 @@ class AgentExaminer:
                 for each, past in pasts
             ]
         )
-        return tuple(self._examine_agent(each, past) for each, past in pasts)
+        return tuple(self._audit_agent(each, past) for each, past in pasts)
 
-    def _examine_agent(self, agent: KnownAgent, past: _AgentHistory) -> AgentReport:
+    def _audit_agent(self, agent: KnownAgent, past: _AgentHistory) -> AgentReport:
         skills = list(self._read_skills(agent))
         return self._make_report(agent, past, self._make_remarks(agent, skills, past), skills=len(skills))
 
@@ -139,18 +139,20 @@ class AgentExaminer:
             yield from _remark_on_failures(past.found, self.now)
         # Reversed twice: of several skills with one name the first one wins, and the order stays.
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
-        same = list(agent_skills.find_copies(loadable))
-        yield from agent_skills.remark_on_copies(same)
+        same = list(agent_skills.find_skill_copies(loadable))
+        yield from agent_skills.remark_on_copied_skills(same)
         yield from self._remark_on_listing(agent, skills)
-        yield from agent_skills.remark_on_risks(skills, self.scan)
-        yield from agent_skills.remark_on_files(skills)
+        yield from agent_skills.remark_on_risky_skills(skills, self.scan)
+        yield from agent_skills.remark_on_unloadable_skills(skills)
         yield from agent_skills.remark_on_missing_descriptions(loadable, agent)
         if loadable:
-            search = agent_skills.build_search(loadable)
-            yield from agent_skills.remark_on_confusable(loadable, search, same)
-            yield from agent_skills.remark_on_never_fired(loadable, past.uses, past.requests[-MAX_REQUESTS:], search)
+            search = agent_skills.build_skill_search(loadable)
+            yield from agent_skills.remark_on_confusable_skills(loadable, search, same)
+            yield from agent_skills.remark_on_never_used_skills(
+                loadable, past.uses, past.requests[-MAX_REQUESTS:], search
+            )
         if past.uses:
-            yield from self._remark_on_unused(loadable, past)
+            yield from self._remark_on_idle_skills(loadable, past)
 
     def _remark_on_listing(
         self, agent: KnownAgent, skills: Sequence[agent_skills.AgentSkill]
@@ -173,9 +175,9 @@ class AgentExaminer:
     ) -> Iterator[agent_skills.AgentRemark]:
         environ, home = self.environ, self.home
         first = list({each.path.name: each for each in reversed(skills)}.values())[::-1]
-        found = agent_skills.compute_listing(
+        found = agent_skills.compute_listing_budget(
             sorted(first, key=lambda each: each.path.name),
-            agent_skills.find_last_listing(agent.find_transcripts(environ, home)),
+            agent_skills.find_last_recorded_listing(agent.find_transcripts(environ, home)),
             agent_skills.read_agent_settings(agent, environ, home),
             agent_skills.read_skill_usage(agent, environ, home, self.now),
         )
@@ -237,7 +239,7 @@ class AgentExaminer:
         past.found = collect_remedy_findings(reader.build_facts() for reader in readers.values()) if readers else None
         return past
 
-    def _remark_on_unused(
+    def _remark_on_idle_skills(
         self, skills: Sequence[agent_skills.AgentSkill], past: _AgentHistory
     ) -> Iterator[agent_skills.AgentRemark]:
         for each in skills:
