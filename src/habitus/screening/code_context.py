@@ -91,7 +91,7 @@ def merge_taints(flows: Iterable[Taint]) -> Taint:
     return functools.reduce(lambda a, b: a | b, flows, NOTHING)
 
 
-def set_taint_text(flow: Taint, text: str) -> Taint:
+def set_text(flow: Taint, text: str) -> Taint:
     return replace(flow, text=text)
 
 

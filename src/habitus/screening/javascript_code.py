@@ -16,7 +16,7 @@ from habitus.screening.code_context import (
     Taint,
     get_pattern,
     merge_taints,
-    set_taint_text,
+    set_text,
 )
 from habitus.screening.findings import Risk, Threat
 from habitus.screening.hosts import find_hosts, is_throwaway_host
@@ -75,7 +75,7 @@ class _JavaScriptTracer:
         match node.type:
             case "string" | "template_string":
                 parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
-                return set_taint_text(merge_taints(parts), "".join(part.text for part in parts))
+                return set_text(merge_taints(parts), "".join(part.text for part in parts))
             case "escape_sequence":
                 return Taint(text={"\\n": "\n", "\\t": "\t"}.get(_node_text(node), _node_text(node)[1:]))
             case "string_fragment" | "number":
@@ -93,7 +93,7 @@ class _JavaScriptTracer:
                 return self._evaluate_call(node, depth)
             case "binary_expression":
                 parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
-                return set_taint_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
+                return set_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
             case "for_in_statement":
                 self._assign_names(node.child_by_field_name("left"), self._evaluate_type(node, "right", depth))
             case "pair" if get_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
@@ -123,7 +123,7 @@ class _JavaScriptTracer:
                 if home
                 else Taint(keys=frozenset({found[1]}) if get_pattern("key_name").search(found[1]) else frozenset())
             )
-        return set_taint_text(self._evaluate_type(node, "object", depth), "")
+        return set_text(self._evaluate_type(node, "object", depth), "")
 
     def _bind_declaration(self, node: Node, depth: int) -> Taint:
         target = node.child_by_field_name("name") or node.child_by_field_name("left")
@@ -145,7 +145,7 @@ class _JavaScriptTracer:
             return
         if target.type in ("identifier", "shorthand_property_identifier_pattern", "property_identifier"):
             old = self.names.get(_node_text(target), NOTHING)
-            self.names[_node_text(target)] = set_taint_text(old | flow, flow.text or old.text)
+            self.names[_node_text(target)] = set_text(old | flow, flow.text or old.text)
         for child in target.named_children if target.type != "member_expression" else ():
             self._assign_names(child, flow)
 
@@ -230,9 +230,7 @@ class _JavaScriptTracer:
             return Taint(text="~")
         if get_pattern("joins").fullmatch(name):
             mark = "/" if name.startswith("path") else ""
-            return set_taint_text(
-                everything, mark.join(one.text for one in flows if one.text) if mark else everything.text
-            )
+            return set_text(everything, mark.join(one.text for one in flows if one.text) if mark else everything.text)
         if get_pattern("reads").fullmatch(name) and get_pattern("secret_path").search(first.text):
             return Taint(secret=first.text)
         if get_pattern("browser_reads").fullmatch(f"{name} {first.text}"):

@@ -18,7 +18,7 @@ from habitus.screening.code_context import (
     get_command_names,
     get_pattern,
     merge_taints,
-    set_taint_text,
+    set_text,
 )
 from habitus.screening.findings import Risk, Threat
 from habitus.screening.hosts import find_hosts, is_throwaway_host
@@ -141,7 +141,7 @@ class _ShellTracer:
         return (
             Taint(text=get_pattern("home").sub("~", text))
             if not parts
-            else set_taint_text(merge_taints(parts), get_pattern("home").sub("~", text))
+            else set_text(merge_taints(parts), get_pattern("home").sub("~", text))
         )
 
     def _expand_text(self, text: str) -> Taint:
@@ -246,10 +246,7 @@ class _ShellTracer:
             if child.type == "variable_assignment":
                 self._trace_assignment(child, depth)
         first = self._evaluate(named, depth + 1) if named is not None else NOTHING
-        arguments = [
-            first,
-            *(self._evaluate(one, depth + 1) for one in node.children_by_field_name("argument")),
-        ]
+        arguments = [first, *(self._evaluate(one, depth + 1) for one in node.children_by_field_name("argument"))]
         here = [
             self._evaluate(child, depth + 1)
             for part in node.children_by_field_name("redirect")
@@ -324,11 +321,9 @@ class _ShellTracer:
             self._report(READS_SECRETS, f"Reads {read.secret}.", Risk.NOTE)
         if name in get_command_names("copiers"):
             read = read | Taint(personal=next(filter(None, map(self._find_personal_folder, words[1:])), ""))
-        through = set_taint_text(
-            stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
-        )
+        through = set_text(stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text)
         if name in ("cat", "head", "tail") and not read.secret:
-            through = set_taint_text(through, merge_taints([stdin, read]).text)
+            through = set_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
             host = through.fetched or self.context.hosts.find_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
