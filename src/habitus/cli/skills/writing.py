@@ -29,7 +29,7 @@ def render_create_skill(
     if request.body is None:
         output.print_line(f"Fill in the steps: {output.format_command(context, 'skills', 'edit', result.name)}")
     if request.cli:
-        output.print_line(f"Try it: {output.format_command(context, 'skill', 'run', result.name)} -- greet you")
+        output.print_line(f"Try it: {output.format_command(context, 'skills', 'run', result.name)} -- greet you")
 
 
 def perform_edit_skill(habitus: Habitus, request: writing.EditSkillRequest) -> writing.ChangeSkillResult:
