@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx2
+import psycopg
 import pytest
+import sqlalchemy as sa
 import yaml
+
+from habitus.mcp.http import open_listening_socket
+from tests.jobs.counting import until
+from tests.web.test_oidc import running_provider
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "examples" / "operations"
@@ -22,6 +34,7 @@ CHECKS = {
         ".github/workflows/ci.yml",
         ".github/workflows/release.yml",
     ],
+    "compose": ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", "examples/operations/compose.yaml"],
     "zizmor": ["zizmor", "--offline", "--quiet", ".github/workflows"],
 }
 
@@ -49,3 +62,94 @@ def test_pods_are_confined_and_take_secrets_by_reference() -> None:
         assert pod["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert all("secretKeyRef" in one["valueFrom"] for one in container["env"])
+
+
+class Host:
+    """One machine on which the commands of the guide run, word for word but for its addresses and ports."""
+
+    def __init__(self, root: Path, changes: Mapping[str, str]) -> None:
+        self.root = root
+        self.environ = {**os.environ, "HOME": str(root), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self._changes = changes
+        self._background: list[subprocess.Popen[bytes]] = []
+
+    def type(self, line: str) -> str:
+        """Run a line in a shell that keeps what it exports; one that ends in `&` goes on."""
+        for written, here in self._changes.items():
+            line = line.replace(written, here)
+        if line.endswith("&"):
+            command = ["bash", "-c", f"exec {line.removesuffix('&')}"]
+            with (self.root / f"{len(self._background)}.log").open("wb") as log:
+                self._background.append(subprocess.Popen(command, env=self.environ, stdout=log, stderr=log))
+            return ""
+        done = subprocess.run(
+            ["bash", "-ec", f"{line}\nenv -0 > {self.root}/env"], env=self.environ, capture_output=True, text=True
+        )
+        assert done.returncode == 0, line + done.stderr
+        pairs = (self.root / "env").read_text().rstrip("\0").split("\0")
+        self.environ = dict(pair.split("=", 1) for pair in pairs)
+        return done.stdout
+
+    def shut_down(self) -> None:
+        for process in self._background:
+            process.terminate()
+        for process in self._background:
+            process.wait()
+
+
+def find_free_ports(count: int) -> list[int]:
+    with ExitStack() as lines:
+        found = [lines.enter_context(open_listening_socket("127.0.0.1", 0)) for _ in range(count)]
+        return [line.getsockname()[1] for line in found]
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-07", "OP-08")
+def test_a_newcomer_hosts_two_replicas_and_two_workers_by_the_guide(tmp_path: Path, postgres_server: str) -> None:
+    guide = (ROOT / "docs" / "guides" / "operations.md").read_text()
+    (block,) = re.findall(r"^### Without containers\n.*?^```console\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    install, create, *lines = [line.removeprefix("$ ") for line in block.splitlines()]
+    assert install.startswith("uv tool install")
+    assert create.startswith("sudo -u postgres psql")
+    first, second, provider_port = find_free_ports(3)
+    with ExitStack() as around:
+        provider = around.enter_context(running_provider(provider_port))
+        host = Host(
+            tmp_path,
+            {
+                "postgresql://habitus:change-me@localhost/habitus": f"'{add_database(postgres_server, 'hosted')}'",
+                "https://habitus.example.org": f"http://127.0.0.1:{first}",
+                "https://login.example.org/realms/main": provider,
+                "8765": str(first),
+                "8766": str(second),
+            },
+        )
+        around.callback(host.shut_down)
+        (tmp_path / "oidc-secret").write_text("hush\n")
+        for line in lines:
+            host.type(line)
+        addresses = [f"http://127.0.0.1:{port}" for port in (first, second)]
+        for address in addresses:
+            until(lambda address=address: answers(address))  # type: ignore[misc]
+        browser = around.enter_context(httpx2.Client(timeout=60))
+        asked = browser.get(f"{addresses[0]}/oidc/sign-in")
+        back = httpx2.post(asked.headers["location"], data={"sub": "s-ben"}).headers["location"]
+        assert browser.get(back).status_code == 303
+        for address in addresses:
+            assert "ben, admin" in browser.get(f"{address}/activity").text
+        until(lambda: len(json.loads(host.type("habitus jobs workers --json"))["workers"]) == 2)
+        job = json.loads(host.type("habitus jobs add curate --json"))["id"]
+        until(lambda: json.loads(host.type(f"habitus jobs show {job} --json"))["state"] == "done")
+
+
+def answers(address: str) -> bool:
+    try:
+        return bool(httpx2.get(f"{address}/readyz").json()["status"] == "ready")
+    except httpx2.TransportError:
+        return False
+
+
+def add_database(server: str, name: str) -> str:
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}_{os.getpid()}")
+    return sa.make_url(server).set(database=f"{name}_{os.getpid()}").render_as_string(hide_password=False)
