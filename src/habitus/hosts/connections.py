@@ -140,7 +140,7 @@ class ConnectionStore:
         _refuse_read_only_file(wanted.file)
         if wanted.entries:
             self._store_record(again, made)
-        _write_file(
+        _replace_or_remove_file(
             wanted.file,
             again.planned,
             is_private=wanted.is_private,
@@ -205,11 +205,11 @@ class ConnectionStore:
             "missing": change.previous.missing,
         }
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_file(self.backup_path(wanted.file), change.clean or b"")
+        _replace_or_remove_file(self.backup_path(wanted.file), change.clean or b"")
         self._write_record(wanted.file, kept)
 
     def _write_record(self, file: Path, kept: dict[str, Any]) -> None:
-        _write_file(self._get_record_path(file), (json.dumps(kept, indent=2) + "\n").encode())
+        _replace_or_remove_file(self._get_record_path(file), (json.dumps(kept, indent=2) + "\n").encode())
 
     def _remove_record(self, wanted: ConfigEditRequest) -> None:
         file, kept = wanted.file, self._read_record(wanted.file)
@@ -271,7 +271,7 @@ def _check_unchanged(file: Path, content: bytes | None) -> None:
         )
 
 
-def _write_file(
+def _replace_or_remove_file(
     file: Path, content: bytes | None, *, is_private: bool = True, check: Callable[[], None] = lambda: None
 ) -> None:
     """Replace the file atomically, or remove it if the content is None."""

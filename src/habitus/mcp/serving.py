@@ -98,7 +98,7 @@ class McpService:
 
     async def list_tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
         """List the tools that the client is offered and remember what it has seen."""
-        known = self._get_client(client, session)
+        known = self._get_client_state(client, session)
         known.listed_tools = await self._list_offered_tools(known)
         return types.ListToolsResult(tools=list(known.listed_tools.values()))
 
@@ -123,7 +123,7 @@ class McpService:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
-            known = self._get_client(client, session)
+            known = self._get_client_state(client, session)
             if not await self._can_call_tool(params.name, known):
                 return await self._make_unknown_tool_result(params.name, known)
             # Changes made elsewhere must be visible to the call, but checking on each one is too slow.
@@ -170,7 +170,7 @@ class McpService:
 
     async def subscribe(self, client: str, session: ServerSession, uris: Collection[str]) -> types.EmptyResult:
         """Tell the client from now on when one of these files of skills changes."""
-        known, new = self._get_client(client, session), set(uris) - self._watched_files.keys()
+        known, new = self._get_client_state(client, session), set(uris) - self._watched_files.keys()
         if len(self._watched_files) + len(new) > _MAX_WATCHED_FILES:
             raise Refused(f"At most {_MAX_WATCHED_FILES:,} resources can be subscribed to.")
         # What changes from now on is noticed as a change.
@@ -182,12 +182,12 @@ class McpService:
 
     async def unsubscribe(self, client: str, session: ServerSession, uri: str) -> types.EmptyResult:
         """Say nothing more about this file of a skill."""
-        self._get_client(client, session).subscribed_files.discard(uri)
+        self._get_client_state(client, session).subscribed_files.discard(uri)
         return types.EmptyResult()
 
     def set_log_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
         """Set from which level on the client gets log messages."""
-        self._get_client(client, session).log_level = level
+        self._get_client_state(client, session).log_level = level
 
     def _describe_skill(self, prompt: str, skill: str) -> str:
         """Return what a prompt tells of a skill; empty if it is not about one."""
@@ -216,7 +216,7 @@ class McpService:
             await self.disconnect_client(client)
         await asyncio.to_thread(self._habitus.close)
 
-    def _get_client(self, client: str, session: ServerSession) -> McpClientState:
+    def _get_client_state(self, client: str, session: ServerSession) -> McpClientState:
         """Return the state of a client, created on its first request."""
         if self._is_closed:
             raise Refused("Habitus is stopping.", hint="Start it again.")

@@ -167,23 +167,23 @@ def erase_personal_traces(conn: sa.Connection, found: PersonalTraces, extra_hash
     check.
     """
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
-    trees = _read_trees(conn, versions.c.tree, _match_versions(found.past_versions))
+    trees = _read_trees(conn, versions.c.tree, _match_version_rows(found.past_versions))
     trees += _read_trees(
         conn, versions.c.tree, [versions.c.skill.in_(ids) for ids in split_batches(found.archived_skills)]
     )
     for column in (proposals.c.tree, proposals.c.base):
-        trees += _read_trees(conn, column, _match_proposals(found.proposals))
-    for where in _match_versions(found.past_versions):
+        trees += _read_trees(conn, column, _match_proposal_rows(found.proposals))
+    for where in _match_version_rows(found.past_versions):
         conn.execute(versions.delete().where(where))
     for ids in split_batches(found.archived_skills):
         for table in (versions, lifecycle_events, counters):
             conn.execute(table.delete().where(table.c.skill.in_(ids)))
         conn.execute(skills.delete().where(skills.c.id.in_(ids)))
-    for where in _match_proposals(found.proposals):
+    for where in _match_proposal_rows(found.proposals):
         conn.execute(proposals.delete().where(where))
-    for where in _match_proposals(found.decisions):
+    for where in _match_proposal_rows(found.decisions):
         conn.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
-    _anonymize_author(conn, versions.c.author, _match_versions(found.signed_versions))
+    _anonymize_author(conn, versions.c.author, _match_version_rows(found.signed_versions))
     _anonymize_author(
         conn,
         lifecycle_events.c.author,
@@ -242,10 +242,10 @@ def _list_blob_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 
-def _match_versions(keys: Sequence[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
+def _match_version_rows(keys: Sequence[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
     pairs = sa.tuple_(versions.c.skill, versions.c.number)
     return [pairs.in_(part) for part in split_batches(keys)]
 
 
-def _match_proposals(ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
+def _match_proposal_rows(ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
     return [proposals.c.id.in_(part) for part in split_batches(ids)]

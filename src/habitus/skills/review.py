@@ -173,7 +173,7 @@ class ReviewQueue:
             )
         ]
 
-    def list_unsynced(self) -> list[Proposal]:
+    def list_unsynced_proposals(self) -> list[Proposal]:
         """Return the pending proposals in the host's own database, made without the shared one."""
         of_host = (proposals.c.state == ProposalState.PENDING.value, proposals.c.layer != USER_LAYER)
         own = self._store.engines[1:]
@@ -182,7 +182,7 @@ class ReviewQueue:
     def upload_unsynced(self) -> None:
         """Move unsynced proposals to the shared database, where every host can decide on them."""
         shared = self._store.engines[0]
-        for one in self.list_unsynced():
+        for one in self.list_unsynced_proposals():
             same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
             # A process killed before `remove` has already copied this proposal.
             if not self._store.find(proposals.c.name == one.change.name, *same, at=[shared]):

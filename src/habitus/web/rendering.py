@@ -291,10 +291,10 @@ def _build_changed_rows(old: Sequence[str], new: Sequence[str], budget: StepBudg
                 before=None if before is None else ((True, before),), after=None if after is None else ((True, after),)
             )
         else:
-            yield _diff_words(before, after, budget)
+            yield _build_word_diff_row(before, after, budget)
 
 
-def _diff_words(before: str, after: str, budget: StepBudget) -> DiffRow:
+def _build_word_diff_row(before: str, after: str, budget: StepBudget) -> DiffRow:
     """Return a changed line with the words that differ marked."""
     old, new = re.findall(r"\s+|\w+|[^\w\s]", before), re.findall(r"\s+|\w+|[^\w\s]", after)
     left: list[DiffSpan] = []

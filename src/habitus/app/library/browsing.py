@@ -107,12 +107,12 @@ def _sort_listed_skills(
         return items
     return sorted(
         items,
-        key=_get_source_key if order is SkillSortOrder.SOURCE else lambda item: (item.name, ""),
+        key=_get_source_sort_key if order is SkillSortOrder.SOURCE else lambda item: (item.name, ""),
         reverse=is_reversed,
     )
 
 
-def _get_source_key(item: ListedSkill) -> tuple[str, str]:
+def _get_source_sort_key(item: ListedSkill) -> tuple[str, str]:
     return ("" if item.summary is None else item.summary.source, item.name)
 
 
@@ -154,7 +154,7 @@ def build_skill_rows(
     home: Home, items: Sequence[ListedSkill], uses: SkillUsageCounts | None = None
 ) -> list[SkillListRow]:
     """Return the skills with counters, uses of the last thirty days, and the known effect of their current version."""
-    uses = uses or _read_usage(home, items)
+    uses = uses or _read_usage_of_items(home, items)
     # Outside the read transaction: the evidence may have to write its sums first.
     known = _map_known_effects(home.evidence) if uses.is_judged else {}
     rows = []
@@ -171,7 +171,7 @@ def build_skill_rows(
     return rows
 
 
-def _read_usage(home: Home, items: Sequence[ListedSkill]) -> SkillUsageCounts:
+def _read_usage_of_items(home: Home, items: Sequence[ListedSkill]) -> SkillUsageCounts:
     # Layers of this machine are in another database, which one transaction can't cover.
     counted = skills.read_skill_counters(home.skills, [item for item in items if not is_layer_shared(home, item.layer)])
     with sql.read_transaction(home.shared):

@@ -260,7 +260,7 @@ def _update_from_source(
         found = detect.read_skills(fetched.path, origin=fetched.origin, location=fetched.location, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, IncomingSkill) and entry.name in mine]
         moved = [entry for entry in entries if tracked_skills.has_changed_upstream(mine[entry.name], entry, fetched)]
-        diffs = ((entry.name, _diff_entry(home.skills, entry, first.layer)) for entry in moved)
+        diffs = ((entry.name, _diff_updated_skill(home.skills, entry, first.layer)) for entry in moved)
         changes = tuple(SkillDiff(name=name, diff=diff) for name, diff in diffs if diff)
         gone = tuple(sorted(mine.keys() - {entry.name for entry in entries}))
         if is_check:
@@ -437,7 +437,7 @@ def _fetch_source(
     return fetching.fetch_source(source, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, policy=policy)
 
 
-def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:
+def _diff_updated_skill(skills: Library, entry: IncomingSkill, layer: str) -> str:
     here = skills.get_layer(layer).store.read_tree(entry.name) or {}
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")
 

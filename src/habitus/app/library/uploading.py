@@ -320,7 +320,7 @@ async def ask_second_opinion(model: BudgetedModel, name: str, tree: Tree, *, red
 
     Provider errors propagate, and so does `BudgetReachedError` if nothing could be sent at all.
     """
-    texts = dict(_iterate_texts(tree))
+    texts = dict(_iterate_text_files(tree))
     pieces = list(_split_into_pieces((path, redactor.redact(text).text) for path, text in texts.items()))
     is_cut = len(pieces) > _MAX_PIECES or any(file.content is None for file in tree.values())
     found: list[_QuotedLine] = []
@@ -357,7 +357,7 @@ def _split_into_pieces(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield piece
 
 
-def _iterate_texts(tree: Tree) -> Iterator[tuple[str, str]]:
+def _iterate_text_files(tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield the text files, the main file first."""
     for path, file in sorted(tree.items(), key=lambda item: (not item[0].lower().endswith("skill.md"), item[0])):
         if file.content is not None and b"\0" not in file.content:

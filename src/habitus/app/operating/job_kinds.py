@@ -78,7 +78,7 @@ class _JobKind:
 
     def summarize_results(self, results: Sequence[Any]) -> Any:
         """Combine the results of all parts into one."""
-        return _sum_counts(results)
+        return _sum_result_counts(results)
 
 
 class CurateJob(_JobKind):
@@ -219,7 +219,7 @@ class ImportJob(_JobKind):
     def summarize_results(self, results: Sequence[Any]) -> Any:
         undo = next((result["undo"] for result in results if result.get("undo")), "")
         counts = [{verdict: count for verdict, count in result.items() if verdict != "undo"} for result in results]
-        return {**_sum_counts(counts), **({"undo": undo} if undo else {})}
+        return {**_sum_result_counts(counts), **({"undo": undo} if undo else {})}
 
 
 def _count_verdicts(taken: importing.ImportResult) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def _sum_result_field(results: Sequence[Any], what: str) -> float:
     return round(total, 4)
 
 
-class VerifyJob(_ChallengeJob):
+class VerifyLessonsJob(_ChallengeJob):
     """Verify lessons from self-play that nothing has verified yet."""
 
     title = "Test lessons"
@@ -369,7 +369,7 @@ class ImproveJob(_JobKind):
         }
 
 
-class DraftJob(_JobKind):
+class DraftTasksJob(_JobKind):
     """Draft tasks for one skill, which are then pending review."""
 
     title = "Draft tasks"
@@ -391,18 +391,28 @@ class DraftJob(_JobKind):
         return {"tasks": len(done.found), "refused": len(done.refused)}
 
 
-_AnyJobKind = CurateJob | DraftJob | DreamJob | ImportJob | ImproveJob | IndexSkillsJob | LearnJob | MineJob | VerifyJob
+_AnyJobKind = (
+    CurateJob
+    | DraftTasksJob
+    | DreamJob
+    | ImportJob
+    | ImproveJob
+    | IndexSkillsJob
+    | LearnJob
+    | MineJob
+    | VerifyLessonsJob
+)
 
 JOB_KINDS: Mapping[str, type[_AnyJobKind]] = {
     "curate": CurateJob,
-    "draft-tasks": DraftJob,
+    "draft-tasks": DraftTasksJob,
     "dream": DreamJob,
     "import": ImportJob,
     "improve": ImproveJob,
     "index": IndexSkillsJob,
     "learn": LearnJob,
     "mine": MineJob,
-    "verify": VerifyJob,
+    "verify": VerifyLessonsJob,
 }
 SCHEDULED_KINDS = {kind: JOB_KINDS[kind] for kind in ScheduleSettings.model_fields if kind in JOB_KINDS}
 
@@ -461,7 +471,7 @@ def _resolve_import_source(given: Mapping[str, Any]) -> Path | str:
     return source if "://" in source else parse_user_path(source)
 
 
-def _sum_counts(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _sum_result_counts(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for result in results:
         total.update(result)

@@ -37,7 +37,7 @@ def exchange_approvals(home: Home) -> None:
     """Apply changes approved for this host's directories, and publish this host's proposals to the others."""
     if can_reach_shared_database(home):
         try:
-            if home.review.list_unsynced():
+            if home.review.list_unsynced_proposals():
                 with hold_lock(home.settings.home / _LOCK):
                     home.review.upload_unsynced()
             _apply_due_approvals(home, home.review.list_approved_unapplied())

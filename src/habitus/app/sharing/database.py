@@ -136,8 +136,8 @@ def copy_databases(
     """Copy everything from one database into an empty one; each is a URL, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")
     with ExitStack() as opened:
-        here = opened.enter_context(_open_endpoint(settings, source))
-        there = opened.enter_context(_open_endpoint(settings, target))
+        here = opened.enter_context(_open_copy_endpoint(settings, source))
+        there = opened.enter_context(_open_copy_endpoint(settings, target))
         _record_source_edits(here)
         done = copy_database(here, there, progress=progress)
         if source == HOME_DATABASE and (waiting := _count_pending_jobs(here.engine)):
@@ -165,7 +165,7 @@ def _open_engine(settings: Settings) -> Iterator[sa.Engine]:
 
 
 @contextmanager
-def _open_endpoint(settings: Settings, which: str) -> Iterator[CopyEndpoint]:
+def _open_copy_endpoint(settings: Settings, which: str) -> Iterator[CopyEndpoint]:
     address, workspace = which, settings.workspace
     if which == HOME_DATABASE:
         if not home_directory.can_write_home(settings.home):

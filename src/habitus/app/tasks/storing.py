@@ -31,9 +31,9 @@ def load_tasks(home: Home, name: str) -> tuple[Task, ...]:
     item = home.skills.find(name)
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
     found = [
-        *_load_from_home(home.settings, item.name),
-        *_load_beside_skill(item.name, tree),
-        *_load_from_evals(item.name, tree),
+        *_load_tasks_from_home(home.settings, item.name),
+        *_load_tasks_beside_skill(item.name, tree),
+        *_load_tasks_from_evals(item.name, tree),
     ]
     found += load_tool_cases(home, name)
     return tuple({task.id: task for task in reversed(found)}.values())[::-1]
@@ -107,7 +107,7 @@ def remove_proposed_tasks(home: Home, change: SkillChange) -> None:
 
 
 def parse_proposed_tasks(change: SkillChange) -> tuple[Task, ...]:
-    return _load_beside_skill(change.name, change.tree)
+    return _load_tasks_beside_skill(change.name, change.tree)
 
 
 def collect_shared_evals(home: Home, name: str) -> dict[str, TreeFile]:
@@ -130,12 +130,12 @@ def collect_shared_evals(home: Home, name: str) -> dict[str, TreeFile]:
 def load_editable_tasks(home: Home, item: ListedSkill) -> tuple[Task, ...]:
     """Return the tasks that can be edited here: in the home, or in the skill's `evals/tasks.toml`."""
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
-    return (*_load_from_home(home.settings, item.name), *_load_beside_skill(item.name, tree))
+    return (*_load_tasks_from_home(home.settings, item.name), *_load_tasks_beside_skill(item.name, tree))
 
 
 def load_own_tasks(home: Home, name: str) -> tuple[Task, ...]:
     """Return the tasks of a skill that lie in the home."""
-    return _load_from_home(home.settings, home.skills.find(name).name)
+    return _load_tasks_from_home(home.settings, home.skills.find(name).name)
 
 
 def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
@@ -145,7 +145,7 @@ def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
     return _load_tool_cases(home.tools, item.name) if has_tool else ()
 
 
-def _load_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
+def _load_tasks_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
     path = get_home_tasks_path(settings, name)
     return files.parse_tasks_toml(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
 
@@ -154,12 +154,12 @@ def get_home_tasks_path(settings: Settings, name: str) -> Path:
     return settings.home / FOLDER / f"{name}.toml"
 
 
-def _load_beside_skill(name: str, tree: Tree) -> tuple[Task, ...]:
+def _load_tasks_beside_skill(name: str, tree: Tree) -> tuple[Task, ...]:
     text = _read_text(tree, trees.TASKS_FILE)
     return files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'") if text else ()
 
 
-def _load_from_evals(name: str, tree: Tree) -> list[Task]:
+def _load_tasks_from_evals(name: str, tree: Tree) -> list[Task]:
     """Return rows of `evals/evals.json` that state an expected result; the others are trigger cases of selection."""
     text, about = _read_text(tree, evals.EVALS_FILE), f"{evals.EVALS_FILE} of '{name}'"
     rows = files.parse_json_rows(text, about=about) if text else ()

@@ -228,7 +228,7 @@ class LocatedSkill:
 
 def locate_skill(home: Home, name: str) -> LocatedSkill:
     """Find a skill in its current state, including changes made on disk."""
-    skills = _open_library_for(home, name)
+    skills = _open_library_with_one_skill(home, name)
     seen = skills.snapshot()
     item = skills.find(name, at=seen)
     # The snapshot may be up to two seconds old: look at this skill's files before showing it.
@@ -277,7 +277,7 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
     )
 
 
-def _open_library_for(home: Home, name: str) -> Library:
+def _open_library_with_one_skill(home: Home, name: str) -> Library:
     """Return a library with this skill alone, or the whole one if the skill isn't in it."""
     wanted = names.parse_address(name).name
     # A server has the whole library in memory already.

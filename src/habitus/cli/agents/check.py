@@ -139,13 +139,13 @@ class TopFindingsPrinter:
 
 def _print_full_report(report: AgentReport) -> None:
     """Print every finding in full."""
-    _print_counts(report)
+    _print_finding_counts(report)
     for remark in report.remarks:
         output.print_line(f"  {remark.topic.value}: {remark.what}")
         output.print_line(f"    {remark.hint}", style="green")
 
 
-def _print_counts(report: AgentReport) -> None:
+def _print_finding_counts(report: AgentReport) -> None:
     counts = f"{output.format_count(report.skills, 'skill')}, {output.format_count(report.sessions, 'session')}"
     nothing = "" if report.remarks else " Nothing to fix."
     output.print_line(f"{report.label}: {counts}, {output.format_count(report.calls, 'call')}.{nothing}", style="bold")

@@ -151,7 +151,7 @@ class ChangeRecorder:
         if not self._is_pending(conn, record):
             return {}
         number, plan = record
-        made = self._apply_plan(conn, plan, known)
+        made = self._apply_planned_change(conn, plan, known)
         self._db.delete_write_ahead_record(conn, number)
         return made
 
@@ -167,7 +167,7 @@ class ChangeRecorder:
             self._backend.remove_leftovers()
         for intent, plan in pending:
             log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
-            self._apply_plan(conn, plan, {})
+            self._apply_planned_change(conn, plan, {})
             self._db.delete_write_ahead_record(conn, intent)
 
     def roll_back(self, conn: sa.Connection, record: WalRecord, *, is_started: bool = True) -> bool:
@@ -176,11 +176,11 @@ class ChangeRecorder:
         if not self._is_pending(conn, record):
             return False
         if is_started:
-            self._revert_plan(conn, plan)
+            self._revert_planned_change(conn, plan)
         self._db.delete_write_ahead_record(conn, number)
         return True
 
-    def _revert_plan(self, conn: sa.Connection, plan: WritePlan) -> None:
+    def _revert_planned_change(self, conn: sa.Connection, plan: WritePlan) -> None:
         for write in _list_writes(plan):
             self._revert_write(conn, write)
         if plan["action"] == "remove":
@@ -190,7 +190,9 @@ class ChangeRecorder:
             where = archived.get(plan["id"]) or _make_abandoned_folder_path(plan["folder"])
             self._backend.archive_folder(plan["folder"], where)
 
-    def _apply_plan(self, conn: sa.Connection, plan: WritePlan, known_trees: Mapping[str, Tree]) -> Mapping[str, int]:
+    def _apply_planned_change(
+        self, conn: sa.Connection, plan: WritePlan, known_trees: Mapping[str, Tree]
+    ) -> Mapping[str, int]:
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
         match plan["action"]:
             # "write" is the format of older releases, whose records may still be pending.
