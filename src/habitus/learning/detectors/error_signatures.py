@@ -245,11 +245,14 @@ _ERROR_PREFIX = re.compile(
     r"(?:<tool_use_error>|error:|exit code:? -?\d+|process exited with code \d+|\s)+", re.IGNORECASE
 )
 _ERROR_WORDS = re.compile(
-    r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused", re.I
+    r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused"
+    r"|could not|couldn't|unable to",
+    re.I,
 )
 # Says that something failed, and a later line says what.
 _HEADLINE = re.compile(
-    r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred",
+    r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred"
+    r"|^\w+ error:?$",
     re.I,
 )
 
