@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -22,6 +23,7 @@ from habitus.errors import Invalid, Refused, StorageFailed
 from habitus.skills.sources import discovery, fetching
 from habitus.skills.sources.discovery import DownloadBudget, DownloadPolicy, download_url, resolve_public_address
 from habitus.skills.sources.fetching import fetch_source
+from habitus.skills.sources.lockfiles import compute_npx_hash
 from tests.cli.conftest import Direct
 from tests.homes import furnish
 
@@ -102,6 +104,35 @@ def test_what_is_published_is_added_elsewhere_locked_and_followed(
     direct.ok("skills", "publish", str(published), "csv-sum", "--remove")
     assert list(rows(published)) == ["tidy-inbox"]
     assert not list(published.rglob("*.tar.gz"))
+
+
+@pytest.mark.req("CL-11")
+@pytest.mark.parametrize("scope", ["project", "global"])
+@pytest.mark.parametrize("named", ["", "/.well-known/agent-skills/tidy-inbox/SKILL.md"])
+def test_what_npx_skills_took_from_a_site_is_updated(
+    direct: Direct, other: Direct, published: Path, named: str, scope: str
+) -> None:
+    folder = (other.cli.cwd if scope == "project" else other.cli.user_home) / ".agents/skills"
+    (folder / "tidy-inbox").mkdir(parents=True)
+    shutil.copy(published / ".well-known/agent-skills/tidy-inbox/SKILL.md", folder / "tidy-inbox")
+    with serving(published) as address:
+        entry = {"source": address.partition("//")[2], "sourceUrl": f"{address}{named}", "sourceType": "well-known"}
+        if scope == "project":
+            (other.cli.cwd / ".git").mkdir(exist_ok=True)
+            entry["computedHash"] = compute_npx_hash(folder / "tidy-inbox")
+            file, version = other.cli.cwd / "skills-lock.json", 1
+        else:
+            at = "2026-08-01T00:00:00.000Z"
+            entry |= {"skillFolderHash": "", "installedAt": at, "updatedAt": at}
+            file, version = other.cli.user_home / ".agents/.skill-lock.json", 3
+        file.write_text(json.dumps({"version": version, "skills": {"tidy-inbox": entry}}))
+        direct.ok("skills", "edit", "tidy-inbox@user", "--append", "9. Archive what is done.")
+        direct.ok("skills", "publish", str(published))
+        ran = other("skills", "update", "tidy-inbox")
+        assert (ran.code, "updated   tidy-inbox" in ran.out) == (0, True), ran
+    assert (folder / "tidy-inbox/SKILL.md").read_text().endswith("9. Archive what is done.\n")
+    kept = json.loads(file.read_text())["skills"]["tidy-inbox"]
+    assert (kept["sourceType"], kept["sourceUrl"]) == ("well-known", entry["sourceUrl"])
 
 
 def test_what_is_not_as_the_index_says_is_not_taken(other: Direct, published: Path) -> None:

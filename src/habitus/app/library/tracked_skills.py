@@ -112,9 +112,9 @@ def _read_tracked_skills(
 
 
 def is_unmodified(skills: Library, one: TrackedSkill) -> bool:
-    """Whether a skill that `npx skills` installed is unchanged here."""
+    """Whether a skill that `npx skills` installed is unchanged here, as far as its lock tells; a site has no hash."""
     folder = skills.get_layer(one.layer).store.find_directory(one.name)
-    return folder is not None and _compute_matching_hash(one.hash, folder) == one.hash
+    return folder is not None and (not one.hash or _compute_matching_hash(one.hash, folder) == one.hash)
 
 
 def has_changed_upstream(one: TrackedSkill, entry: IncomingSkill, fetched: FetchedSource) -> bool:

@@ -204,6 +204,9 @@ def get_fetch_address(entry: NpxLockEntry, folder: Path) -> str:
     if entry.get("sourceType") == "github":
         return str(entry.get("source", ""))  # OWNER/REPO
     address = str(entry.get("sourceBaseUrl") or entry.get("sourceUrl") or entry.get("source") or "")
+    if entry.get("sourceType") == "well-known":
+        # Some versions write the address of the skill's file instead of its site's.
+        address = address.partition("/.well-known/")[0]
     return str((folder / address).resolve()) if entry.get("sourceType") == "local" else remove_credentials(address)
 
 
