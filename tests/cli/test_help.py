@@ -26,7 +26,8 @@ def _pages(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 @pytest.mark.full
 @pytest.mark.req("CL-01")
 def test_every_page_has_an_example_that_the_command_takes() -> None:
-    for words, command in _pages(_ROOT):
+    pages = [page for page in _pages(_ROOT) if page[0]]  # the first page lists the commands instead
+    for words, command in pages:
         _check_example(words, command)
 
 
