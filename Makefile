@@ -20,7 +20,7 @@ test-full:      ## the checks and all tests, with many examples and at every ste
 	@sh scripts/setup.sh test
 	@sh scripts/tests.sh --hypothesis-profile=full
 
-mutants:        ## whether the tests of six modules notice small changes of them: about five minutes on two cores
+mutants:        ## whether the tests of seven modules notice small changes of them: about five minutes on two cores
 	@sh scripts/setup.sh test
 	@$(BIN)/python scripts/mutants.py
 

@@ -33,6 +33,7 @@ MOST_SURVIVORS = 0.15
 
 TESTS: dict[str, tuple[str, ...]] = {
     "learning/remedies/alignment.py": ("tests/learning/test_alignment.py", "tests/learning/test_remedies.py"),
+    "learning/remedies/replacements.py": ("tests/learning/test_alignment.py", "tests/learning/test_remedies.py"),
     "improve/gate.py": ("tests/improve/test_gate.py",),
     "improve/exam.py": ("tests/improve/test_gate.py",),
     "skills/lifecycle.py": ("tests/skills/test_lifecycle.py", "tests/skills/test_gates.py"),
