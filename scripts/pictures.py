@@ -41,7 +41,7 @@ PAGES = (
 )
 OF_MUCH = (
     *("/try?request=close+the+books", "/inbox/1", "/activity/s1", "/skills/broken"),
-    *(f"/skills/close-the-month{tab}" for tab in ("", "?tab=edit", "?tab=history&version=3", "?tab=fared")),
+    *(f"/skills/close-the-month{tab}" for tab in ("", "?tab=edit", "?tab=history&version=3", "?tab=results")),
     *("/skills/shout?tab=code", "/skills/look-around?tab=recipes", "/skills/close-the-month?tab=improve"),
 )
 LOOKS = {

@@ -20,7 +20,7 @@ def test_a_short_life_is_made_by_two_processes_and_measured(python: str) -> None
     for size in (12, 16):
         assert found[f"rows_per_turn_lasting_outcomes_{size}"] >= 1
         assert 0 < found[f"kb_per_turn_{size}"] < 200
-        for look in ("skills", "evidence", "evidence_after_late_judgement"):
+        for look in ("evidence", "evidence_after_late_judgement"):
             assert found[f"{look}_cpu_s_{size}"] > 0
             assert found[f"{look}_mb_{size}"] > 20
         assert found[f"after_use_turn_cpu_ms_{size}"] > 0

@@ -112,7 +112,7 @@ def test_what_went_wrong_is_said_on_the_open_page(page: Page, site: Site) -> Non
     page.goto(f"{site.address}/lessons")
     page.get_by_label("New lesson").fill("   ")
     page.get_by_role("button", name="Add", exact=True).click()
-    expect(page.get_by_role("status")).to_contain_text("can't be kept")
+    expect(page.get_by_role("status")).to_contain_text("can't be stored")
     expect(page.get_by_role("heading", name="Lessons")).to_be_visible()
 
 

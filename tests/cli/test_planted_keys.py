@@ -38,7 +38,8 @@ def written(way: str) -> str:
 @pytest.mark.some(1)
 @pytest.mark.req("SB-14")
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=() if way in ("plain", "base64", "json") else pytest.mark.full) for way in WAYS]
+    "way",
+    [pytest.param(way, marks=() if way in ("plain", "base64", "json", "shell") else pytest.mark.full) for way in WAYS],
 )
 async def test_a_conversation_keeps_sends_and_shows_no_key(tmp_path: Path, way: str) -> None:
     text, home = written(way), furnish(tmp_path / "home")

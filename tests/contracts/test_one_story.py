@@ -175,7 +175,7 @@ def check_pages(browser: TestClient, user: str) -> None:
         ("/insights/effects", 1),
         ("/skills", 1),
         ("/skills/brew-tea", 12),
-        ("/skills/brew-tea?tab=fared", 6),
+        ("/skills/brew-tea?tab=results", 6),
     ):
         assert check_numbers(browser, address) >= least, address
 

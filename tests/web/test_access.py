@@ -233,7 +233,15 @@ VALUES = {
 }
 SHARED, TEACHER = "Tea needs three minutes.", "quagga"
 ANSWER, ASKED, LEARNED = "FORTY-TWO", "Sell the zebra.", "The zebra is called Frida."
-TABS = ("read", "edit", "fared", "improve", "history&version=4", "history&old=1&version=4", f"files&file={TASKS_FILE}")
+TABS = (
+    "read",
+    "edit",
+    "results",
+    "improve",
+    "history&version=4",
+    "history&old=1&version=4",
+    f"files&file={TASKS_FILE}",
+)
 
 
 def declared() -> Iterator[tuple[str, str, Access]]:

@@ -108,7 +108,7 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
     put, end = told[-1]
     assert put == "over"
     assert "<strong>water</strong> &lt;script&gt;" in end
-    assert '<a href="/skills/brew-tea">brew-tea</a> was opened by the agent' in end
+    assert '<a href="/skills/brew-tea">brew-tea</a> <span class="quiet">version 1</span> was opened by the agent' in end
     # Somebody says how it went, goes on, and the page has both turns.
     turn = habitus.journal.list_latest_turns(limit=1)[0]
     assert "succeeded" in client.post(f"/activity/{id}/{turn.id}", data={"ok": "true"}).text

@@ -39,11 +39,11 @@ PAGES = (
     "/skills/close-the-month",
     *(
         f"/skills/close-the-month?tab={tab}"
-        for tab in ("edit", "files", "fared", "history&version=2", "history&version=1")
+        for tab in ("edit", "files", "results", "history&version=2", "history&version=1")
     ),
     "/skills/close-the-month?tab=fits&request=close+the+books",
     "/skills/close-the-month?tab=files&file=SKILL.md",
-    "/skills/weekly-report?tab=fared",
+    "/skills/weekly-report?tab=results",
     "/skills/weekly-report?tab=improve",
     "/skills/look-around?tab=recipes",
     "/skills/shout?tab=code",
@@ -151,15 +151,15 @@ def test_a_row_of_the_list_is_drawn_anew_when_the_skill_its_state_or_its_use_cha
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus: Habitus) -> None:
-    assert "Not known yet" in browser.get("/skills/brew-tea?tab=fared").text
+    assert "No data yet" in browser.get("/skills/brew-tea?tab=results").text
     furnish_with_life(habitus)
-    page = browser.get("/skills/close-the-month?tab=fared").text
+    page = browser.get("/skills/close-the-month?tab=results").text
     (finding,) = habitus.evidence.find_skill(habitus.skills.find("close-the-month"))
     assert html.escape(finding.sentence.partition(" Costs")[0]) in page
     assert 'aria-label="Per 100 conversations. v3: +' in page
     assert finding.decision.verdict is ItemVerdict.PROMOTE
     assert re.search(r">Close the month</a>.*?>helps<", browser.get("/skills").text, flags=re.DOTALL)
-    assert "v3: 3 succeeded, 1 failed" in page
+    assert "v3: 11 succeeded, 1 failed" in page
     told = browser.get("/api/v1/skills/close-the-month/evidence").json()["items"]
     assert [one["sentence"] for one in told] == [finding.sentence]
 
@@ -199,7 +199,7 @@ def test_what_waits_is_decided_on_the_page(browser: TestClient, habitus: Habitus
     first, second = (item.id for item in habitus.review.list())
     assert "Approved." in browser.post(f"/inbox/{first}/approve").text
     assert "Add a chart" in habitus.skills.load("weekly-report").body
-    assert "Turned down" in browser.post(f"/inbox/{second}/reject", data={"reason": "too small"}).text
+    assert "Rejected;" in browser.post(f"/inbox/{second}/reject", data={"reason": "too small"}).text
     assert habitus.review.get(second).decision == "too small"
     assert "Nothing pending review" in browser.get("/inbox").text
 

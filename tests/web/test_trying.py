@@ -52,12 +52,12 @@ def test_a_recipe_is_shown_and_run(browser: TestClient, habitus: Habitus) -> Non
 @pytest.mark.req("CL-02")
 def test_uses_are_drawn_week_by_week_and_version_by_version(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)
-    page = browser.get("/skills/close-the-month?tab=fared").text
+    page = browser.get("/skills/close-the-month?tab=results").text
     assert 'aria-label="By version. v1: 0 succeeded, 0 failed; v2' in page
     assert 'aria-label="By week. ' in page
     told = browser.get("/api/v1/skills/close-the-month/evidence").json()
     counted = [sum(uses["used"] for _, uses in told[by]) for by in ("weeks", "versions")]
     assert counted[0] == counted[1] > 0
     assert all(datetime.fromisoformat(week).replace(tzinfo=UTC).weekday() == 0 for week, _ in told["weeks"])
-    unsure = browser.get("/skills/weekly-report?tab=fared").text
+    unsure = browser.get("/skills/weekly-report?tab=results").text
     assert "can't be measured" in unsure or "About" in unsure

@@ -86,7 +86,8 @@ def _find_last_word(text: str) -> int:
         if line - start < 16:
             break
         at = start
-    return find_unfinished_key(text, at)
+    # Never between a backslash and its letter: what is redacted depends on both.
+    return _find_word_start(text, find_unfinished_key(text, at))
 
 
 def _find_word_start(text: str, end: int) -> int:

@@ -219,7 +219,7 @@ def _list_skill_problem_items(first: TodayReport) -> Iterator[AttentionItem]:
         yield AttentionItem(
             text=f"{name} got worse with version {one.item.version}",
             note=one.reason,
-            href=f"/skills/{name}?tab=fared",
+            href=f"/skills/{name}?tab=results",
             action_label=f"Roll back to {one.to.version}",
             post_path=f"/skills/{name}/back",
             form_fields={"to": str(one.to.version)},

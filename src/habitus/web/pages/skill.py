@@ -49,7 +49,7 @@ TABS = (
     ("code", "Tested tool"),
     ("files", "Files"),
     ("history", "History"),
-    ("fared", "Results"),
+    ("results", "Results"),
     ("fits", "Try a request"),
     ("improve", "Improve"),
     ("trust", "Trust"),
@@ -196,7 +196,7 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
             return {"whole": whole, "tool": whole.tool, "may": describe_permissions(whole.tool.permissions)}
         case "files":
             return {"file": file, "text": _read_text_file(habitus, shown, file) if file else None}
-        case "fared":
+        case "results":
             found = insights.read_skill_usage(habitus, shown.item)
             effects = charts.render_version_effects(found.items)
             exams = charts.render_exam_effects(improving.list_improvements(habitus, name=name).candidates)
