@@ -25,7 +25,7 @@ from tests.cli.conftest import Direct
 from tests.homes import furnish
 
 SHARE = 0.5
-PAIRS = 9  # conversations of each version, offered and withheld
+PAIRS = 14  # conversations of each version, offered and withheld
 TEA = EvidenceItem(kind=ItemKind.SKILL, name="brew-tea")
 
 
@@ -56,10 +56,13 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if version == 2:
                 worse = TextEdit(operation=EditOperation.REPLACE, content="1. Use cold water.")
                 habitus.skills.edit("brew-tea", worse, habitus.build_author())
-            for id, is_offered in pairs(habitus, f"v{version}"):
+            for n, (id, is_offered) in enumerate(pairs(habitus, f"v{version}")):
                 with habitus.turn("how do I brew tea?", conversation=id) as turn:
                     assert ("brew-tea —" in turn.system) is is_offered
-                    turn.done("Like this.", ok=helps is is_offered)
+                    if is_offered:  # nobody is helped or harmed by what is not opened
+                        turn.run("recall_skill", {"name": "brew-tea"})
+                    # Now and then the worse version succeeds, or its failures would be a proposal without evidence.
+                    turn.done("Like this.", ok=helps is is_offered or n % 6 == 0)
     return home
 
 
@@ -76,7 +79,7 @@ def test_a_version_that_does_worse_is_rolled_back_by_a_proposal(tea: Direct) -> 
     first, second = sorted(
         tea.json("skills", "evidence", "brew-tea")["items"], key=lambda one: int(one["item"]["version"])
     )
-    assert (first["judgement"]["verdict"], second["judgement"]["verdict"]) == ("promote", "retire")
+    assert (first["decision"]["verdict"], second["decision"]["verdict"]) == ("promote", "retire")
     for one in (first, second):
         arms = [one["estimate"][arm] for arm in ("offered", "withheld")]
         assert arms == [{"explicit": PAIRS, "weak": 0, "missing": 0}] * 2
@@ -107,9 +110,12 @@ def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_aga
     assert tea.json("review", "list")["proposals"] == []
     said = tea.ok("skills", "evidence")
     assert "Helps: surely" in said
-    plot = {line.split()[0] + line.split()[1]: line for line in said.splitlines() if "●" in line}
-    middles = [plot[f"brew-teav{version}"].index("│") - plot[f"brew-teav{version}"].index("●") for version in (1, 2)]
-    assert middles[0] < 0 < middles[1]  # right of the line where nothing changes, and left of it
+    assert "without a known effect: not opened, or without feedback." in said
+    better, worse = (
+        next(line for line in said.splitlines() if line.startswith(f"brew-tea v{version}") and "●" in line)
+        for version in (1, 2)
+    )
+    assert worse.index("●") < better.index("│") < better.index("●")  # left and right of the line of no effect
     assert "Nothing is withheld at random" in said
     assert "50% of all offers are withheld" in tea.ok("skills", "evidence", env={"HABITUS_EVIDENCE_WITHHOLD": "0.5"})
     one = tea.ok("skills", "evidence", "brew-tea")
@@ -160,7 +166,7 @@ def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(jud
     home = shutil.copytree(judged, tmp_path / "home")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
         assert [one.decision.verdict for one in habitus.evidence.find_item("brew-tea")] == ["promote", "retire"]
-        with habitus.turn("and now?", conversation=next(pairs(habitus, "v2"))[0]) as turn:
+        with habitus.turn("and now?", conversation=list(pairs(habitus, "v2"))[2][0]) as turn:
             turn.done("Like this.", ok=True)
         assert {(1.0, 0.0), (0.0, 1.0)} & {one.explicit_scores for one in habitus.journal.load_exposures(["brew-tea"])}
         with habitus.turn("how do I brew tea?", conversation="late", caller_id="ticket-7") as turn:

@@ -56,7 +56,7 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
         _print_interval_plot(lessons, [one for one in known if _get_best_effect(one) is not None])
     if len(known) < len(items):
         more = output.format_count(len(items) - len(known), "item")
-        output.print_line(f"{more} without a known effect: their conversations have no feedback.")
+        output.print_line(f"{more} without a known effect: not opened, or without feedback.")
 
 
 def _print_interval_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding]) -> None:
