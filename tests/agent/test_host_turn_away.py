@@ -107,7 +107,7 @@ def test_the_same_holds_for_a_server_that_is_cut_off(home: Path, tmp_path: Path,
         with Habitus.open(read_settings(home, environ)) as habitus:
             furnished(habitus)
             line.cut()
-            with opened_while_away(habitus, "The database is away") as turn:
+            with opened_while_away(habitus, "The database is unreachable") as turn:
                 assert not turn.run("recall_skill", {"name": "brew-tea"}).outcome.is_ok  # its text lies on the server
             line.restore()
             goes_on(habitus)

@@ -52,7 +52,7 @@ async def test_recall_gives_the_steps_counts_it_and_points_to_what_is_in_view(ta
     assert first == "# Skill: brew-tea\nWhen: Somebody is thirsty\n\n1. Do brew-tea."
     assert second == "The skill 'brew-tea' is in view already; follow it from there."
     counted = habitus.skills.read_counters("brew-tea")[Stage.STEPS]
-    assert (counted.recommended, counted.used, counted.succeeded) == (1, 1, 1)
+    assert (counted.recommended, counted.used, counted.no_feedback) == (1, 1, 1)
 
 
 @pytest.mark.req("SE-09")

@@ -142,7 +142,7 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
         terminal.type(f"and another{ENTER}")
         terminal.wait_for("Save the skill 'two'? yes, no or later › ")
         terminal.type(f"later{ENTER}")
-        terminal.wait_for("1 change waits: /review")
+        terminal.wait_for("1 change pending review: /review list")
         terminal.wait_for("› ")
         terminal.type(f"/review approve 1{ENTER}")
         terminal.wait_for("Approved: write two@user, now version 1.")
@@ -417,12 +417,12 @@ def test_bad_input_is_one_line_with_its_hint(direct: Direct) -> None:
         ran = direct(*args)
         assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1), ran
         assert ran.err.startswith(f"habitus: {said}")
-        if args[0] == "ask":
+        if args[0] == "chat":
             as_json = direct(*args, "--json")
             (row,) = _rows(as_json.out)
             assert (as_json.code, row["type"]) == (1, "error")
             assert f"{row['error']} {row['hint']}".startswith(said)
-    assert direct("chat", "what?").code == 2
+    assert direct("chat", "what?", "--resmue").code == 2
 
 
 @pytest.fixture
@@ -541,7 +541,7 @@ def test_a_request_and_a_key_that_are_no_text_and_a_closed_input_are_ordinary(ru
     (session,) = _sessions(run_cli)
     assert session["title"] == "caf\N{REPLACEMENT CHARACTER} au lait"
     closed = subprocess.run(
-        ["sh", "-c", 'exec "$0" "$@" <&-', *run_cli.command, "ask", "-m", model],
+        ["sh", "-c", 'exec "$0" "$@" <&-', *run_cli.command, "chat", "-", "-m", model],
         env=run_cli.environ(),
         cwd=run_cli.cwd,
         capture_output=True,

@@ -17,7 +17,8 @@ _ROOT: Any = typer.main.get_command(app)
 
 
 def _pages(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield words, command
+    default = getattr(command, "default", None)  # of a group: its page is this command's
+    yield words, default.load() if default else command
     for name, below in getattr(command, "commands", {}).items():
         if not below.hidden:
             yield from _pages(below.load() if isinstance(below, LazyCommand) else below, (*words, name))
@@ -41,8 +42,9 @@ def _check_example(words: tuple[str, ...], command: Any) -> None:
         if below is None:
             break
         at, given = below, given[1:]
-        is_leaf = not hasattr(at, "commands")
-        context = at.make_context(name, list(given) if is_leaf else [], context)
+        # A group with a command of its own, such as `undo`, takes words that name no command below it.
+        is_leaf = next(iter(given), "") not in getattr(at, "commands", {}) and getattr(at, "default", at) is not None
+        context = at.make_context(name, list(given), context)
         if is_leaf:
             return
     assert not given, f"{example} is no command"

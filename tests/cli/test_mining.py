@@ -73,9 +73,11 @@ def test_what_was_done_three_times_becomes_a_recipe_that_a_model_calls(direct: D
     said = direct("skills", "recipes", "mine", "--apply").out
     assert "Checked 3 turns: 1 recurring procedure found." in said
     (waiting,) = direct.json("review", "list")["proposals"]
-    assert waiting["reasons"][0].startswith("done in 3 turns of 2 sessions, on ")
-    assert "it makes the very calls of all 3 again, such as turn " in waiting["reasons"][1]
-    assert '{"number": "C-33"}' in waiting["reasons"][1]
+    question, when, checked = waiting["reasons"][:3]
+    assert question == "you did this 3 times; keep it as a skill?"
+    assert when.startswith("done in 3 turns of 2 sessions, on ")
+    assert "it makes the very calls of all 3 again, such as turn " in checked
+    assert '{"number": "C-33"}' in checked
     assert learned(direct) == []
 
     direct.ok("review", "approve", "1")

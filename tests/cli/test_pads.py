@@ -87,7 +87,7 @@ def test_a_failing_cell_fails_the_command_and_keeps_the_variables(pad: Direct) -
 def test_reset_forgets_variables_and_cells_and_keeps_files(pad: Direct) -> None:
     pad.ok("tools", "scratchpad", "exec", "one", "x = 1; open('kept.txt', 'w').write('here')")
     [keeper] = _keepers(pad.home)
-    assert "1 cell forgotten" in pad.ok("tools", "scratchpad", "reset", "one")
+    assert "1 cell deleted" in pad.ok("tools", "scratchpad", "reset", "one")
     assert _keepers(pad.home) in ([], [keeper])  # a moment may pass until it is gone
     assert pad.ok("tools", "scratchpad", "view", "one") == "No cells yet.\n"
     assert (
@@ -161,7 +161,7 @@ def test_a_keeper_that_is_killed_before_it_reads_a_cell_is_replaced(pad: Direct)
 @pytest.mark.full
 def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> None:
     pad.ok("tools", "scratchpad", "exec", "one", "import time; x = 1")
-    command = [str(program), "pad", "exec", "one", "print('on'); time.sleep(100)"]
+    command = [str(program), "tools", "scratchpad", "exec", "one", "print('on'); time.sleep(100)"]
     with subprocess.Popen(
         command, env=pad.cli.environ(), cwd=pad.cli.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

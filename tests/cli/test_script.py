@@ -269,7 +269,7 @@ def test_only_the_longest_column_gives_way_at_80_columns(stocked_cli: Cli) -> No
     size = {"TERM": "xterm-256color", "COLUMNS": "80"}
     code, shown = _at_a_terminal(stocked_cli, "skills", "list", env=size)
     header, *rows = [line.split() for line in shown.splitlines() if line.strip()]
-    assert (code, header) == (0, ["name", "state", "layer", "version", "use", "it"])
+    assert (code, header) == (0, ["name", "state", "layer", "version", "when", "to", "use"])
     assert ["debug-a-failing-script", "ok", "bundled", "v1"] in [row[:4] for row in rows]
     reason = "because of what was said in the long meeting " * 4
     stocked_cli("skills", "edit", "csv-summary", "--append", "4. Rest.", "--reason", reason)
@@ -277,10 +277,10 @@ def test_only_the_longest_column_gives_way_at_80_columns(stocked_cli: Cli) -> No
     assert (code, [line.split()[0] for line in shown.splitlines() if line.strip()]) == (0, ["change", "v2", "v1"])
     assert reason.strip() in stocked_cli("skills", "history", "csv-summary", "--wide").out
     wide = stocked_cli("skills", "search", "a script fails", "--wide")
-    assert wide.out.splitlines()[0].split() == ["name", "score", "use", "it", "made", "of"]
+    assert wide.out.splitlines()[0].split() == ["name", "score", "when", "to", "use", "score", "parts"]
     code, shown = _at_a_terminal(stocked_cli, "skills", "search", "a script fails", "-k", "1", env=size)
     header, hit = [line.split() for line in shown.splitlines() if line.strip()][-2:]
-    assert (code, header, hit[0]) == (0, ["name", "score", "use", "it"], "debug-a-failing-script")
+    assert (code, header, hit[0]) == (0, ["name", "score", "when", "to", "use"], "debug-a-failing-script")
 
 
 @pytest.mark.full

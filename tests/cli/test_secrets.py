@@ -313,7 +313,7 @@ def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None
         typing.type(f"{SECRET}\n")
         typing.wait_for("Password of the vault (Enter to continue without): ")
         typing.type(f"{password}\n")
-        typing.wait_for("'email.password' is kept.")
+        typing.wait_for("'email.password' was stored.")
         assert typing.ended() == 0
     with terminal("chat", "--model", "script:model.json") as chat:
         chat.wait_for("Password of the vault (Enter to continue without): ")

@@ -54,7 +54,7 @@ def test_what_does_not_work_is_told_in_one_line_and_leaves_nothing(direct: Direc
         (("-s", "[1]"), "The parameters are not a JSON Schema object"),
         (("-s", '{"type": '), "The schema is not valid JSON"),
         (("-p", '{"text": 5}'), "The test payload does not fit the parameters at 'text'"),
-        (("-p", '{"text": "hi"} x'), "The payload is not JSON"),
+        (("-p", '{"text": "hi"} x'), "The payload is not valid JSON"),
     ]:
         ran = direct(*NEW, *change, stdin=SHOUT)
         assert (ran.code, ran.out) == (1, "")
