@@ -164,6 +164,9 @@ def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stay
 
     for _ in range(3):
         assert direct("tools", "run", "shout", '{"text": "ho"}').code == 1
+    assert direct("review", "list").err == "1 change pending review: habitus review list\n"
+    (repair,) = direct.json("review", "list")["proposals"]
+    assert (repair["by"]["name"], repair["name"]) == ("repair", "shout")
     (degraded,) = direct.json("learn", "curate")["steps"]
     assert (degraded["action"], degraded["item"]) == ("test", "shout")
     assert direct.json("tools", "list")["tools"][0]["status"] == "degraded"
