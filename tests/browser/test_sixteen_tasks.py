@@ -185,7 +185,7 @@ def _operate(person: Person, site: Site, place: Path) -> None:
         page.get_by_label("Attach files").set_input_files(sales)
         page.get_by_label("Your request").fill("What did the north sell?")
         page.keyboard.press("Enter")
-        expect(page.locator("section.turn strong")).to_have_text("7")
+        expect(page.locator("section.turn .prose strong")).to_have_text("7")
         expect(page.locator("section.turn .chip")).to_have_text(["sales.csv"])
     with person.task("pause"):
         person.click(page.get_by_role("switch", name="Pause learning"))

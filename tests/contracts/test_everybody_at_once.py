@@ -90,8 +90,8 @@ class Own:
         return id
 
     def a_turn(self) -> str:
-        id = f"{self.who}-turn-{self.number}"
-        turn = Turn(id=id, session=f"{id}-s", request=self.words, started_on=self.home.clock(), user=self.who)
+        id, now = f"{self.who}-turn-{self.number}", self.home.clock()
+        turn = Turn(id=id, session=f"{id}-s", request=self.words, started_on=now, ended_on=now, user=self.who)
         self.home.journal.record_turn(turn)
         return id
 

@@ -116,8 +116,11 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
             calls("print_label", {"size": "large", "about": f"A{number}x" * 3}),
         )
         await talk(habitus, f"a label for A{number}x", calls("recall_skill", {"name": SKILL}), *made)
-    (step,) = await climbed(habitus)
+    assert await climbed(habitus) == []  # they ended without an error, which is no feedback
     told = [turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3))]
+    for turn in told:
+        habitus.outcome(turn, ok=True)
+    (step,) = await climbed(habitus)
     assert (step.item, step.reason) == (
         SKILL,
         f"It served in 3 of the 3 uses that were judged: turns {', '.join(told)}.",

@@ -97,7 +97,7 @@ def test_the_installed_command_works_from_the_first_skill_to_the_last_undo(insta
         return ran.out
 
     assert ok("--version").startswith("habitus ")
-    assert "Usage: habitus" in ok("--help")
+    assert ok("--help").startswith("Procedural memory for AI agents")
     assert "Everything but the model was real." in ok("tour")
     ok("skills", "new", "first", "--description", "Does it.", "--when", "Asked")
     assert [(s["name"], s["state"]) for s in _own(ok("skills", "list", "--json"))] == [("first", "ok")]
