@@ -36,7 +36,7 @@ def test_a_person_sets_a_model_talks_judges_and_stops(page: Page, site: Site, tm
     page.keyboard.press("Enter")
     expect(page.locator("section.turn .prose strong")).to_have_text("closed")
     expect(page.locator("section.turn .chip")).to_have_text(["sales.csv"])
-    expect(page.locator("section.turn")).to_contain_text("close-the-month was opened by the agent")
+    expect(page.locator("section.turn")).to_contain_text("close-the-month version 3 was opened by the agent")
     page.get_by_role("button", name="This turn succeeded").click()
     expect(page.locator("section.turn .facts")).to_contain_text("succeeded")
 

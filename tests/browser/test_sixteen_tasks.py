@@ -207,5 +207,6 @@ def _operate(person: Person, site: Site, place: Path) -> None:
         person.goes_to("Automation")
         person.click(page.get_by_label("When: Find recipes"))
         page.get_by_label("When: Find recipes").select_option("sunday")
+        expect(page.get_by_role("status")).to_contain_text("Saved.")
         expect(page.get_by_label("At what time: Find recipes")).to_have_value("03:00")
         assert "weekly on sunday at 03:00" in (habitus.settings.home / "habitus.toml").read_text()

@@ -101,7 +101,8 @@ def pages() -> list[str]:
         for route in build_application().routes
         if isinstance(route, APIRoute) and "GET" in (route.methods or ())
     ]
-    aside = ("/enter", "{rest:path}", "/changes", "/file", "/live")  # the owner's, or not without more than an address
+    # The owner's, of a provider of sign-ins, or not without more than an address.
+    aside = ("/enter", "/model", "/oidc/sign-in", "/oidc/callback", "{rest:path}", "/changes", "/file", "/live")
     return [path for path in reads if not path.startswith(API_ROOT) and not path.endswith(aside)]
 
 
