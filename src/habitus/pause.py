@@ -51,17 +51,17 @@ class PauseSwitch:
 
     def pause(self, by: str) -> PauseDetails:
         """Pause; if already paused, the first pause stays."""
-        with sql.write_transaction(self._engine) as connection:
+        with sql.write_transaction(self._engine, lock="pause") as connection:
             sql.insert_missing_rows(connection, switches, [{"name": _PAUSED, "set_on": self._clock(), "set_by": by}])
             notify_change(connection, ChangeTopic.SWITCHES)
-            # Read inside the transaction, before another process can resume.
+            # Read while holding the lock, before another process can resume.
             state = self.get_state()
         assert state is not None
         return state
 
     def resume(self) -> bool:
         """Resume; False if nothing was paused."""
-        with sql.write_transaction(self._engine) as connection:
+        with sql.write_transaction(self._engine, lock="pause") as connection:
             notify_change(connection, ChangeTopic.SWITCHES)
             return connection.execute(switches.delete().where(switches.c.name == _PAUSED)).rowcount > 0
 

@@ -65,6 +65,14 @@ def test_lessons_added_at_once_each_have_their_own_undo(api: TestClient) -> None
     assert {one["id"] for one in kept} == {one["lesson"]["id"] for one in told}
 
 
+@pytest.mark.req("OP-05", "SK-22")
+def test_pausing_and_resuming_at_once_are_both_done(habitus: Habitus) -> None:
+    switch = habitus.pause
+    with ThreadPoolExecutor(4) as pool:
+        paused = pool.map(lambda number: switch.pause("ann") if number % 2 else switch.resume(), range(400))
+        assert None not in list(paused)
+
+
 SIZE = """
 import sys
 from habitus.app import Habitus, read_settings
