@@ -21,6 +21,7 @@ import habitus.mcp
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from tests.conftest import Cli
+from tests.mcp.test_tools import made, with_code
 
 _SOURCES = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -140,6 +141,18 @@ def test_a_home_that_nobody_has_used_is_answered_for_by_the_package(run_cli: Cli
         assert pipe.ask("tools/call", name="list_lessons", arguments={})["result"]["isError"] is False
         assert [pipe.ask(method)["result"] for method in _LISTS] == early[1:]
     assert not [*run_cli.home.glob("cache/mcp-*.json")]  # where an answer that differs would be kept
+
+
+@pytest.mark.req("CL-05")
+def test_the_first_client_of_a_home_with_a_learned_tool_is_offered_it(run_cli: Cli) -> None:
+    """No answer is cached yet, and those of an empty home would leave the tool out."""
+    with Habitus.open(read_settings(run_cli.home, run_cli.environ())) as home:
+        made(home, {"double-it": with_code("double-it")})
+    with served(run_cli) as pipe:
+        pipe.greet()
+        tools, _, resources = (pipe.ask(method)["result"] for method in _LISTS)
+        assert "double_it" in [tool["name"] for tool in tools["tools"]]
+        assert "double-it" in [resource["name"] for resource in resources["resources"]]
 
 
 @pytest.mark.req("CL-05")

@@ -93,7 +93,7 @@ def test_the_inspector(furnished: Cli, inspector: Path, tmp_path: Path) -> None:
     assert called["content"][0]["text"] == "42"
     assert json.loads(inspect("resources/list"))["resources"]
     prompts = [prompt["name"] for prompt in json.loads(inspect("prompts/list"))["prompts"]]
-    assert prompts == ["save_skill", "learn_from_session", "improve_skill", "review"]
+    assert prompts == ["save_skill", "learn_from_session", "improve_skill", "draft_tasks", "review"]
     # It checks every field of the extension, and every digest by reading the file.
     strictly = ("--protocol-era", "modern", "--verify", "--require-digests")
     listed = [json.loads(line) for line in inspect("skills/list", *strictly).splitlines()]

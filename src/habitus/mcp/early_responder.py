@@ -1,8 +1,9 @@
 """Answers an MCP client's first requests from a cache, before anything heavy is imported.
 
 An agent goes on without the tools of a server that takes a second to start. Without a cache it gets the answers of an
-empty home, which come with the package. The server gets the same requests later; if its answer differs by then, the
-client is notified of a change. Only the standard library is imported here.
+empty home, which come with the package, except lists that this home may answer differently. The server gets the same
+requests later; if its answer differs by then, the client is notified of a change. Only the standard library is
+imported here.
 """
 
 from __future__ import annotations
@@ -40,8 +41,22 @@ def make_early_responder(arguments: Sequence[str], environ: Mapping[str, str]) -
     answers = _load_answer_cache(file)
     # Other tools than the default ones have other answers.
     if file and not answers and not {"--tools", "--read-only"} & {*arguments}:
-        answers = _load_json(_EMPTY_HOME_FILE)
+        answers = _load_shipped_answers(os.path.dirname(os.path.dirname(file)), environ)
     return EarlyResponder(file, answers)
+
+
+def _load_shipped_answers(home: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the answers of an empty home, without the lists that skills or learned tools in this home would change."""
+    folder = os.path.join(home, "skills")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    # What a shared database holds is unknown here.
+    is_shared = bool(environ.get("HABITUS_DATABASE")) or b"database" in _read_file(os.path.join(home, "habitus.toml"))
+    different = {"resources/list"} if names or is_shared else set()
+    # Clients that ignore change notifications would miss learned tools for the whole session.
+    if is_shared or any(os.path.exists(os.path.join(folder, name, "tool.json")) for name in names):
+        different.add("tools/list")
+    shipped = _load_json(_EMPTY_HOME_FILE)
+    return {key: answer for key, answer in shipped.items() if key.partition(" ")[0] not in different}
 
 
 def _get_answer_cache_file(arguments: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -237,8 +252,13 @@ def _load_answer_cache(file: str) -> dict[str, Any]:
 
 def _load_json(file: str) -> dict[str, Any]:
     """Return the object in a JSON file; empty if there is none."""
+    return _parse_message(_read_file(file))
+
+
+def _read_file(file: str) -> bytes:
+    """Return the content of a file; empty if it can't be read."""
     try:
         with open(file, "rb") as kept:
-            return _parse_message(kept.read())
+            return kept.read()
     except OSError:
-        return {}
+        return b""
