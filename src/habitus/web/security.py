@@ -348,7 +348,8 @@ class SecurityMiddleware:
         if method not in SAFE_METHODS and not hmac.compare_digest(given, _unmask_token(csrf)):
             return make_refusal_app(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
         if asker.access < required_access:
-            hint = f"Your role is {asker.access.name.lower()}; ask an admin."
+            who = "the owner" if required_access is Access.OWNER else "an admin"
+            hint = f"Your role is {asker.access.name.lower()}; ask {who}."
             return make_refusal_app(path, HTTPStatus.FORBIDDEN, "You may not change this.", hint)
         return None
 
