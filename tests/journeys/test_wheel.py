@@ -135,7 +135,7 @@ with Habitus.open() as habitus, habitus.turn("summarise a csv", conversation="c1
     assert "data-summary" in turn.system
     assert turn.run("recall_skill", {"name": "data-summary"}).outcome.is_ok
     turn.done("done")
-print(len(habitus.journal.turns_of("c1")))
+print(len(habitus.journal.list_session_turns("c1")))
 """
 
 
