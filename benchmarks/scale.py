@@ -24,7 +24,7 @@ from habitus import sql
 from habitus.search.index import SearchIndex
 from habitus.search.model import SearchDocument
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import SelectionInput, select_skills
+from habitus.skills.choosing.selection import UserRequest, select_skills
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillState, SkillSummary
@@ -33,7 +33,7 @@ WORDS = tuple(
     "report invoice chart deploy server test customer ticket email table query index backup schedule image "  # noqa: SIM905  # a list of forty strings is harder to read
     "video model prompt merge branch release note budget forecast contract policy audit route cache token".split()
 )
-REQUEST = SelectionInput(
+REQUEST = UserRequest(
     text="please deploy the invoice server and write a report", attachments=("a.csv",), paths=("src/x.py",)
 )
 

@@ -274,7 +274,7 @@ def is_learning() -> bool:
 def choosing(habitus: Habitus) -> float:
     """Selecting among all skills and composing the menu, in milliseconds."""
     snapshot = habitus.skills.snapshot()
-    request = selection.SelectionInput(text="please write the report")
+    request = selection.UserRequest(text="please write the report")
     gates = build_gate_context(habitus.settings, habitus.get_user())
     times = []
     for _ in range(5):

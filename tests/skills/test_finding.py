@@ -20,7 +20,7 @@ from habitus.files import build_file
 from habitus.journal.model import SelectedSkill, SkillPlacementKind, Turn, TurnOutcome
 from habitus.skills import lint
 from habitus.skills.choosing import evals, menu
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Manifest, Skill
@@ -85,7 +85,7 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
     habitus.finder.search(query)
 
 
-def explained(habitus: Habitus, name: str, request: SelectionInput) -> SkillExplanation:
+def explained(habitus: Habitus, name: str, request: UserRequest) -> SkillExplanation:
     selection = select_skills(habitus, request)
     drawn = menu.compose_menu(selection.menu, 4000, lambda: defaultdict(float))
     among = selection.list_eligible_names()
@@ -96,7 +96,7 @@ def explained(habitus: Habitus, name: str, request: SelectionInput) -> SkillExpl
 
 @pytest.mark.req("SE-08")
 def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
-    asked = SelectionInput(text="what is in this spreadsheet")
+    asked = UserRequest(text="what is in this spreadsheet")
     found = explained(habitus, "csv-summary", asked)
     assert (found.place, found.rank) == ("menu", 1)
     assert found.parts
@@ -111,7 +111,7 @@ def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
 
 @pytest.mark.req("SE-08", "SE-07")
 def test_why_tells_what_search_finds_instead_of_the_menu(habitus: Habitus) -> None:
-    selection = select_skills(habitus, SelectionInput(text=""))
+    selection = select_skills(habitus, UserRequest(text=""))
     drawn = menu.compose_menu(selection.menu, 60, lambda: defaultdict(float))
     assert drawn.cut
     found = explain_skill_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
@@ -131,7 +131,7 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
             selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="recall_skill"),),
         )
     )
-    follow_up = SelectionInput(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
+    follow_up = UserRequest(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
     assert select_skills(habitus, follow_up).eager == ()
     habitus.journal.record_outcome("t1", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"))
     assert [str(choice) for choice in select_skills(habitus, follow_up).eager] == ["csv-summary(sticky=t1)"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.choosing import selection
-from habitus.skills.choosing.selection import PriorTurn, RequestUser, SelectionInput, SkillSelection
+from habitus.skills.choosing.selection import PriorTurn, RequestUser, SkillSelection, UserRequest
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Manifest, SkillSource, SkillState, SkillSummary
@@ -27,7 +27,7 @@ def skill(name: str, **manifest: object) -> ListedSkill:
 
 def select(
     skills: Sequence[ListedSkill],
-    request: SelectionInput = SelectionInput(text=""),  # noqa: B008  # frozen
+    request: UserRequest = UserRequest(text=""),  # noqa: B008  # frozen
     context: GateContext = OPEN,
     prior: Sequence[PriorTurn] = (),
     replied_to: PriorTurn | None = None,
@@ -54,7 +54,7 @@ def test_the_rules_fire_in_their_order_with_their_reasons() -> None:
         skill("friend-of-friend"),
         skill("plain"),
     ]
-    request = SelectionInput(text="", source_type="briefing", attachments=("memo.wav",), paths=("src/a/b.py",))
+    request = UserRequest(text="", source_type="briefing", attachments=("memo.wav",), paths=("src/a/b.py",))
     assert list(eager(select(skills, request)).items()) == [
         ("always", "always_include"),
         ("by-source", "source_type=briefing"),
@@ -69,8 +69,8 @@ def test_the_rules_fire_in_their_order_with_their_reasons() -> None:
 @pytest.mark.parametrize("kind", ["csv", ".csv", "CSV", ".Csv"])
 @pytest.mark.parametrize("name", ["a.csv", "dir.d/A.CSV", "x.tar.csv"])
 def test_file_types_match_in_any_spelling(kind: str, name: str) -> None:
-    assert eager(select([skill("s", file_types=(kind,))], SelectionInput(text="", attachments=(name,))))
-    assert not eager(select([skill("s", file_types=(kind,))], SelectionInput(text="", attachments=("csv", "a.csvx"))))
+    assert eager(select([skill("s", file_types=(kind,))], UserRequest(text="", attachments=(name,))))
+    assert not eager(select([skill("s", file_types=(kind,))], UserRequest(text="", attachments=("csv", "a.csvx"))))
 
 
 @pytest.mark.req("SE-02")
@@ -88,7 +88,7 @@ def test_file_types_match_in_any_spelling(kind: str, name: str) -> None:
     ],
 )
 def test_paths_are_globs(pattern: str, path: str, fits: bool) -> None:
-    assert bool(eager(select([skill("s", paths=(pattern,))], SelectionInput(text="", paths=(path,))))) is fits
+    assert bool(eager(select([skill("s", paths=(pattern,))], UserRequest(text="", paths=(path,))))) is fits
 
 
 @pytest.mark.req("SE-02")
@@ -131,7 +131,7 @@ def test_gates_apply_to_every_rule() -> None:
         replace(skill("far", always_include=True), state=SkillState.UNTRUSTED, reason="not trusted"),
         replace(skill("bad"), state=SkillState.BROKEN, summary=None, reason="no frontmatter"),
     ]
-    guest = SelectionInput(text="", user=RequestUser(name="bob", is_admin=False))
+    guest = UserRequest(text="", user=RequestUser(name="bob", is_admin=False))
     found = select(skills, guest, GateContext(disabled=frozenset({"off"}), tools=frozenset()))
     assert set(eager(found)) == {"host"}
     assert {name: reason.split(":")[0] for name, reason in found.left_out.items()} == {
@@ -142,7 +142,7 @@ def test_gates_apply_to_every_rule() -> None:
         "far": "untrusted",
         "bad": "broken",
     }
-    allowed = SelectionInput(text="", features=frozenset({"skill_trial"}))
+    allowed = UserRequest(text="", features=frozenset({"skill_trial"}))
     assert {"admin", "trial"} <= set(eager(select(skills, allowed)))
 
 
@@ -159,7 +159,7 @@ def test_gates_apply_to_skills_that_ask_for_nothing() -> None:
         plain("off", enabled=False),
         skill("admin", admin_only=True),
     ]
-    found = select(skills, SelectionInput(text="", user=RequestUser(name="bob", is_admin=False)))
+    found = select(skills, UserRequest(text="", user=RequestUser(name="bob", is_admin=False)))
     assert (menu(found), set(found.left_out)) == (["ok"], {"far", "off", "admin"})
 
 
@@ -167,7 +167,7 @@ def turn(minutes_ago: int, *names: str, succeeded: bool = True, id: str = "t") -
     return PriorTurn(id=id, at=NOW - timedelta(minutes=minutes_ago), succeeded=succeeded, skills=names)
 
 
-TALK = SelectionInput(text="", source_type="talk", conversation="c", now=NOW)
+TALK = UserRequest(text="", source_type="talk", conversation="c", now=NOW)
 
 
 @pytest.mark.req("SE-03")
@@ -216,10 +216,10 @@ def test_triggers_never_select_and_some_skills_are_not_on_the_menu() -> None:
         skill("for-people", disable_model_invocation=True),
         skill("with-calendar", resource_types=("calendar",)),
     ]
-    found = select(skills, SelectionInput(text="a csv please"))
+    found = select(skills, UserRequest(text="a csv please"))
     assert (eager(found), menu(found)) == ({}, ["triggered"])
     assert set(found.left_out) == {"for-people", "with-calendar"}
-    assert menu(select(skills, SelectionInput(text="", resources=frozenset({"calendar"})))) == [
+    assert menu(select(skills, UserRequest(text="", resources=frozenset({"calendar"})))) == [
         "triggered",
         "with-calendar",
     ]
@@ -262,7 +262,7 @@ def test_a_bare_request_keeps_who_asks_and_how() -> None:
     bare = replace(
         TALK, text="hi", user=RequestUser(name="bob", is_admin=False), paths=("a.py",), reply_to="t"
     ).without_details()
-    assert bare == SelectionInput(text="", source_type="talk", user=RequestUser(name="bob", is_admin=False), now=NOW)
+    assert bare == UserRequest(text="", source_type="talk", user=RequestUser(name="bob", is_admin=False), now=NOW)
 
 
 @pytest.mark.req("SE-05")

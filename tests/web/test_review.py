@@ -28,7 +28,7 @@ from habitus.tasks.checks import ContainsCheck
 from habitus.tasks.judging import derive_expected_result, infer_result_shape
 from habitus.tasks.model import Task
 from habitus.tools.code_stage import build_case_from_call
-from habitus.tools.model import ToolEvidence
+from habitus.tools.model import ToolProposalGrounds
 from tests.web.test_pages import seen
 
 AGENT = Author(actor=ActorKind.AGENT, name="helper", reason="seen again and again")
@@ -274,7 +274,7 @@ def test_the_trial_of_code_is_a_table_that_runs_nothing_and_shows_no_secret(
         for word, result in zip(words, recorded, strict=True)
     ]
     takes = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-    grounds = ToolEvidence(cases=tuple(cases), recorded=tuple(recorded))
+    grounds = ToolProposalGrounds(cases=tuple(cases), recorded=tuple(recorded))
 
     async def propose() -> int | None:
         async with habitus.tools as tools:

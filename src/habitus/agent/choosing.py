@@ -29,8 +29,8 @@ from habitus.skills.choosing.selection import (
     STICKY_TURNS,
     EagerSkill,
     PriorTurn,
-    SelectionInput,
     SkillSelection,
+    UserRequest,
     select_skills,
 )
 from habitus.skills.layers.layer import Layer, format_skill_address
@@ -41,7 +41,7 @@ from habitus.sql.outage import OutageGuard
 from habitus.text import estimate_tokens
 
 
-def choose_skills(seen: LibrarySnapshot, asked: SelectionInput, gates: GateContext, journal: Journal) -> SkillSelection:
+def choose_skills(seen: LibrarySnapshot, asked: UserRequest, gates: GateContext, journal: Journal) -> SkillSelection:
     """Select the skills for a request. A turn that it replies to but that is not recorded is ignored."""
     user = asked.user.name
     past = journal.list_recent_turns(asked.conversation, limit=STICKY_TURNS, user=user) if asked.conversation else []

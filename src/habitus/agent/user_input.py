@@ -20,7 +20,7 @@ from habitus.llm.model import Image, PersonMessage, TextContent
 from habitus.llm.transcription import Transcriber
 from habitus.redact import CountingRedactor
 from habitus.sandbox.files import GivenFile, GivenFolder
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.model import Skill
 from habitus.text import escape_block_lines, replace_surrogates, to_one_line
 
@@ -53,7 +53,7 @@ class SubmittedRequest:
 class UserInput:
     """The prepared request with its attachments."""
 
-    request: SelectionInput
+    request: UserRequest
     asking: SubmittedRequest
     parts: tuple[TextContent | Image, ...] = ()
     notices: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *
     if not text.strip() and not attached.parts and not asking.may_be_blank:
         raise Invalid("The message is empty.", hint="Write a request, or attach a file.")
     is_kept = not asking.reply_to or await run_in_thread(lambda: _is_turn_recorded(parts, asking.reply_to))
-    request = SelectionInput(
+    request = UserRequest(
         text=text,
         source_type=parts.source_type,
         user=parts.view.user,

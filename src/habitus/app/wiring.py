@@ -218,9 +218,9 @@ class _ConcreteWiring:
         return open_recipe_catalogue(home)
 
     def open_usage_observer(self, home: Home) -> UsageObserver:
-        from habitus.app.learning.usage import UsageCounterCache
+        from habitus.app.learning.usage import UsageCounterUpdater
 
-        return UsageCounterCache(home)
+        return UsageCounterUpdater(home)
 
 
 def _get_index_dir(home: Home) -> Path | None:

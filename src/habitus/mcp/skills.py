@@ -17,7 +17,7 @@ from habitus.app.library.publishing import PublishableSkill, SkillPublisher
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.offered_tools import truncate_text
 from habitus.skills.formats import frontmatter
-from habitus.skills.model import SkillSummary, UnreadableFileError
+from habitus.skills.model import MalformedFileError, SkillSummary
 
 MAIN_FILE = "SKILL.md"
 # Limits of one skill, set by the extension.
@@ -162,7 +162,7 @@ def _parse_front_matter(name: str, content: bytes) -> dict[str, Any]:
     try:
         written = frontmatter.split_front_matter(content.decode("utf-8-sig"), MAIN_FILE).front
         fields = yaml.load(written or "", Loader=_FrontMatterYamlLoader)
-    except (UnicodeDecodeError, UnreadableFileError, yaml.YAMLError):
+    except (UnicodeDecodeError, MalformedFileError, yaml.YAMLError):
         fields = None
     if not isinstance(fields, dict) or not _has_standard_front_matter(name, fields):
         raise Invalid(

@@ -69,7 +69,7 @@ class Diagnostic:
         return f"{self.file}: {self.message} {self.hint}".strip()
 
 
-class UnreadableFileError(Exception):
+class MalformedFileError(Exception):
     """Raised when a file, or a block in it, can't be parsed; carries the diagnostic."""
 
     def __init__(self, message: str, hint: str, *, file: str = "") -> None:

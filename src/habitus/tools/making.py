@@ -45,9 +45,9 @@ from habitus.tools.model import (
     RetiredTool,
     ToolCreationResult,
     ToolDraft,
-    ToolEvidence,
     ToolNotTestable,
     ToolProgram,
+    ToolProposalGrounds,
     ToolStatus,
 )
 
@@ -101,7 +101,7 @@ class ToolMaker:
         drop_cases: bool = False,
         conversation: str = "",
         services: HostServices | None = None,
-        evidence: ToolEvidence = ToolEvidence(),  # noqa: B008  # frozen
+        evidence: ToolProposalGrounds = ToolProposalGrounds(),  # noqa: B008  # frozen
     ) -> ToolCreationResult:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
@@ -110,7 +110,7 @@ class ToolMaker:
         unless dropped (for the payload under test, only the shape); those of `evidence` must pass in any case.
         """
         name = _require_free_name(name)
-        layer, before, old, had, given = await asyncio.to_thread(self._load_existing, name)
+        layer, before, old, had, given = await asyncio.to_thread(self._load_current_tool, name)
         granted = _intersect_permissions(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
             name=name,
@@ -142,7 +142,7 @@ class ToolMaker:
         program = replace(program, permissions=permissions, is_compared=evidence.is_compared)
         return await asyncio.to_thread(self._submit_code_stage, program, layer, before, author, conversation, evidence)
 
-    def _load_existing(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
+    def _load_current_tool(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
         """Return the target layer and files, the existing tool, its granted permissions and its folder."""
         item = self._parts.catalogue.find_skill(name)
         layer, before = self._find_target_layer(item)
@@ -175,7 +175,13 @@ class ToolMaker:
         return (layer if layer.can_write else users), self._parts.catalogue.read_tree(item)
 
     def _submit_code_stage(
-        self, program: ToolProgram, layer: Layer, before: Tree, author: Author, conversation: str, grounds: ToolEvidence
+        self,
+        program: ToolProgram,
+        layer: Layer,
+        before: Tree,
+        author: Author,
+        conversation: str,
+        grounds: ToolProposalGrounds,
     ) -> ToolCreationResult:
         tree = add_tool_files(before, program, is_automatic=author.is_automatic)
         change = SkillChange(
@@ -204,7 +210,7 @@ class ToolMaker:
         back = f"{program.name}@{layer.name}:{version}"
         return ToolCreationResult(name=program.name, applied=True, version=version, undo=("undo", back))
 
-    def _build_trial_table(self, program: ToolProgram, grounds: ToolEvidence) -> dict[str, Json]:
+    def _build_trial_table(self, program: ToolProgram, grounds: ToolProposalGrounds) -> dict[str, Json]:
         """Return a table for the reviewer: each recorded input, its recorded result and the draft's result."""
         tried = program.tried[len(program.tried) - len(grounds.cases) :]
         rows = [
@@ -229,7 +235,7 @@ class ToolMaker:
             self._parts.health.record_passed_cases(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
 
 
-def _build_shape_only_notice(program: ToolProgram, grounds: ToolEvidence) -> tuple[str, ...]:
+def _build_shape_only_notice(program: ToolProgram, grounds: ToolProposalGrounds) -> tuple[str, ...]:
     """Return a note for the reviewer if values were compared that later tests won't compare."""
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:

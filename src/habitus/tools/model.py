@@ -40,7 +40,7 @@ class ToolNotTestable(ToolFailed):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolEvidence:
+class ToolProposalGrounds:
     """The evidence for a tool that was not requested: earlier uses it must pass, and reasons for the reviewer."""
 
     cases: tuple[Task, ...] = ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from habitus.plain_data import measure_depth
 from habitus.skills.formats import frontmatter
 from habitus.skills.formats.frontmatter import FrontMatterDocument
-from habitus.skills.model import UnreadableFileError
+from habitus.skills.model import MalformedFileError
 from tests.skills.formats.strategies import files, texts
 
 
@@ -58,7 +58,7 @@ def test_fences_are_whole_lines_and_the_first_is_the_first(text: str, front: str
 @pytest.mark.req("SK-02")
 @pytest.mark.parametrize("text", ["---\na: b\n", "---\n", "---\na: b\n ---\n", "---\na: b\n----\n", "---\na: b\n--- x"])
 def test_a_block_that_is_never_closed_is_unreadable(text: str) -> None:
-    with pytest.raises(UnreadableFileError, match="never closed") as caught:
+    with pytest.raises(MalformedFileError, match="never closed") as caught:
         frontmatter.split_front_matter(text, "SKILL.md")
     assert caught.value.diagnostic.hint == "Put a line '---' after the last field."
 
@@ -67,7 +67,7 @@ def test_a_block_that_is_never_closed_is_unreadable(text: str) -> None:
 def test_the_parts_put_together_are_the_file(text: str) -> None:
     try:
         parts = frontmatter.split_front_matter(text, "SKILL.md")
-    except UnreadableFileError:
+    except MalformedFileError:
         return
     assert parts.render_document() == text
 
@@ -143,7 +143,7 @@ def test_a_repeated_field_is_said_and_the_last_one_counts() -> None:
     ],
 )
 def test_what_cannot_be_read_says_why_and_where(front: str, says: str) -> None:
-    with pytest.raises(UnreadableFileError) as caught:
+    with pytest.raises(MalformedFileError) as caught:
         frontmatter.read_fields(front, "SKILL.md")
     assert says in caught.value.diagnostic.message
     assert caught.value.diagnostic.hint
@@ -170,7 +170,7 @@ _CHAIN = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 
     ids=["billion laughs", "chain of aliases", "lists", "mappings", "block lists", "keys"],
 )
 def test_a_block_made_to_exhaust_the_reader_is_refused(front: str, says: str) -> None:
-    with pytest.raises(UnreadableFileError, match=says):
+    with pytest.raises(MalformedFileError, match=says):
         frontmatter.read_fields(front, "SKILL.md")
 
 

@@ -37,7 +37,7 @@ from habitus.memory.model import LessonDraftResult
 from habitus.memory.recall import RecalledLesson, RecallResult
 from habitus.sandbox.files import GivenFolder
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SelectionInput, SkillSelection
+from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelection, UserRequest
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
@@ -74,11 +74,11 @@ class PromptComposer:
         self._told: LibrarySnapshot | None = None
         self._settled: _SessionPrompt | None = None
 
-    def recall_memory(self, request: SelectionInput) -> RecallResult:
+    def recall_memory(self, request: UserRequest) -> RecallResult:
         """Recall what memory has for the request; empty while the database is down."""
         return self._away(lambda: self._parts.memory.recall_lessons(request.text), RecallResult())
 
-    def select_skills(self, request: SelectionInput) -> SkillSelection:
+    def select_skills(self, request: UserRequest) -> SkillSelection:
         """Select the skills for the request; while the database is down, the last selection."""
         parts, view = self._parts, self._parts.view
         view.request = request.text
@@ -88,7 +88,7 @@ class PromptComposer:
         log.info("%s", view.selection)
         return view.selection
 
-    def compose_prompt(self, request: SelectionInput, chosen: SkillSelection, recalled: RecallResult) -> ComposedPrompt:
+    def compose_prompt(self, request: UserRequest, chosen: SkillSelection, recalled: RecallResult) -> ComposedPrompt:
         """Compose the prompt of one turn: the session part and the block chosen for this request."""
         offers = self._parts.view.offers
         chosen = offers.drop_withheld_skills(chosen)
@@ -210,7 +210,7 @@ class PromptComposer:
         closed = self._session_prompt.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
 
-    def _find_relevant_skills(self, request: SelectionInput, selection: SkillSelection) -> list[SkillSummary]:
+    def _find_relevant_skills(self, request: UserRequest, selection: SkillSelection) -> list[SkillSummary]:
         """Return the skills on the menu that search finds relevant."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
@@ -227,7 +227,7 @@ class PromptComposer:
             offers.assign_skill_line(drawn.left_out, at_edge=False)
         return [one for one in drawn.taken if offers.assign_skill_line(one, at_edge=(one is drawn.last) or None)]
 
-    def _find_skill_news(self, request: SelectionInput) -> menu.LibraryNews:
+    def _find_skill_news(self, request: UserRequest) -> menu.LibraryNews:
         """Return the skills that are new to this user; empty if no person reads along."""
         nothing = menu.LibraryNews()
         if request.source_type not in INTERACTIVE_SOURCES or not self.has_news:
@@ -305,7 +305,7 @@ class PromptComposer:
         self, identity: str, standing: RecallResult, counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounters]]
     ) -> _SessionPrompt:
         parts = self._parts
-        bare = SelectionInput(text="", source_type=parts.source_type, user=parts.view.user, now=parts.clock())
+        bare = UserRequest(text="", source_type=parts.source_type, user=parts.view.user, now=parts.clock())
         parts.view.selection = selection = choose_skills(parts.view.snapshot, bare, parts.gates, parts.journal)
         drawn = partial(menu.build_menu_for_selection, selection, counters, parts.menu_options)
         parts.view.menu = parts.view.offers.build_session_menu(selection, drawn)

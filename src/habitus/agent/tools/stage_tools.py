@@ -25,7 +25,7 @@ from habitus.sandbox.child import NO_SERVICES, HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import Permissions, ToolRunResult
 from habitus.skills import names
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.lifecycle import GateContext, compute_reliability, is_unavailable
 from habitus.skills.model import Skill, Stage, UsageCounters
@@ -229,7 +229,7 @@ class OfferedTools:
         ours = (tool.name for tool in self.built_in)
         return replace(self.user_gates, tools=frozenset((*ours, *code, *self.host_tool_names)))
 
-    def build_registry(self, request: SelectionInput) -> ToolRegistry:
+    def build_registry(self, request: UserRequest) -> ToolRegistry:
         """Return the tools for a request: all, or the most relevant ones if there are too many."""
         if self._looks != self.view.revision:
             self._refresh_tools()
@@ -327,7 +327,7 @@ class OfferedTools:
         item = self.view.snapshot.by_name.get(name)
         return item is None or item.summary is None or is_unavailable(item.summary, gates)
 
-    def _select_most_relevant(self, request: SelectionInput) -> list[Tool]:
+    def _select_most_relevant(self, request: UserRequest) -> list[Tool]:
         by_skill: dict[str, list[Tool]] = {}
         for tool in self.skill_tools:
             by_skill.setdefault(tool.skill or tool.name.replace("_", "-"), []).append(tool)

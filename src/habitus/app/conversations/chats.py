@@ -182,7 +182,7 @@ class ChatSessions:
         opening = partial(run_in_thread, lambda: self._open_chat(conversation, resume=bool(id)))
         async with self._open.hold(conversation, opening) as talk:
             talk.start_turn(text, files)
-        await self._open.evict_idle()
+        await self._open.shrink_to_limit()
         return conversation
 
     def _open_chat(self, id: str, *, resume: bool) -> _ChatSession:

@@ -28,7 +28,7 @@ from habitus.app.sharing.approvals import ApprovalWatcher
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
-from habitus.skills.choosing.selection import RequestUser, SelectionInput
+from habitus.skills.choosing.selection import RequestUser, UserRequest
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -129,7 +129,7 @@ class HostedConversations:
             await hosted.open_turn(turn, shows_prompt=request.shows_prompt, told=request.already_shown)
             held.turn = hosted
         # In the background, so this turn doesn't wait while another conversation closes.
-        self._background.spawn(self._open.evict_idle())
+        self._background.spawn(self._open.shrink_to_limit())
         self._housekeeper.start_if_due()
         return hosted
 
@@ -144,9 +144,7 @@ class HostedConversations:
     async def _list_offered_tools(self, request: HostTurnRequest) -> tuple[Tool, ...]:
         async with self._hold_conversation(request.conversation, request) as held:
             parts = held.conversation.parts
-            asked = (
-                SelectionInput(text="", user=request.user) if held.turn is None else held.turn.turn.user_input.request
-            )
+            asked = UserRequest(text="", user=request.user) if held.turn is None else held.turn.turn.user_input.request
 
             def look() -> tuple[Tool, ...]:
                 parts.view.refresh()
@@ -266,7 +264,7 @@ class KeyedResourcePool(Generic[K, T]):
                     yield place
                     return
 
-    async def evict_idle(self) -> None:
+    async def shrink_to_limit(self) -> None:
         """Close idle resources, longest idle first, until the pool is within its limit."""
         while len(self._places) > self._most:
             idle = next((key for key, place in self._places.items() if self._is_evictable(place)), None)

@@ -42,7 +42,7 @@ from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.text import to_one_line
-from habitus.tools.model import ToolEvidence, ToolNotTestable
+from habitus.tools.model import ToolNotTestable, ToolProposalGrounds
 
 # The key under which the details of a proposal name the item that climbed.
 _CLIMB = "climb"
@@ -302,7 +302,7 @@ class ClimbRunner:
             cases = await coding.make_trial_cases(self._home, uses)
             if problem := coding.describe_missing_cases(cases) if cases else "":
                 return replace(climb, problem=problem)
-            grounds = ToolEvidence(
+            grounds = ToolProposalGrounds(
                 cases=cases,
                 recorded=tuple(one.results[-1] for one in uses.recorded),
                 reasons=(

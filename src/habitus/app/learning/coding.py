@@ -50,7 +50,7 @@ from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits_schema
 from habitus.tools.code_stage import build_case_from_call
 from habitus.tools.execution import LONGEST_CASE, MOST_CASES, is_nondeterministic
-from habitus.tools.model import NOTHING_GRANTED, ToolCreationResult, ToolEvidence, ToolNotTestable
+from habitus.tools.model import NOTHING_GRANTED, ToolCreationResult, ToolNotTestable, ToolProposalGrounds
 
 if TYPE_CHECKING:
     from habitus.tools.service import ToolService
@@ -295,7 +295,7 @@ async def draft_and_propose_code(
     uses: CodeDraftMaterial,
     model: BudgetedModel,
     author: Author,
-    grounds: ToolEvidence,
+    grounds: ToolProposalGrounds,
     *,
     permissions: Permissions = NOTHING_GRANTED,
 ) -> ToolCreationResult:

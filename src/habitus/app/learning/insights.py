@@ -21,7 +21,7 @@ from habitus.improve.report import describe_candidate_result
 from habitus.journal.usage import JudgedUse
 from habitus.plain_data import INTERNAL
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill, build_uses_path, sum_counters
 from habitus.skills.library import Library
@@ -207,7 +207,7 @@ def has_old_skills(home: Home) -> bool:
 
 
 def _build_menu_of_all_skills(home: Home) -> menu.SkillMenu:
-    selected = select_skills(home, SelectionInput(text="", user=home.get_user(), now=home.clock()))
+    selected = select_skills(home, UserRequest(text="", user=home.get_user(), now=home.clock()))
     return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
 
 

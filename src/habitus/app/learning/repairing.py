@@ -30,7 +30,7 @@ from habitus.tasks.schema import Json
 from habitus.text import to_one_line
 from habitus.tools.code_stage import add_tool_files, build_case_from_call, parse_program
 from habitus.tools.execution import MOST_CASES
-from habitus.tools.model import CodeTool, ToolEvidence, ToolStatus
+from habitus.tools.model import CodeTool, ToolProposalGrounds, ToolStatus
 from habitus.tools.service import ToolService
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ async def propose_tool_repair(
     check_change_allowed(home, author)
     if not inputs or await asyncio.to_thread(_is_repair_proposed, home.review, tool):
         return None
-    grounds = ToolEvidence(
+    grounds = ToolProposalGrounds(
         cases=tuple(one.make_case() for one in inputs),
         recorded=tuple(one.result or "" for one in inputs),
         reasons=(f"repair: it {tool.reason}", *(one.describe() for one in inputs)),
@@ -184,7 +184,7 @@ def _is_repair_proposed(review: ReviewQueue, tool: CodeTool) -> bool:
 
 
 async def _propose_repaired_code(
-    home: Home, tool: CodeTool, grounds: ToolEvidence, model: Model, author: Author
+    home: Home, tool: CodeTool, grounds: ToolProposalGrounds, model: Model, author: Author
 ) -> int | None:
     material = [
         *await asyncio.to_thread(coding.describe_skill_procedure, home.skills, f"{tool.name}@{tool.layer}"),
@@ -202,7 +202,7 @@ async def _propose_repaired_code(
     return made.proposal
 
 
-def _propose_test_cases(home: Home, tool: CodeTool, grounds: ToolEvidence, author: Author, refused: str) -> int:
+def _propose_test_cases(home: Home, tool: CodeTool, grounds: ToolProposalGrounds, author: Author, refused: str) -> int:
     """Propose the inputs as test cases: whoever writes new code for the tool must pass them."""
     tree = home.skills.read_tree(f"{tool.name}@{tool.layer}")
     program = parse_program(tool.name, tree)

@@ -35,8 +35,8 @@ from habitus.text import format_count
 _ENOUGH_FEEDBACK = 0.5
 
 
-class ReportRows(StrEnum):
-    """Which rows stand behind a number of the report."""
+class ReportedNumber(StrEnum):
+    """A number of the report, whose requests can be listed."""
 
     REQUESTS = "requests"
     SUCCEEDED = "succeeded"
@@ -95,7 +95,7 @@ class RequestTotals:
     @property
     def links(self) -> Mapping[str, str]:
         """The address of exactly the requests that each count counts, below the root of REST."""
-        counted = (ReportRows.REQUESTS, ReportRows.SUCCEEDED, ReportRows.FAILED, ReportRows.NO_FEEDBACK)
+        counted = (ReportedNumber.REQUESTS, ReportedNumber.SUCCEEDED, ReportedNumber.FAILED, ReportedNumber.NO_FEEDBACK)
         return {one.value: f"{self.address}&of={one}" for one in counted}
 
 

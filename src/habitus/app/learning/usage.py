@@ -13,7 +13,7 @@ from habitus.skills.stores.usage_cache import add_counts_by_key, list_countable_
 from habitus.use_counts import UsageByKey, UsageCounts, UseKey
 
 
-class UsageCounterCache(UsageObserver):
+class UsageCounterUpdater(UsageObserver):
     """Writes every change of the counts to the counters beside the skills."""
 
     def __init__(self, home: Home) -> None:

@@ -23,7 +23,7 @@ from habitus.journal.model import SelectedSkill, SkillPlacementKind
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names
 from habitus.skills.choosing import evals, menu
-from habitus.skills.choosing.selection import RequestUser, SelectionInput, SkillSelection
+from habitus.skills.choosing.selection import RequestUser, SkillSelection, UserRequest
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
@@ -75,13 +75,13 @@ class PastExplanation:
 
 def build_request(
     home: Home, text: str, user: str | None = None, *, paths: Sequence[str] = (), **around: Any
-) -> SelectionInput:
+) -> UserRequest:
     """Return a request as this user would make it now; `around` are more fields of it."""
     found = tuple(make_project_relative(path, home.project) for path in paths)
-    return SelectionInput(text=text, user=home.get_user(user), now=home.clock(), paths=found, **around)
+    return UserRequest(text=text, user=home.get_user(user), now=home.clock(), paths=found, **around)
 
 
-def preview_selection(home: Home, request: SelectionInput) -> SelectionPreview:
+def preview_selection(home: Home, request: UserRequest) -> SelectionPreview:
     """Preview the skills that a request would get, with the menu of a session."""
     counters = home.skills.read_all_counters()
     # A session's menu is made before its first request, so the words of this one must not shape it.
@@ -124,7 +124,7 @@ def rank_eligible_skills(finder: SkillFinder, preview: SelectionPreview, text: s
     return finder.search(text, k=_MAX_MATCHES, among=preview.selection.list_eligible_names())
 
 
-def explain_skill(home: Home, name: str, request: SelectionInput) -> SkillExplanation:
+def explain_skill(home: Home, name: str, request: UserRequest) -> SkillExplanation:
     """Explain why a skill would, or would not, reach the prompt of this request."""
     seen, item = preview_selection(home, request), home.skills.find(name)
     found = _explain_listed_skill(home.skills, home.finder, item, request.text, seen.selection, seen.menu)
@@ -174,7 +174,7 @@ def _explain_listed_skill(
     return replace(found, place=SkillPlacementKind.LEFT_OUT, reason=f"hidden by {front.name}@{front.layer}")
 
 
-def select_skills(home: Home, request: SelectionInput) -> SkillSelection:
+def select_skills(home: Home, request: UserRequest) -> SkillSelection:
     """Select skills as a session would: with stickiness from the journal and the session's tools."""
     snapshot = home.skills.snapshot(user=request.user.name)
     return choose_skills(snapshot, request, build_session_gates(home, snapshot, request.user), home.journal)

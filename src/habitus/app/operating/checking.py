@@ -33,7 +33,7 @@ from habitus.screening.findings import ScreeningPolicy
 from habitus.settings import AccMode, MemoryMode, Settings, get_account_name
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lint import NEIGHBOUR_THRESHOLD, LibraryFinding, PromptBudget, lint_library, lint_skill
@@ -282,7 +282,7 @@ def lint_skills(
 def _measure_prompt_budgets(home: Home) -> PromptBudget:
     """Return the token budgets of the prompt, and the tokens of the skills that every prompt includes in full."""
     selection, context = (
-        select_skills(home, SelectionInput(text="", user=home.get_user())),
+        select_skills(home, UserRequest(text="", user=home.get_user())),
         home.settings.context_tokens,
     )
     taken = {choice.name: estimate_tokens(home.skills.load(choice.name).body) for choice in selection.eager}

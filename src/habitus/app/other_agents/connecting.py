@@ -160,7 +160,7 @@ def list_available_hooks(
     if not found.hooks or "all" in unwanted:
         return ()
     others = [
-        _make_hooks_request(settings, environ, found, ConnectionOptions(scope=other))
+        _build_hooks_config_edit(settings, environ, found, ConnectionOptions(scope=other))
         for other in ConfigScope
         if other is not scope
     ]
@@ -177,11 +177,11 @@ def plan_connection(
         home_directory.raise_not_writable(settings.home)
     found, scope = get_agent(agent, CONNECTABLE_AGENTS), options.scope
     _refuse_hooks_beside_plugin(settings, environ, found)
-    wanted = [_make_server_request(settings, environ, found, scope)]
+    wanted = [_build_server_config_edit(settings, environ, found, scope)]
     if found.hooks:
-        wanted.append(_make_hooks_request(settings, environ, found, options))
+        wanted.append(_build_hooks_config_edit(settings, environ, found, options))
     if options.block:
-        wanted.append(_make_instructions_request(settings, environ, found, options))
+        wanted.append(_build_instructions_edit(settings, environ, found, options))
     return _plan_file_changes(settings, found, scope, wanted)
 
 
@@ -191,10 +191,10 @@ def plan_disconnection(
     """Plan the removal of all our entries; `NotFound` if there are none."""
     found = get_agent(agent, CONNECTABLE_AGENTS)
     every = [
-        _make_server_request(settings, environ, found, scope),
-        *([_make_hooks_request(settings, environ, found, ConnectionOptions(scope=scope))] if found.hooks else []),
+        _build_server_config_edit(settings, environ, found, scope),
+        *([_build_hooks_config_edit(settings, environ, found, ConnectionOptions(scope=scope))] if found.hooks else []),
         *(
-            [_make_instructions_request(settings, environ, found, ConnectionOptions(scope=scope))]
+            [_build_instructions_edit(settings, environ, found, ConnectionOptions(scope=scope))]
             if scope in found.instructions
             else []
         ),
@@ -227,7 +227,8 @@ def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> t
             title=one.title,
             is_used=one.is_used(environ, settings.user_home),
             is_connected=any(
-                connections.is_connected(_make_server_request(settings, environ, one, scope)) for scope in one.config
+                connections.is_connected(_build_server_config_edit(settings, environ, one, scope))
+                for scope in one.config
             ),
         )
         for one in CONNECTABLE_AGENTS.values()
@@ -244,7 +245,9 @@ def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
         return ""
     file = settings.home / home_directory.PLUGIN_FILE
     found = get_agent(_PLUGIN_AGENT)
-    wanted = [_make_hooks_request(settings, environ, found, ConnectionOptions(scope=scope)) for scope in ConfigScope]
+    wanted = [
+        _build_hooks_config_edit(settings, environ, found, ConnectionOptions(scope=scope)) for scope in ConfigScope
+    ]
     if any(map(ConnectionStore(settings.home).is_connected, wanted)):
         file.unlink(missing_ok=True)
         return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_PLUGIN_AGENT}' or remove it."
@@ -313,7 +316,7 @@ def _plan_file_changes(
     return ConnectionPlan(host=found, scope=scope, changes=tuple(changes))
 
 
-def _make_server_request(
+def _build_server_config_edit(
     settings: Settings, environ: Mapping[str, str], found: KnownAgent, scope: ConfigScope
 ) -> ConfigEditRequest:
     root = find_project_root(settings.cwd)
@@ -331,7 +334,7 @@ def _make_server_request(
     )
 
 
-def _make_hooks_request(
+def _build_hooks_config_edit(
     settings: Settings, environ: Mapping[str, str], found: KnownAgent, wishes: ConnectionOptions
 ) -> ConfigEditRequest:
     file = found.resolve_path(found.hooks[wishes.scope], environ, settings.user_home, find_project_root(settings.cwd))
@@ -341,7 +344,7 @@ def _make_hooks_request(
     )
 
 
-def _make_instructions_request(
+def _build_instructions_edit(
     settings: Settings, environ: Mapping[str, str], found: KnownAgent, wishes: ConnectionOptions
 ) -> ConfigEditRequest:
     if wishes.scope not in found.instructions:

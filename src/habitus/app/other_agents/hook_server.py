@@ -39,7 +39,7 @@ from habitus.resident_process import HOOK_SERVER, serve_until_idle
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import SkillSummary
@@ -218,7 +218,7 @@ class HookDaemon:
             )
             # Entering a turn ends the one before.
             session.turn = await session.place.hosting.open_turn(request).__aenter__()
-        await self._sessions.evict_idle()
+        await self._sessions.shrink_to_limit()
 
     def _hold_session(self, payload: Mapping[str, Any]) -> AbstractAsyncContextManager[_HookSession]:
         id, cwd = _make_session_id(payload), Path(str(payload.get("cwd") or self._settings.user_home))
@@ -236,7 +236,7 @@ class HookDaemon:
             find_project_root(cwd), lambda: run_in_thread(lambda: self._open_project(cwd))
         ) as place:
             pass
-        await self._places.evict_idle()
+        await self._places.shrink_to_limit()
         return place
 
     def _open_project(self, cwd: Path) -> _OpenProject:
@@ -318,7 +318,7 @@ class HookContextComposer:
     def compose_request_context(self, text: str, offers: ExposureAssigner) -> prompt.ComposedPrompt:
         """Return the matching lessons and names of skills within their token budget; empty for most requests."""
         text = self._home.redact(text[:_MAX_QUERY_CHARS])
-        request = SelectionInput(text=text, source_type=SOURCE_TYPE, user=self._user, now=self._home.clock())
+        request = UserRequest(text=text, source_type=SOURCE_TYPE, user=self._user, now=self._home.clock())
         snapshot = self._home.skills.snapshot(check_disk=False, user=self._user.name)
         chosen = choose_skills(snapshot, request, self._build_gate_context(), self._home.journal)
         ruled = [choice.summary for choice in chosen.eager]

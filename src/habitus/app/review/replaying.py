@@ -21,7 +21,7 @@ from habitus.journal.model import Turn
 from habitus.search.model import SearchResults
 from habitus.skills import trees
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import RequestUser, SelectionInput, SkillSelection, select_skills
+from habitus.skills.choosing.selection import RequestUser, SkillSelection, UserRequest, select_skills
 from habitus.skills.layers.layer import OWN_LAYERS
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
@@ -196,7 +196,7 @@ class _ReplayLibrary:
 
     def _select_skills(self, source_type: str) -> tuple[SkillSelection, frozenset[str]]:
         chosen = select_skills(
-            self._at.listing, SelectionInput(text="", source_type=source_type, user=self._user), self._gates
+            self._at.listing, UserRequest(text="", source_type=source_type, user=self._user), self._gates
         )
         return chosen, frozenset(summary.name for summary in chosen.menu)
 

@@ -22,7 +22,7 @@ from habitus.app.use_cases.declaration import (
 from habitus.errors import ConflictingOptions
 from habitus.search.model import IndexHit
 from habitus.skills.choosing.evals import TriggerEvalCase, TriggerEvalResult
-from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.choosing.selection import UserRequest
 
 # Requests may be pasted texts, so this is more than the usual line.
 _MAX_REQUEST_CHARS = 10_000
@@ -72,7 +72,7 @@ class RequestContextOptions:
     ] = ()
     feature: Annotated[tuple[str, ...], option("An experimental feature to enable, skill_NAME; may be repeated.")] = ()
 
-    def build_request(self, home: Home, text: str, user: str | None) -> SelectionInput:
+    def build_request(self, home: Home, text: str, user: str | None) -> UserRequest:
         """Return the request as the given user, by default the home's, would make it now."""
         return explaining.build_request(
             home,

@@ -16,8 +16,8 @@ from habitus.app.home import Home, open_read_transaction, resolve_user_filter
 from habitus.app.learning import insights, learning
 from habitus.app.learning.reporting import (
     MonthlyReport,
+    ReportedNumber,
     ReportMonth,
-    ReportRows,
     build_monthly_report,
     list_compared_conversations,
     list_month_requests,
@@ -416,7 +416,7 @@ def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = Fal
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportRow:
+class ReportedRequest:
     """One request behind a number of the report, or one randomised conversation."""
 
     turn: str
@@ -428,10 +428,10 @@ class ReportRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportRowPage:
+class ReportedRequestPage:
     """One page of the rows behind a number."""
 
-    rows: Sequence[ReportRow]
+    rows: Sequence[ReportedRequest]
     next: str | None
     total: int
 
@@ -440,40 +440,40 @@ class ReportRowPage:
     "report rows",
     route="GET /report/rows",
     access=Access.VIEWER,
-    example={"of": ReportRows.FAILED, "month": "2026-10"},
+    example={"of": ReportedNumber.FAILED, "month": "2026-10"},
 )
 def list_report_rows(
     home: Home,
-    of: Annotated[ReportRows, argument("Which number.")] = ReportRows.REQUESTS,
+    of: Annotated[ReportedNumber, argument("Which number.")] = ReportedNumber.REQUESTS,
     month: ReportedMonth = "",
     limit: PageLimit = 100,
     after: PageCursor = "",
     all_users: AllUsers = False,
-) -> ReportRowPage:
+) -> ReportedRequestPage:
     """List the requests behind a number of the report; past their retention, the rows without text."""
     user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
     requests = list_month_requests(home.shared, period, user)
-    if of is ReportRows.COMPARED:
+    if of is ReportedNumber.COMPARED:
         stored = {one.turn for one in requests if one.has_text}
         rows = [
             _build_compared_row(one, one.turn in stored)
             for one in list_compared_conversations(home.shared, period, user)
         ]
     else:
-        wanted = [one for one in requests if of is ReportRows.REQUESTS or one.outcome == of.value]
+        wanted = [one for one in requests if of is ReportedNumber.REQUESTS or one.outcome == of.value]
         rows = [
-            ReportRow(turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text)
+            ReportedRequest(turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text)
             for one in wanted
         ]
     page = paginate_items("the report", rows, lambda row: row.turn, limit=limit, after=after)
-    return ReportRowPage(rows=page.items, next=page.next, total=page.total)
+    return ReportedRequestPage(rows=page.items, next=page.next, total=page.total)
 
 
-def _build_compared_row(one: ScoredExposure, has_text: bool) -> ReportRow:
+def _build_compared_row(one: ScoredExposure, has_text: bool) -> ReportedRequest:
     scores, item = one.explicit_scores, one.exposure.item.partition("@")[0]
     version = f"{'new' if one.exposure.is_offered else 'old'} version of {item}"
     went = f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"
-    return ReportRow(turn=one.turn, at=one.at, said=f"{version}: {went}", has_text=has_text)
+    return ReportedRequest(turn=one.turn, at=one.at, said=f"{version}: {went}", has_text=has_text)
 
 
 @use_case("", route="GET /failing", access=Access.VIEWER)

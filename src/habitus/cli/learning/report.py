@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from habitus.app.learning.reporting import MonthlyReport
-from habitus.app.use_cases.overview import ReportRowPage
+from habitus.app.use_cases.overview import ReportedRequestPage
 from habitus.cli import inputs, output
 
 
@@ -34,7 +34,7 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     output.print_line(f"The requests behind a number: {rows_of}", style="dim")
 
 
-def render_list_report_rows(context: typer.Context, result: ReportRowPage) -> None:
+def render_list_report_rows(context: typer.Context, result: ReportedRequestPage) -> None:
     rows = [
         (one.turn, inputs.format_timestamp(one.at), one.said, "" if one.has_text else "gone") for one in result.rows
     ]

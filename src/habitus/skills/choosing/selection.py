@@ -32,7 +32,7 @@ class RequestUser:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SelectionInput:
+class UserRequest:
     """A request and the circumstances that the selection rules read."""
 
     text: str
@@ -46,9 +46,9 @@ class SelectionInput:
     features: frozenset[str] = frozenset()
     now: datetime | None = None
 
-    def without_details(self) -> SelectionInput:
+    def without_details(self) -> UserRequest:
         """Return the request without anything that differs between requests of one user over one channel."""
-        return SelectionInput(text="", source_type=self.source_type, user=self.user, now=self.now)
+        return UserRequest(text="", source_type=self.source_type, user=self.user, now=self.now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class SkillSelection:
 
 def select_skills(
     listing: Sequence[ListedSkill],
-    request: SelectionInput,
+    request: UserRequest,
     context: GateContext,
     *,
     prior: Sequence[PriorTurn] = (),
@@ -167,9 +167,7 @@ def _split_by_gates(items: Sequence[ListedSkill], gates: GateContext) -> tuple[d
     return eligible, left_out
 
 
-def _apply_selection_rules(
-    asking: Sequence[SkillSummary], request: SelectionInput, eager: dict[str, EagerSkill]
-) -> None:
+def _apply_selection_rules(asking: Sequence[SkillSummary], request: UserRequest, eager: dict[str, EagerSkill]) -> None:
     """Apply each rule to all skills before the next rule, so the order of rules decides the reason."""
     endings = {_get_extension(name) for name in request.attachments}
     for rule in ("always_include", "source_types", "file_types", "paths"):
@@ -179,7 +177,7 @@ def _apply_selection_rules(
                 eager[summary.name] = EagerSkill(summary=summary, reason=reason)
 
 
-def _match_rule(rule: str, manifest: Manifest, request: SelectionInput, endings: set[str]) -> str:
+def _match_rule(rule: str, manifest: Manifest, request: UserRequest, endings: set[str]) -> str:
     """Return why a rule selects a skill; empty if it doesn't."""
     match rule:
         case "always_include":
@@ -211,7 +209,7 @@ def _compile_glob(pattern: str) -> re.Pattern[str]:
 
 
 def _find_sticky_skills(
-    request: SelectionInput, prior: Sequence[PriorTurn], replied_to: PriorTurn | None
+    request: UserRequest, prior: Sequence[PriorTurn], replied_to: PriorTurn | None
 ) -> dict[str, str]:
     """Return the skills of the last turns of the conversation, and of the turn that is answered, however old."""
     if request.source_type not in INTERACTIVE_SOURCES:
@@ -258,7 +256,7 @@ def _apply_exclusions(eligible: Mapping[str, SkillSummary], eager: dict[str, Eag
 
 
 def _list_hidden_from_model(
-    asking: Sequence[SkillSummary], request: SelectionInput, eager: Mapping[str, EagerSkill]
+    asking: Sequence[SkillSummary], request: UserRequest, eager: Mapping[str, EagerSkill]
 ) -> dict[str, str]:
     """Return the eligible skills that the model may not choose, with the reason."""
     out: dict[str, str] = {}

@@ -64,7 +64,7 @@ def fit_to_skill_md(
     if original_name:
         memory["name"] = make_json_storable(original_name)
     changed = {
-        one: {"was": was, "is": now} for one, now in fitted.items() if (was := _get_raw_value(skill, one)) != now
+        one: {"was": was, "is": now} for one, now in fitted.items() if (was := _get_storable_value(skill, one)) != now
     }
     if changed:
         memory["fitted"] = changed
@@ -132,7 +132,7 @@ def is_safe_file_name(name: str) -> bool:
 
 def get_original_field(skill: Skill, field: str, format: str) -> Any:
     """Return a field's original value, unless it has been edited since."""
-    value = _get_raw_value(skill, field)
+    value = _get_storable_value(skill, field)
     fitted = get_remembered_values(skill, format).get("fitted")
     entry = fitted.get(field) if isinstance(fitted, dict) else None
     if isinstance(entry, dict) and entry.get("is") == value and isinstance(entry.get("was"), type(value)):
@@ -158,7 +158,7 @@ def _split_body_frame(text: str) -> tuple[str, BodyFrame]:
     return body, (plain[:start], plain[start + len(body) :], newline)
 
 
-def _get_raw_value(skill: Skill, field: str) -> Any:
+def _get_storable_value(skill: Skill, field: str) -> Any:
     value = getattr(skill, field)
     return list(value) if isinstance(value, tuple) else make_json_storable(value)
 

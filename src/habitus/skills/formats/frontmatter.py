@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from habitus.skills.model import Diagnostic, UnreadableFileError
+from habitus.skills.model import Diagnostic, MalformedFileError
 
 FrontMatterFields = dict[str, Any]  # texts, lists and mappings of such
 
@@ -57,7 +57,7 @@ _CLOSING = re.compile(r"(?<=[\r\n])---[ \t]*(\r\n|\n|\r|\Z)")
 
 
 def split_front_matter(text: str, file: str) -> FrontMatterDocument:
-    """Split a file; raise `UnreadableFileError` if a block is opened and never closed."""
+    """Split a file; raise `MalformedFileError` if a block is opened and never closed."""
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
@@ -65,7 +65,7 @@ def split_front_matter(text: str, file: str) -> FrontMatterDocument:
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
         what = "The frontmatter is opened with '---' and never closed."
-        raise UnreadableFileError(what, "Put a line '---' after the last field.", file=file)
+        raise MalformedFileError(what, "Put a line '---' after the last field.", file=file)
     front = text[opening.end() : closing.start()]
     return _build_document(text[closing.end() :], head=opening[0], front=front, closing=closing[0])
 
@@ -93,8 +93,8 @@ def read_fields(front: str, file: str) -> tuple[FrontMatterFields, list[Diagnost
     """Return the fields of a block and its diagnostics. An unquoted colon in a value is accepted with a warning."""
     try:
         fields, odd = _parse_fields(front)
-    except UnreadableFileError as error:
-        raise UnreadableFileError(error.diagnostic.message, error.diagnostic.hint, file=file) from None
+    except MalformedFileError as error:
+        raise MalformedFileError(error.diagnostic.message, error.diagnostic.hint, file=file) from None
     return dict(fields), [replace(each, file=file) for each in odd]
 
 
@@ -107,14 +107,14 @@ def _parse_fields(front: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
     diagnostics: list[Diagnostic] = []
     try:
         fields = load_yaml(front, diagnostics)
-    except UnreadableFileError as error:
+    except MalformedFileError as error:
         # An unquoted colon in a description is a common mistake, so try again with such values quoted.
         quoted = _quote_colons(front)
         if quoted == front:
             raise
         try:
             fields = load_yaml(quoted, diagnostics)
-        except UnreadableFileError:
+        except MalformedFileError:
             # Quoting did not help, so report the problem of the original text.
             raise error from None
         diagnostics.append(
@@ -129,7 +129,7 @@ def _parse_fields(front: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
     if not isinstance(fields, dict):
         kind = "a list" if isinstance(fields, list) else "a single text"
         hint = "Write 'name: …' and 'description: …', one a line."
-        raise UnreadableFileError(f"The frontmatter is {kind}, not fields.", hint)
+        raise MalformedFileError(f"The frontmatter is {kind}, not fields.", hint)
     return fields, diagnostics
 
 
@@ -224,7 +224,7 @@ def change_fields(front: str, changes: FrontMatterChanges, file: str) -> str:
             changed = way(front, changes)
             if _reread_fields(changed, file) == wanted:
                 return changed
-        except (UnreadableFileError, _UnsupportedBlockError):
+        except (MalformedFileError, _UnsupportedBlockError):
             continue
     # Imported late: this is the last resort, and no command should wait for it.
     import yaml

@@ -10,7 +10,7 @@ from habitus.skills import names, trees
 from habitus.skills.formats import conversion, disk, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, UnreadableEntryError
 from habitus.skills.formats.foreign_values import DiagnosticCollector
-from habitus.skills.model import Diagnostic, Skill, SkillSource, UnreadableFileError
+from habitus.skills.model import Diagnostic, MalformedFileError, Skill, SkillSource
 
 _MARKDOWN = (".md", ".markdown")
 
@@ -81,7 +81,7 @@ def _read_stated_name(content: bytes) -> str:
     try:
         front = frontmatter.split_front_matter(content.decode("utf-8", "replace"), "SKILL.md").front
         return str(frontmatter.read_fields(front or "", "SKILL.md")[0].get("name") or "")
-    except UnreadableFileError:
+    except MalformedFileError:
         return ""
 
 
@@ -96,7 +96,7 @@ def _read_markdown_file(path: Path, origin: str) -> IncomingSkill:
     try:
         parts = frontmatter.split_front_matter(_decode_text(content), origin)
         fields = frontmatter.read_fields(parts.front, origin)[0] if parts.front is not None else None
-    except UnreadableFileError as problem:
+    except MalformedFileError as problem:
         raise UnreadableEntryError(f"{problem.diagnostic.message} {problem.diagnostic.hint}".strip()) from None
     if fields is not None and str(fields.get("description") or "").strip():
         return _import_skill_md_file(path, origin, content, str(fields.get("name") or ""))

@@ -31,7 +31,7 @@ from habitus.skills.formats.frontmatter_fields import (
     build_full_description,
     dump_compact_json,
 )
-from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, SkillSource, SkillSummary, UnreadableFileError
+from habitus.skills.model import Diagnostic, MalformedFileError, Manifest, Severity, Skill, SkillSource, SkillSummary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ def parse_skill_md(folder: str, data: bytes, *, file: str = "SKILL.md", toml: by
             found.append(Diagnostic(file=file, message=what, hint=hint, severity=Severity.NOTE))
         fields = _read_all_fields(parts, toml, file, found)
         skill = SkillFieldReader(folder, file, fields, found).build_skill(frontmatter.normalize_newlines(parts.body))
-    except UnreadableFileError as problem:
+    except MalformedFileError as problem:
         return ParsedSkillFile(skill=None, diagnostics=(*found, problem.diagnostic))
     return ParsedSkillFile(skill=skill, diagnostics=tuple(found))
 
@@ -148,14 +148,14 @@ def normalize_body(text: str) -> str:
 def _decode_file(content: bytes, file: str) -> str:
     if len(content) > MAX_BYTES:
         what = f"The file has {len(content):,} bytes; at most {MAX_BYTES:,} are read."
-        raise UnreadableFileError(what, "Move reference material into files under references/.", file=file)
+        raise MalformedFileError(what, "Move reference material into files under references/.", file=file)
     if b"\x00" in content:
         what = f"There is a NUL byte at position {content.index(0)}."
-        raise UnreadableFileError(what, "Save the file as UTF-8 text.", file=file)
+        raise MalformedFileError(what, "Save the file as UTF-8 text.", file=file)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UnreadableFileError(f"Not UTF-8 at byte {error.start}.", "Save the file as UTF-8.", file=file) from None
+        raise MalformedFileError(f"Not UTF-8 at byte {error.start}.", "Save the file as UTF-8.", file=file) from None
 
 
 def _read_all_fields(
@@ -172,7 +172,7 @@ def _read_all_fields(
         fields = {"title": extract_title(parts.body), "description": extract_first_paragraph(parts.body)}
     elif toml is None:
         hint = "Begin the file with '---', 'name: …', 'description: …', '---'."
-        raise UnreadableFileError("There is no frontmatter.", hint, file=file)
+        raise MalformedFileError("There is no frontmatter.", hint, file=file)
     return _rename_istota_fields(fields) if toml is not None or is_istota_file(file) else fields
 
 
@@ -207,7 +207,7 @@ def _parse_toml_fields(toml: bytes) -> FrontMatterFields:
             raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "Correct that line, or move its fields into the frontmatter of skill.md."
-        raise UnreadableFileError(f"Not valid TOML: {error}.", hint, file="skill.toml") from None
+        raise MalformedFileError(f"Not valid TOML: {error}.", hint, file="skill.toml") from None
     section = values.get("skill", values)
     fields: FrontMatterFields = dict(section) if isinstance(section, dict) else {}
     if isinstance(fields.get("env"), list):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from habitus.plain_data import MAX_DEPTH, measure_depth
-from habitus.skills.model import Diagnostic, UnreadableFileError
+from habitus.skills.model import Diagnostic, MalformedFileError
 
 
 def load_yaml(front: str, diagnostics: list[Diagnostic]) -> Any:
@@ -105,9 +105,9 @@ def _make_yaml_error(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
-def _make_unreadable_error(error: Exception) -> UnreadableFileError:
+def _make_unreadable_error(error: Exception) -> MalformedFileError:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f" (line {mark.line + 2})" if mark is not None else ""
     hint = "Quote the value on that line, or correct its indentation."
-    return UnreadableFileError(f"The frontmatter is not valid YAML{where}: {problem}.", hint)
+    return MalformedFileError(f"The frontmatter is not valid YAML{where}: {problem}.", hint)

@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
-from habitus.app.learning.reporting import ReportRows
+from habitus.app.learning.reporting import ReportedNumber
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import overview, review
@@ -287,7 +287,11 @@ def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLR
 
 @router.get("/insights/month/rows", access=Access.VIEWER)
 def show_month_rows(
-    request: Request, habitus: RequestHome, of: ReportRows = ReportRows.REQUESTS, month: str = "", after: str = ""
+    request: Request,
+    habitus: RequestHome,
+    of: ReportedNumber = ReportedNumber.REQUESTS,
+    month: str = "",
+    after: str = "",
 ) -> HTMLResponse:
     """Show the requests behind a number of the report."""
     scope = RequestScope.read(request, habitus)
