@@ -87,7 +87,7 @@ def _agents() -> str:
             "`connect`",
             "`sync` of skills",
             "`check` and `learn` read its sessions",
-            "as a model, except to chat",
+            "model for learning, not for chat",
         ),
         rows,
     )

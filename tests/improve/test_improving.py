@@ -457,7 +457,7 @@ async def test_after_thirty_candidates_only_new_tasks_are_asked(home: Path) -> N
         ids = tuple(task.id for task in gate)
         for number in range(30):
             made = Candidate(id=f"c{number}", skill=NAME, run="r", base=1, text="", why="", source="person", tasks=ids)
-            begun = store.begin_gate(store.add_candidate(made))
+            begun = store.number_gated_candidate(store.add_candidate(made))
             assert begun.number == number + 1
             store.update_candidate(replace(begun, state=CandidateState.NOT_SHOWN))
         request = ImproveRequest(skill=NAME, text=BETTER)

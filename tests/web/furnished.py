@@ -23,7 +23,7 @@ from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
-from habitus.tools.code_stage import add_tool_files, build_case_from_call
+from habitus.tools.code_stage import build_case_from_call, write_program_to_skill_tree
 from habitus.tools.model import ToolProgram
 from tests.usage import record_use
 
@@ -147,7 +147,7 @@ def equip(habitus: Habitus) -> None:
         code='import json, sys\nprint(json.loads(sys.argv[1])["text"].upper())\n',
         cases=(build_case_from_call({"text": "hi"}, {"type": "string"}),),
     )
-    tree = add_tool_files({}, program, is_automatic=False)
+    tree = write_program_to_skill_tree({}, program, is_automatic=False)
     habitus.skills.write_tree("user", "shout", tree, habitus.build_author("made by hand"))
 
 

@@ -16,7 +16,7 @@ from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import EvidenceItem, ItemKind, RandomAssignment, UnitRandomizer, draw_last_place
-from habitus.evidence.versions import AssignedVersion, VersionAssignment
+from habitus.evidence.versions import AssignedVersion, ComparisonArm
 from habitus.journal.journal import Journal, list_chosen_skills
 from habitus.journal.model import ExposureAssignment, SkillPlacementKind, Turn
 from habitus.journal.usage import get_effective_outcome
@@ -289,7 +289,7 @@ class ExposureAssigner:
                 kind=item.kind.value,
                 item=item.name,
                 version=item.version,
-                is_offered=assigned.assignment is VersionAssignment.NEW,
+                is_offered=assigned.assignment is ComparisonArm.NEW,
                 propensity=1 - assigned.comparison.share,
             )
             self._noted.setdefault((False, item), exposure)

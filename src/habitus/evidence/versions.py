@@ -44,7 +44,7 @@ class LiveComparison:
         return EvidenceItem(kind=ItemKind.CHANGE, name=f"{self.skill}@{self.layer_key}", version=self.new)
 
 
-class VersionAssignment(StrEnum):
+class ComparisonArm(StrEnum):
     OLD = "old"
     NEW = "new"
 
@@ -54,12 +54,12 @@ class AssignedVersion:
     """The version of a compared skill that one conversation gets."""
 
     comparison: LiveComparison
-    assignment: VersionAssignment
+    assignment: ComparisonArm
     is_random: bool = True  # else it began before the comparison, and doesn't count
 
     @property
     def version(self) -> int:
-        return self.comparison.old if self.assignment is VersionAssignment.OLD else self.comparison.new
+        return self.comparison.old if self.assignment is ComparisonArm.OLD else self.comparison.new
 
     @property
     def reason(self) -> str:
@@ -82,10 +82,8 @@ def assign_version(comparison: LiveComparison, lots: UnitRandomizer, began_on: d
         is_old = began_on < comparison.changed_on
         return AssignedVersion(
             comparison=comparison,
-            assignment=VersionAssignment.OLD if is_old else VersionAssignment.NEW,
+            assignment=ComparisonArm.OLD if is_old else ComparisonArm.NEW,
             is_random=False,
         )
     gets_new = lots.gets_changed_version(comparison.item, comparison.share)
-    return AssignedVersion(
-        comparison=comparison, assignment=VersionAssignment.NEW if gets_new else VersionAssignment.OLD
-    )
+    return AssignedVersion(comparison=comparison, assignment=ComparisonArm.NEW if gets_new else ComparisonArm.OLD)

@@ -40,7 +40,7 @@ class ImproveRequest:
         return GateClaim.NOT_WORSE if self.shorter else GateClaim.BETTER
 
     @property
-    def is_given(self) -> bool:
+    def has_given_candidate(self) -> bool:
         """Whether nobody has to draft a candidate."""
         return bool(self.text) or self.proposal is not None
 
@@ -122,8 +122,10 @@ def plan_improve_run(store: ImproveStore, subject: SkillWithTasks, request: Impr
     candidates = store.list_candidates(subject.name)
     gated = count_gated_candidates(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
-    count = 1 if request.is_given else request.candidates
-    rollouts = (0 if request.is_given else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (count * gate + exam)
+    count = 1 if request.has_given_candidate else request.candidates
+    rollouts = (0 if request.has_given_candidate else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (
+        count * gate + exam
+    )
     families = len({get_family(task.id) for task in subject.tasks[TaskSplit.GATE]})
     rule = GateRule(tasks=max(gate, 1), families=families, number=gated + 1, claim=request.claim, rounds=request.rounds)
     missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)

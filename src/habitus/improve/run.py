@@ -99,7 +99,7 @@ class ImproveRun:
         try:
             async with self._exits:
                 accepted = await (
-                    self._try_given_candidate() if self.request.is_given else self._try_drafted_candidates()
+                    self._try_given_candidate() if self.request.has_given_candidate else self._try_drafted_candidates()
                 )
                 proposal = await self._run_exam(accepted) if accepted is not None else None
         finally:
@@ -155,7 +155,7 @@ class ImproveRun:
         is_alike = (one.base, one.claim, one.solver) == (self.subject.version, request.claim, request.solver)
         is_meant = one.text == request.text if request.text else one.source == f"proposal {request.proposal}"
         is_open = one.state in (CandidateState.OPEN, CandidateState.ACCEPTED) and one.proposal is None
-        if not (one.number and is_open and is_alike and (is_meant or not request.is_given)):
+        if not (one.number and is_open and is_alike and (is_meant or not request.has_given_candidate)):
             return False
         return one.run != self.runner.run and all(made.outcome for made in self.store.list_rollouts(run=one.run))
 
@@ -258,7 +258,7 @@ class ImproveRun:
 
     def _find_candidate_objection(self, new: Skill, text: str, source: str, files: Mapping[str, str]) -> str:
         """Return why a candidate is not tried at all; empty where it is."""
-        old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
+        old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.has_given_candidate
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
         practice = tasks[TaskSplit.PRACTICE]
         known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_task_answers(task)))])
@@ -296,7 +296,7 @@ class ImproveRun:
             if not rule.error:
                 self.runner.stop_run(f"{rule.problem}; add new tasks")
                 return None
-            candidate = await asyncio.to_thread(self.store.begin_gate, candidate)
+            candidate = await asyncio.to_thread(self.store.number_gated_candidate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
             self.runner.stop_run(f"the gate's task '{gone[0]}' is gone since its candidate began")

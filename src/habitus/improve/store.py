@@ -80,7 +80,7 @@ class ImproveStore:
             connection.execute(improve_candidates.insert().values(_candidate_to_row(made)))
         return made
 
-    def begin_gate(self, candidate: Candidate) -> Candidate:
+    def number_gated_candidate(self, candidate: Candidate) -> Candidate:
         """Number it among those tried on any of its tasks, which spends its share of the error for good."""
         table = improve_candidates
         with sql.write_transaction(self._engine, lock=table.name) as connection:

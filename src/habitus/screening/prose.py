@@ -14,7 +14,7 @@ from functools import cached_property
 
 from habitus.screening.findings import Risk, Threat
 from habitus.screening.hosts import HostClassifier, find_hosts, load_rule_table
-from habitus.screening.statements import Statement
+from habitus.screening.statements import ProseSentence
 
 _FORBIDS = re.compile(r"\b(?:never|not|no|avoid)\b|n't\b")
 _WINDOW = 3  # statements before, in which a secret was read that "it" stands for
@@ -41,12 +41,12 @@ def get_prose_pattern(name: str) -> re.Pattern[str]:
 class ProseFinding:
     threat: Threat
     severity: Risk
-    statement: Statement
+    statement: ProseSentence
     why: str
 
 
 def find_prose_threats(
-    statements: Sequence[Statement], hosts: HostClassifier, *, is_prompt: bool = False
+    statements: Sequence[ProseSentence], hosts: HostClassifier, *, is_prompt: bool = False
 ) -> Iterator[ProseFinding]:
     """Return the threats that the statements order; `is_prompt` says that a model reads them unasked."""
     whole = "\n".join(one.text for one in statements).lower().replace("’", "'")
@@ -102,7 +102,7 @@ def _is_negated(lower: str, at: int) -> bool:
 class StatementAnalysis:
     """A statement with the acts, objects and signs in it, each looked for when it is first asked."""
 
-    statement: Statement
+    statement: ProseSentence
     hosts: HostClassifier
     is_prompt: bool
     cues: Sequence[str]  # the objects and orders that the page has at all
@@ -410,7 +410,7 @@ class StatementAnalysis:
             yield Threat.CONCEALS, "Is always used, and hides it from the person.", True
 
 
-def find_permission_claims(statement: Statement) -> Iterator[ProseFinding]:
+def find_permission_claims(statement: ProseSentence) -> Iterator[ProseFinding]:
     """Return what a lesson would license by itself: a decision that is the person's, obedience to foreign text, another
     identity, or silence towards the person."""
     lower = statement.text.lower().replace("’", "'")

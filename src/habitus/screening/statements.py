@@ -22,7 +22,7 @@ SHELL_FENCES = re.compile(r"(?:ba|z)?sh|shell|shell-session|console|terminal|pow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Statement:
+class ProseSentence:
     """A sentence, or what stands for one, without the marks of its layout."""
 
     text: str
@@ -54,7 +54,7 @@ class ProseUnit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProsePage:
-    statements: tuple[Statement, ...]
+    statements: tuple[ProseSentence, ...]
     blocks: tuple[CodeBlock, ...]
     units: tuple[ProseUnit, ...]
 
@@ -72,7 +72,7 @@ def split_sentences(text: str) -> Iterator[str]:
 
 class _PageReader:
     def __init__(self) -> None:
-        self.statements: list[Statement] = []
+        self.statements: list[ProseSentence] = []
         self.blocks: list[CodeBlock] = []
         self.units: list[ProseUnit] = []
         self.pending: list[tuple[int, str]] = []
@@ -167,4 +167,6 @@ class _PageReader:
         self.pending = []
 
     def _add_statement(self, sentence: str, line: int, *, is_description: bool = False) -> None:
-        self.statements.append(Statement(text=sentence, line=line, unit=len(self.units), is_description=is_description))
+        self.statements.append(
+            ProseSentence(text=sentence, line=line, unit=len(self.units), is_description=is_description)
+        )

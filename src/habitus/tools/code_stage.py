@@ -142,7 +142,7 @@ def parse_permissions(asked: Mapping[str, Any]) -> Permissions:
     )
 
 
-def add_tool_files(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, TreeFile]:
+def write_program_to_skill_tree(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, TreeFile]:
     """Return the skill's files with this code stage; a new skill gets steps that say how to call it."""
     code = program.code.encode("utf-8", "surrogatepass")
     manifest = tool_json.ToolContract(
@@ -194,7 +194,7 @@ def _render_steps(name: str) -> str:
     return f"Call the tool `{names.to_tool_name(name)}` by its name, with the parameters it asks for.\n"
 
 
-class ToolFileFolders:
+class ReadableFileFolders:
     """Provides the folder of files that a tool's call may read."""
 
     def __init__(self, library: Library, open_given_folder: Callable[[str], GivenFolder]) -> None:
@@ -202,7 +202,7 @@ class ToolFileFolders:
         self._library = library
         self._given = open_given_folder
 
-    def prepare_folder(self, item: ListedSkill, session: GivenFolder | None = None) -> Path | None:
+    def prepare_readable_folder(self, item: ListedSkill, session: GivenFolder | None = None) -> Path | None:
         """Return the folder that a call may read: the session's files and those of its own skill; None if empty."""
         files = self._library.read_files(item)
         if not files.supporting_files:

@@ -29,7 +29,7 @@ from habitus.skills.sources.trust import APPROVED_ROOT, TreeScanner, TrustStore,
 from habitus.tasks.judging import shorten_value
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
-from habitus.tools.code_stage import ToolFileFolders, add_tool_files, is_only_a_tool, remove_tool_files
+from habitus.tools.code_stage import ReadableFileFolders, is_only_a_tool, remove_tool_files, write_program_to_skill_tree
 from habitus.tools.execution import ToolExecutorPool, compute_tool_fingerprint
 from habitus.tools.health import (
     ToolHealthRecord,
@@ -65,7 +65,7 @@ class ToolParts:
     review: ReviewQueue
     health: ToolHealthStore
     workshops: ToolExecutorPool
-    files: ToolFileFolders
+    files: ReadableFileFolders
     approvals: TrustStore
     scan: TreeScanner
     clock: Callable[[], datetime]
@@ -148,7 +148,7 @@ class ToolMaker:
         layer, before = self._find_target_layer(item)
         old = self._parts.catalogue.find_program(item) if item else None
         had = old.permissions if item and old and self._parts.catalogue.is_approved(item) else NOTHING_GRANTED
-        return layer, before, old, had, self._parts.files.prepare_folder(item) if item else None
+        return layer, before, old, had, self._parts.files.prepare_readable_folder(item) if item else None
 
     def on_approval(self, proposal: Proposal) -> None:
         """Approve the code of a proposal that a person accepted."""
@@ -183,7 +183,7 @@ class ToolMaker:
         conversation: str,
         grounds: ToolProposalGrounds,
     ) -> ToolCreationResult:
-        tree = add_tool_files(before, program, is_automatic=author.is_automatic)
+        tree = write_program_to_skill_tree(before, program, is_automatic=author.is_automatic)
         change = SkillChange(
             action=ProposalAction.WRITE,
             name=program.name,

@@ -66,7 +66,7 @@ class ToolRunner:
         if not tool.can_run:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", hint=_get_run_hint(tool))
         program = self._parts.catalogue.get_program(item)
-        return item, tool, replace(program, given=self._parts.files.prepare_folder(item, given))
+        return item, tool, replace(program, given=self._parts.files.prepare_readable_folder(item, given))
 
     def _redact_run(self, run: ToolRunResult) -> ToolRunResult:
         """Redact the output: neither a person nor a model may see a printed secret."""
@@ -108,7 +108,9 @@ class ToolRunner:
 
     def _prepare_test(self, name: str) -> tuple[ListedSkill, ToolProgram, str]:
         item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
-        program = replace(self._parts.catalogue.get_program(item), given=self._parts.files.prepare_folder(item))
+        program = replace(
+            self._parts.catalogue.get_program(item), given=self._parts.files.prepare_readable_folder(item)
+        )
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
         return item, trial, self._parts.health.get(self._parts.catalogue.get_health_key(item), item.name).proved_as
 
@@ -131,7 +133,7 @@ class ToolRunner:
         if program is None:
             raise NotFound(f"No tool '{name}' is pending in this conversation.", hint="See 'habitus review list'.")
         item = self._parts.catalogue.find_skill(name)
-        folder = self._parts.files.prepare_folder(item, given) if item else None
+        folder = self._parts.files.prepare_readable_folder(item, given) if item else None
         return replace(program, permissions=NOTHING_GRANTED, given=folder)
 
     def _load_pending_programs(self, conversation: str) -> dict[str, ToolProgram]:

@@ -38,7 +38,7 @@ from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
-from habitus.tools.code_stage import ToolFileFolders
+from habitus.tools.code_stage import ReadableFileFolders
 from habitus.tools.execution import ToolExecutor, ToolExecutorPool
 from habitus.tools.health import ToolHealthStore
 from habitus.tools.making import ToolParts
@@ -63,7 +63,7 @@ def open_tools(home: Home) -> ToolService:
         review=home.review,
         health=health,
         workshops=ToolExecutorPool(lambda: _open_tool_executor(home)),
-        files=ToolFileFolders(home.skills, partial(open_given_files_by_hash, home.writable_dir)),
+        files=ReadableFileFolders(home.skills, partial(open_given_files_by_hash, home.writable_dir)),
         approvals=home.approvals,
         scan=home.scan_tree,
         clock=home.clock,

@@ -51,7 +51,7 @@ class DueTransition:
     to: int = 0
 
 
-class _ActiveItems:
+class _SkillsAndRecipes:
     """The skills and recipes in one snapshot of the library."""
 
     def __init__(self, home: Home) -> None:
@@ -100,7 +100,7 @@ def _count_runs(recipe: SkillRecipe) -> UsageCounters:
 
 def list_due_transitions(home: Home) -> tuple[DueTransition, ...]:
     """Return the transitions that today's evidence on active items leads to."""
-    (found, by_request), now = home.evidence.compute_findings_and_chosen(), _ActiveItems(home)
+    (found, by_request), now = home.evidence.compute_findings_and_chosen(), _SkillsAndRecipes(home)
     back = {one.item: one for one in found.rollbacks}
     lessons = {(lesson.id, lesson.version): lesson for lesson in home.memory.list_lessons(limit=MAX_LESSONS)}
     steps = []
@@ -141,7 +141,7 @@ def _decide_lesson_transition(home: Home, found: ItemFinding, lesson: Engram | N
 
 
 def _decide_skill_transition(
-    now: _ActiveItems, found: ItemFinding, back: VersionRollback | None, is_chosen: bool
+    now: _SkillsAndRecipes, found: ItemFinding, back: VersionRollback | None, is_chosen: bool
 ) -> DueTransition | None:
     """Decide about the version that is offered today; a read-only layer has no version to roll back to.
 
@@ -173,7 +173,7 @@ def _decide_skill_transition(
     return DueTransition(item=item, transition=then, reason=counted)
 
 
-def _decide_recipe_transition(now: _ActiveItems, item: EvidenceItem, runs: UsageCounters) -> DueTransition | None:
+def _decide_recipe_transition(now: _SkillsAndRecipes, item: EvidenceItem, runs: UsageCounters) -> DueTransition | None:
     """Decide about a recipe of which only its runs are known: they let it climb, nothing else."""
     if not is_reliable(runs, now.home.settings.reliable):
         return None
@@ -231,7 +231,7 @@ def _describe_judgement(worth: UtilityAssessment, found: ItemFinding) -> str:
 
 def apply_transitions(home: Home, steps: Sequence[DueTransition]) -> Iterator[tuple[DueTransition, Proposal | None]]:
     """Propose the changes of skills and archive harmful lessons; changes that a person rejected before are skipped."""
-    now = _ActiveItems(home)
+    now = _SkillsAndRecipes(home)
     for step in steps:
         if _is_lesson_item(step.item):
             home.memory.remove(step.item.name, by=home.settings.signature, reason=step.reason)
@@ -283,7 +283,7 @@ def _is_failing_version(judged: Sequence[JudgedUse]) -> bool:
     return is_failing(UsageCounters(succeeded=len(judged) - failed, failed=failed))
 
 
-def _propose_transition(now: _ActiveItems, step: DueTransition) -> Proposal | None:
+def _propose_transition(now: _SkillsAndRecipes, step: DueTransition) -> Proposal | None:
     home, skill = now.home, now.find_skill(step.item)
     assert skill is not None  # a due transition has a skill
     author = Author(actor=ActorKind.JOB, name="evidence", reason=step.reason)

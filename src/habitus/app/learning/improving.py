@@ -228,7 +228,7 @@ def open_drafting_models(home: Home, request: ImproveRequest) -> SessionModels |
     """
     if request.model:
         return models.open_named_models(home.settings, request.model)
-    if request.solver and request.is_given:
+    if request.solver and request.has_given_candidate:
         return None
     if request.solver and not models.resolve_model_names(home.settings, os.environ)[0]:
         return models.open_named_models(home.settings, request.solver)

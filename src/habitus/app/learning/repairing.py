@@ -28,7 +28,7 @@ from habitus.tasks.judging import derive_expected_result, infer_result_shape, sh
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.text import to_one_line
-from habitus.tools.code_stage import add_tool_files, build_case_from_call, parse_program
+from habitus.tools.code_stage import build_case_from_call, parse_program, write_program_to_skill_tree
 from habitus.tools.execution import MOST_CASES
 from habitus.tools.model import CodeTool, ToolProposalGrounds, ToolStatus
 from habitus.tools.service import ToolService
@@ -212,7 +212,7 @@ def _propose_test_cases(home: Home, tool: CodeTool, grounds: ToolProposalGrounds
         action=ProposalAction.WRITE,
         name=tool.name,
         layer=tool.layer if home.skills.get_layer(tool.layer).can_write else USER_LAYER,
-        tree=add_tool_files(tree, replace(program, cases=cases), is_automatic=True),
+        tree=write_program_to_skill_tree(tree, replace(program, cases=cases), is_automatic=True),
         details=grounds.details,
     )
     become = (

@@ -155,7 +155,7 @@ def list_proposed_changes(review: ReviewQueue, proposal: Proposal) -> tuple[File
             return ()
 
 
-def diff_near_duplicates(skills: Library, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
+def diff_proposal_with_near_duplicates(skills: Library, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
     """Return the skills that say nearly the same as a proposal, each with its differences from the proposal."""
     there = skills.snapshot().by_name
     near = [name for name in parse_near_duplicates(proposal.reasons) if name in there]

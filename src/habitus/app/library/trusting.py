@@ -88,7 +88,7 @@ def resolve_skill_target(home: Home, name: str) -> TrustTarget:
     tasks = _read_foreign_tasks(home, [name])
     try:
         # Never a path: remote callers must not name directories.
-        roots = _resolve_single_skill(home.skills, name)
+        roots = _find_trust_root_of_skill(home.skills, name)
     except NotFound:
         if not tasks:
             raise
@@ -109,7 +109,7 @@ def _read_all_trees(layer: Layer) -> dict[str, Tree]:
     return {summary.name: layer.store.read_tree(summary.name) or {} for summary in layer.store.list_summaries()}
 
 
-def _resolve_single_skill(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
+def _find_trust_root_of_skill(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
     """Return the root under which a skill is trusted. Raises `NotFound` if it needs no trust."""
     item = skills.find(name)
     tree = skills.read_tree(f"{item.name}@{item.layer}")

@@ -85,7 +85,9 @@ def show_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: A
     """Show one proposal: its author, its reason, why it needs review, and the text."""
     found = inbox.get_item(home, id, all_users=all_users)
     alike = (
-        list(content.diff_near_duplicates(home.skills, found.subject)) if isinstance(found.subject, Proposal) else []
+        list(content.diff_proposal_with_near_duplicates(home.skills, found.subject))
+        if isinstance(found.subject, Proposal)
+        else []
     )
     return PendingItemDetails(
         item=found,

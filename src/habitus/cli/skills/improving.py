@@ -118,7 +118,7 @@ def improve_skill(
             _print_results(context, job, queue.list_part_results(id), progress)
         raise_if_failed(job)
         # A candidate of the person's that was not even tried is an error to them, not an answer.
-        if request.is_given and any(_list_refusal_reasons(run) for run in queue.list_part_results(id)):
+        if request.has_given_candidate and any(_list_refusal_reasons(run) for run in queue.list_part_results(id)):
             raise typer.Exit(1)
 
 

@@ -75,7 +75,7 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
-    scope = RequestScope.read(request, habitus)
+    scope = UserScope.read(request, habitus)
     findings = compute_known_findings(habitus)
     found = build_overview(habitus, findings, all_users=scope.all_users)
     first = build_today_report(habitus, findings, with_contents=False)
@@ -106,7 +106,7 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RequestScope:
+class UserScope:
     """Whose requests a page counts: the person's own, or with `?user=*` those of all users, for admins."""
 
     all_users: bool
@@ -114,7 +114,7 @@ class RequestScope:
     can_switch: bool
 
     @classmethod
-    def read(cls, request: Request, habitus: Habitus) -> RequestScope:
+    def read(cls, request: Request, habitus: Habitus) -> UserScope:
         can_switch = habitus.settings.is_admin and len(habitus.journal.list_users()) > 1
         return cls(all_users=request.query_params.get("user") == "*", can_switch=can_switch)
 
@@ -124,13 +124,13 @@ class RequestScope:
         return "user=*" if self.all_users else ""
 
 
-def _build_turns_url(first: date, last: date, scope: RequestScope, more: str = "") -> str:
+def _build_turns_url(first: date, last: date, scope: UserScope, more: str = "") -> str:
     """Return the address of the turns of these days, in Activity."""
     since = f"since={first}&until={last}"
     return "/activity?" + "&".join(part for part in (since, more, scope.query) if part)
 
 
-def _list_linked_outcomes(found: OverviewReport, scope: RequestScope) -> list[tuple[UseVerdict, int, str]]:
+def _list_linked_outcomes(found: OverviewReport, scope: UserScope) -> list[tuple[UseVerdict, int, str]]:
     """Return how many requests have each outcome, and the address of exactly those turns."""
     first, last = found.days[0].day, found.days[-1].day
     return [
@@ -139,7 +139,7 @@ def _list_linked_outcomes(found: OverviewReport, scope: RequestScope) -> list[tu
     ]
 
 
-def _build_dashboard_tiles(found: OverviewReport, scope: RequestScope) -> list[DashboardTile]:
+def _build_dashboard_tiles(found: OverviewReport, scope: UserScope) -> list[DashboardTile]:
     days = found.days
     first, last = days[0].day, days[-1].day
     total = sum(day.total for day in days)
@@ -254,7 +254,7 @@ _MAX_SHOWN = 20
 @router.get("/insights", access=Access.OPEN_READING)
 def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the insights page; its slow parts are loaded afterwards."""
-    scope = RequestScope.read(request, habitus)
+    scope = UserScope.read(request, habitus)
     user = resolve_user_filter(habitus.settings, scope.all_users)
     unused, tried = insights.list_unused_skills(habitus, user), insights.list_tried_candidates(habitus)
     return render_page(
@@ -272,7 +272,7 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
 @router.get("/insights/effects", access=Access.OPEN_READING)
 def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
     withhold = habitus.settings.evidence.withhold
-    user = resolve_user_filter(habitus.settings, RequestScope.read(request, habitus).all_users)
+    user = resolve_user_filter(habitus.settings, UserScope.read(request, habitus).all_users)
     effects = insights.list_skill_effects(habitus, user)
     return render_fragment("insights_effects.html", effects=effects, withhold=withhold)
 
@@ -280,7 +280,7 @@ def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
 @router.get("/insights/month", access=Access.VIEWER)
 def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLResponse:
     """Show the report of a month, on one page that can be printed."""
-    scope = RequestScope.read(request, habitus)
+    scope = UserScope.read(request, habitus)
     report = overview.show_report(habitus, month=month, all_users=scope.all_users)
     return render_page(request, "report.html", report=report, more=_build_scope_suffix(scope))
 
@@ -294,14 +294,14 @@ def show_month_rows(
     after: str = "",
 ) -> HTMLResponse:
     """Show the requests behind a number of the report."""
-    scope = RequestScope.read(request, habitus)
+    scope = UserScope.read(request, habitus)
     page = overview.list_report_rows(habitus, of=of, month=month, after=after, all_users=scope.all_users)
     return render_page(
         request, "report_rows.html", page=page, of=of.value, month=month, more=_build_scope_suffix(scope)
     )
 
 
-def _build_scope_suffix(scope: RequestScope) -> str:
+def _build_scope_suffix(scope: UserScope) -> str:
     return f"&{scope.query}" if scope.query else ""
 
 

@@ -159,7 +159,7 @@ def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPag
         conversation=subject.conversation,
         new_skill=new,
         files=_list_file_changes(habitus, subject),
-        similar_skills=tuple(content.diff_near_duplicates(habitus.skills, subject)),
+        similar_skills=tuple(content.diff_proposal_with_near_duplicates(habitus.skills, subject)),
         text=get_main_file(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
         trial=subject.trial,
         needs_other_reviewer=habitus.review.needs_other_approver(subject),
@@ -212,7 +212,7 @@ def _get_readable_proposal(habitus: Habitus, id: str) -> Proposal:
 
 def _list_file_changes(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[content.FileChange]:
     if beside:
-        found = content.diff_near_duplicates(habitus.skills, proposal).get(beside, ())
+        found = content.diff_proposal_with_near_duplicates(habitus.skills, proposal).get(beside, ())
     else:
         found = content.list_proposed_changes(habitus.review, proposal)
     return content.filter_readable_changes(found, is_admin=habitus.settings.is_admin)
