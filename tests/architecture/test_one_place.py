@@ -48,7 +48,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         "is_destructive=True, is_repeatable=True, run=lambda given, running: ToolResult(content='gone'))\n",
     ),
     "app/operating/job_kinds.py": (
-        "_AnyJobKind = CurateJob | ",
+        "_AnyJobKind = (\n",
         "class NapJob(_JobKind):\n    title = 'Take a nap'\n\n"
         "    def run_part(self, part, key, before):\n        return {'naps': 1}\n\n\n",
     ),
