@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from habitus.hosts.known_agents import AGENT_HOOKS
-from habitus.resident_process import HOOK_SERVER, request_stop
+from habitus.resident_process import HOOK_SERVER, is_process_running, request_stop
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("CL-09")
@@ -55,6 +55,10 @@ def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path:
     python, script, home = (tmp_path / ".habitus/plugin").read_text().splitlines()
     assert (Path(script).name, home) == ("hook.py", str(tmp_path / ".habitus"))
     assert os.access(python, os.X_OK)
+    # The daemon would take the note of the session at once.
+    request_stop(tmp_path / ".habitus", HOOK_SERVER)
+    while is_process_running(tmp_path / ".habitus", HOOK_SERVER):
+        time.sleep(0.05)
     ended = run_hook("Stop", tmp_path, path=os.defpath)  # without looking for it again
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (line,) = (tmp_path / ".habitus/hooks.spool").read_text().splitlines()
