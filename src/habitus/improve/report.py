@@ -114,7 +114,8 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
         rounds=rounds,
         old=passed_old,
         new=passed_new,
-        difference=passed_new - passed_old,
+        # Of each family alike, as the interval around it.
+        difference=fmean(tally.means.tolist()),
         interval=compute_difference_interval(tally.means.tolist()),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),

@@ -44,6 +44,7 @@ from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
 
 NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
+_NO_EXAM = "better on these tasks; there is no other task to examine it by"
 NO_FILES: Mapping[str, str] = {}
 HOW_TO_RUN = "Get tasks with 'habitus tasks mine' or 'habitus tasks draft {name}', or raise the --budget."
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
@@ -325,7 +326,10 @@ class ImproveRun:
 
     async def _run_exam(self, candidate: Candidate) -> int | None:
         """Ask the exam's tasks, and return the number of the proposal, if it comes to one."""
-        tasks = self.subject.tasks[TaskSplit.EXAM]
+        if not (tasks := self.subject.tasks[TaskSplit.EXAM]):
+            failed = replace(candidate, state=CandidateState.FAILED_EXAM, reason=_NO_EXAM)
+            await asyncio.to_thread(self.store.update_candidate, failed)
+            return None
         for number in range(self.request.rounds):
             await self._run_round(TaskSplit.EXAM, tasks, number, candidate)
             if self.runner.stopped:

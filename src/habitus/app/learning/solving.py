@@ -245,7 +245,7 @@ def describe_solver_access(name: str) -> str:
     solver = find_solver_program(name)
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
-        f"a new folder and home with this skill alone, where it reads, writes and runs commands. "
+        f"a new folder and home with this skill and some of your others, where it reads, writes and runs commands. "
         f"{solver_box.describe_box_access(solver)}."
     )
 

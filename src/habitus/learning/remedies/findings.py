@@ -178,19 +178,19 @@ def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
 
 
 def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
-    """Return the key that equal remedies share: flags count without values, and what they are for is left open."""
+    """Return the key that equal remedies share, with the words of the error; flags count without values."""
     match remedy.change:
         case RemedyKind.FLAGS:
             # The same error of another subcommand or script has the same remedy.
             base = remedy.wrong[:1] if remedy.says else remedy.wrong[:2]
             return remedy.change, base, remedy.says, _list_flags(remedy.wrong), _list_flags(remedy.right)
         case RemedyKind.VARIABLE | RemedyKind.INSTEAD if added := _list_words_before(remedy):
-            return remedy.change, remedy.wrong[:1], added
+            return remedy.change, remedy.wrong[:1], added, remedy.says
         case RemedyKind.FIRST:
             # A preparation depends on the state, which only the error tells.
             return remedy.change, remedy.tool, tuple(map(get_program_name, remedy.wrong[:1])), remedy.right, remedy.says
         case _:
-            return remedy.change, remedy.tool, remedy.wrong, remedy.right
+            return remedy.change, remedy.tool, remedy.wrong, remedy.right, remedy.says
 
 
 def _list_words_before(remedy: Remedy) -> tuple[str, ...]:
@@ -222,8 +222,6 @@ def _merge_support(support: _Support) -> SupportedRemedy:
         remedy = replace(remedy, wrong=shared, right=(*added, *shared) if added else remedy.right)
     if len({made.about for _, _, made in support}) > 1:
         remedy = replace(remedy, about="")
-    if len({made.says for _, _, made in support}) > 1:
-        remedy = replace(remedy, says="")
     traces = {f"{facts.file or facts.session} turn {failure.turn}": None for facts, failure, _ in support}
     return SupportedRemedy(
         remedy=remedy,
