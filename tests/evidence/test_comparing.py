@@ -57,3 +57,17 @@ def test_the_exam_is_shown_with_what_use_says() -> None:
     assert (
         compare_in_use([]).sentence == "Not known yet: 0 conversations judged with the new version and 0 with the old."
     )
+
+
+@pytest.mark.req("IM-07")
+@pytest.mark.parametrize("exam", [OPTIMISTIC, EffectEstimate(value=0.3, low=0.22, high=0.38)])
+def test_a_decision_is_said_with_the_numbers_that_decided_it(exam: EffectEstimate) -> None:
+    """The exam moves the estimate, but what harms in use is not said to have helped."""
+    worse = compare_in_use(conversations(1, 400, -0.2), exam=exam)
+    assert worse.verdict is ComparisonVerdict.WORSE
+    assert worse.in_use is not None
+    assert worse.in_use.high < 0
+    assert worse.sentence.startswith("Harms: ")
+    assert " fewer of 100" in worse.sentence
+    only_new = [one for one in conversations(1, 40, 0.0) if one.is_offered]
+    assert ", by the exam and " in compare_in_use(only_new, exam=exam).sentence

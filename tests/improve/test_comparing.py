@@ -114,7 +114,10 @@ async def test_a_change_that_helps_is_kept_and_one_that_shows_nothing_ends_after
         clock = habitus.clock
         habitus.clock = lambda: clock() + COMPARISON_PERIOD - timedelta(hours=1)
         assert not list(settle_comparisons(habitus, apply=False))
+        begun = next(conversations(habitus, new=False))
+        assert NEW not in ask(habitus, begun)
         habitus.clock = lambda: clock() + COMPARISON_PERIOD
+        assert NEW not in ask(habitus, begun), "it keeps what it began with"
         (settled,) = settle_comparisons(habitus, apply=False)
         assert settled.state is ComparisonState.NOT_SHOWN
         habitus.clock = clock
@@ -158,9 +161,12 @@ async def test_switched_off_there_is_no_draw_and_no_comparison(home: Path, is_on
         approve_items(habitus, ids=(str(done.proposal),))
         read = [ask(habitus, f"c{number}", ok=False) for number in range(30)]
         assert all(NEW in one for one in read) is not is_on
-        list(settle_comparisons(habitus, apply=True))
         assert any("live_comparisons" in one or "evidence_seed" in one for one in sent) is is_on
         assert len(list_comparison_reports(habitus)) == is_on
+        evidence = evidence.model_copy(update={"compare_versions": 0.0})
+        habitus.settings = habitus.settings.model_copy(update={"evidence": evidence})
+        settled = list(settle_comparisons(habitus, apply=True))
+        assert [one.state for one in settled] == [ComparisonState.STOPPED] * is_on
 
 
 @pytest.mark.full

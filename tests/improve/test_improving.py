@@ -24,6 +24,7 @@ from habitus.app.learning.improving import (
 from habitus.app.tasks.storing import save_tasks
 from habitus.app.tasks.workspaces import PAD
 from habitus.app.use_cases.improving import list_improvements
+from habitus.app.use_cases.tasks import remove_task
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.files import Tree, build_file
@@ -432,6 +433,19 @@ async def test_a_solver_that_repeats_itself_ends_after_two_rounds_and_is_said_to
         assert report.candidate.reason == (
             "its answers repeat themselves, so more rounds tell nothing new: more tasks are needed"
         )
+
+
+@pytest.mark.req("IM-03")
+async def test_without_tasks_for_an_exam_nothing_is_proposed(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 32)
+        for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.EXAM]:
+            remove_task(habitus, NAME, task.id)
+        done = await run(habitus, ImproveRequest(skill=NAME, text=BETTER))
+        (report,) = done.reports
+        assert (done.proposal, report.candidate.state) == (None, CandidateState.FAILED_EXAM)
+        told = "better on these tasks; there is no other task to examine it by"
+        assert describe_candidate_result(report.candidate) == told
 
 
 @pytest.mark.req("IM-03")

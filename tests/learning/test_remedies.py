@@ -89,6 +89,24 @@ NEXT = {
 }
 
 
+@pytest.mark.parametrize(
+    ("call", "errors", "remedy"),
+    [
+        (
+            "npm install",
+            ("npm error ERESOLVE unable to resolve dependency tree", "npm error Invalid Version: x"),
+            "pnpm install",
+        ),
+        ("python app.py", ("KeyError: 'MODE'", "RuntimeError: the mode is not set"), "MODE=dev python app.py"),
+    ],
+)
+def test_two_errors_are_two_remedies_each_with_its_condition(call: str, errors: tuple[str, str], remedy: str) -> None:
+    each = [session(number, ran(call, error), ran(remedy)) for number, error in enumerate(errors * 2, start=1)]
+    told = lessons(*each)
+    assert len(told) == 2
+    assert all(" says " in one for one in told)
+
+
 NO_ROLLBACK = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
 NO_CACHE = "Error: not a CMake build directory (missing CMakeCache.txt)"
 NEXT |= {

@@ -49,6 +49,7 @@ class ComparisonResult:
     old: VersionOutcomes
     new: VersionOutcomes
     estimate: EffectEstimate | None  # of the change, with its 90 % interval; includes the exam
+    in_use: EffectEstimate | None  # by the conversations alone, which decide
     planned_effect: float = WORTH_KNOWING  # that would be noticed
     missing: int = 0  # judged conversations until then, both versions together
 
@@ -58,19 +59,18 @@ class ComparisonResult:
         counted = f"{format_units(self.new.judged)} judged with the new version and {self.old.judged:,} with the old"
         if self.estimate is None:
             return f"Not known yet: {counted}."
-        shown = f"{format_effect_range(self.estimate)}, by {counted}"
         match self.verdict:
-            case ComparisonVerdict.BETTER:
-                return f"Helps: {shown}."
-            case ComparisonVerdict.WORSE:
-                return f"Harms: {shown}."
+            case ComparisonVerdict.BETTER | ComparisonVerdict.WORSE if self.in_use is not None:
+                word = "Helps" if self.verdict is ComparisonVerdict.BETTER else "Harms"
+                return f"{word}: {format_effect_range(self.in_use)}, by {counted}."
             case ComparisonVerdict.UNEVEN:
                 shares = (self.new.judged / self.new.conversations, self.old.judged / self.old.conversations)
                 return "Not known: {:.0%} of the new version's conversations were judged, {:.0%} of the old's.".format(
                     *shares
                 )
-            case ComparisonVerdict.UNKNOWN:
-                return f"Not known yet: so far {shown}."
+            case _:
+                sources = counted if self.estimate == self.in_use else f"the exam and {counted}"
+                return f"Not known yet: so far {format_effect_range(self.estimate)}, by {sources}."
 
 
 def compare_in_use(observations: Iterable[Observation], *, exam: EffectEstimate | None = None) -> ComparisonResult:
@@ -107,6 +107,7 @@ def compare_in_use(observations: Iterable[Observation], *, exam: EffectEstimate 
         old=old,
         new=new,
         estimate=estimate,
+        in_use=_estimate_version_effect(old, new, None),
         planned_effect=effect,
         missing=estimate_units_to_verdict(betting, effect, share) or 0,
     )

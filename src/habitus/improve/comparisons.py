@@ -69,8 +69,8 @@ class ComparisonStore:
 
         One that has ended still holds for the conversations that began before its end.
         """
-        since = self._clock() - COMPARISON_PERIOD
-        query = sa.select(live_comparisons).where(live_comparisons.c.started_on > since)
+        columns, since = live_comparisons.c, self._clock() - COMPARISON_PERIOD
+        query = sa.select(live_comparisons).where(columns.ended_on.is_(None) | (columns.ended_on > since))
         with sql.read_transaction(self._engine) as connection:
             return [_comparison_from_row(row) for row in connection.execute(query)]
 

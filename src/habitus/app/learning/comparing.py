@@ -167,12 +167,13 @@ class SettledComparison:
 
 
 def settle_comparisons(home: Home, *, apply: bool) -> Iterator[SettledComparison]:
-    """Yield the comparisons that are decided; `apply` ends them and proposes rollbacks."""
-    if not home.settings.evidence.compare_versions:
-        return
-    store = open_comparison_store(home)
+    """Yield the comparisons that are decided, or switched off; `apply` ends them and proposes rollbacks."""
+    store, is_on = open_comparison_store(home), bool(home.settings.evidence.compare_versions)
     for one in store.list_comparisons():
-        if one.state is not ComparisonState.RUNNING or (found := _decide_comparison(home, one)) is None:
+        if one.state is not ComparisonState.RUNNING:
+            continue
+        off = SettledComparison(comparison=one, state=ComparisonState.STOPPED, reason="Comparing was switched off.")
+        if (found := _decide_comparison(home, one) if is_on else off) is None:
             continue
         if apply and found.state is ComparisonState.ROLLED_BACK and one.proposal is None:
             found = _roll_back_change(home, store, found)

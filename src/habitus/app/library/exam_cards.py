@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from habitus.app.home import Home
 from habitus.errors import Invalid
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_file, drop_eval_files, has_same_files
 from habitus.improve.candidates import CandidateState
 from habitus.improve.cards import ExamCard, build_exam_card, hash_skill_files, parse_exam_card, serialize_exam_card
 from habitus.improve.report import build_candidate_report
@@ -30,10 +30,16 @@ def build_card_tree(home: Home, name: str) -> Tree:
 
 
 def find_exam_card(home: Home, name: str) -> ExamCard | None:
-    """Return the card of a skill's current text; None if no exam has accepted it."""
+    """Return the card of a skill's current files; None if no exam has accepted them."""
     item = home.skills.find(name)
-    tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
-    text = trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
+    files = home.skills.get_layer(item.layer).store
+    tree = files.read_tree(item.name) or {}
+    text = _read_main_text(tree)
+    # The exam met the files that were beside this text when it came.
+    versions = (files.read_tree(item.name, one.number) for one in files.list_versions(item.name))
+    examined = next((one for one in versions if one is not None and _read_main_text(one) == text), {})
+    if not has_same_files(drop_eval_files(examined), drop_eval_files(tree)):
+        return None
     store = ImproveStore(home.shared, home.clock, home.redact)
     accepted = [
         one
@@ -55,6 +61,10 @@ def find_exam_card(home: Home, name: str) -> ExamCard | None:
         model=candidate.model,
         date=f"{candidate.made_on:%Y-%m-%d}" if candidate.made_on is not None else "",
     )
+
+
+def _read_main_text(tree: Tree) -> str:
+    return trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
 
 
 def describe_publisher_claim(skills: Library, name: str) -> str:
