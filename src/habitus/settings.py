@@ -333,6 +333,11 @@ class Settings(_SettingsSection):
         return self.model_copy(update=changed)
 
     @property
+    def guest_admin(self) -> bool | None:
+        """Whether a guest, who signed in and does not own the home, is an admin; None for anybody else."""
+        return self.is_admin if self.is_guest else None
+
+    @property
     def disabled_skill_names(self) -> frozenset[str]:
         """The skills that are disabled for this user or for everyone."""
         mine = self.users.get(self.user, UserSettings()).disabled_skills

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from habitus.app import Habitus, read_settings
+from habitus.app.tasks.mining import list_named_paths
+from habitus.app.use_cases.tasks import list_tasks
 from habitus.errors import Invalid, ToolFailed
+from habitus.files import build_file
 from habitus.tasks.checks import parse_check
 from habitus.tasks.files import parse_tasks_toml
 from habitus.tasks.judging import judge_submission
@@ -80,3 +86,25 @@ def test_a_pattern_means_what_it_means_in_python(pattern: str, text: str) -> Non
 def test_the_engine_is_loaded_only_for_patterns() -> None:
     code = "import sys, habitus.tasks.judging; print('re2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.req("IM-01")
+def test_the_patterns_of_all_files_of_a_skill_are_bounded_together(home: Path) -> None:
+    rows = [{"prompt": f"Say {number}.", "matches": r"\w{500}" + str(number)} for number in range(90)]
+    with Habitus.open(read_settings(home)) as habitus:
+        tree = {
+            "SKILL.md": build_file(b"---\nname: say-it\ndescription: Says it.\n---\n1. Say it.\n"),
+            "evals/evals.json": build_file(json.dumps(rows).encode()),
+        }
+        habitus.skills.write_tree("user", "say-it", tree, habitus.build_author())
+        with pytest.raises(Invalid, match="too large together"):
+            list_tasks(habitus, "say-it")
+
+
+@pytest.mark.req("IM-02")
+def test_paths_in_a_long_request_are_found_in_time_that_grows_with_it() -> None:
+    said = "Add up ./notes.csv and ~/data/more.txt, please."
+    assert list(list_named_paths(said)) == ["./notes.csv", "~/data/more.txt"]
+    began = time.process_time()
+    assert list(list_named_paths("a-" * 50_000 + " " + "b." * 50_000)) == []
+    assert time.process_time() - began < 5

@@ -34,6 +34,20 @@ _REQUESTS = ("request", "task", "query", "prompt")
 _FORM = 'Write [[task]] with a request and a [[task.check]], such as kind = "contains" with a text.'
 
 
+def limit_patterns(tasks: Iterable[Task], about: str) -> list[Task]:
+    """Return the tasks of a file; raise `Invalid` where the patterns so far are too large together."""
+    found: list[Task] = []
+    size = 0
+    for task in tasks:
+        found.append(task)
+        size += sum(
+            count_pattern_instructions(check.pattern) for check in task.checks if isinstance(check, MatchesCheck)
+        )
+        if size > _MAX_PATTERN_SIZE:
+            raise Invalid(f"The patterns of {about} are too large together.", hint="Use smaller repetitions.")
+    return found
+
+
 def parse_tasks_toml(text: str, *, about: str) -> tuple[Task, ...]:
     """Parse the tasks of a `tasks.toml`."""
     rows = parse_toml(text, about=about)
@@ -43,15 +57,9 @@ def parse_tasks_toml(text: str, *, about: str) -> tuple[Task, ...]:
         raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", hint=_FORM)
     if len(listed) > MAX_TASKS:
         raise Invalid(f"{about} has {len(listed):,} tasks.", hint=f"{MAX_TASKS:,} is the most.")
-    tasks: list[Task] = []
-    size = 0
-    for number, row in enumerate(listed, 1):
-        tasks.append(parse_task(row, f"task {number} of {about}"))
-        size += sum(
-            count_pattern_instructions(check.pattern) for check in tasks[-1].checks if isinstance(check, MatchesCheck)
-        )
-        if size > _MAX_PATTERN_SIZE:
-            raise Invalid(f"The patterns of {about} are too large together.", hint="Use smaller repetitions.")
+    tasks = limit_patterns(
+        (parse_task(row, f"task {number} of {about}") for number, row in enumerate(listed, 1)), about
+    )
     ids = [task.id for task in tasks]
     if twice := next((id for id in ids if ids.count(id) > 1), ""):
         raise Invalid(f"{about} has two tasks with the id '{twice}'.", hint="Give one of them another.")

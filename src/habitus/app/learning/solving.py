@@ -362,6 +362,9 @@ class ProgramSolver:
     def _read_transcripts(self, room: Path) -> list[StudiedTurn]:
         turns: list[StudiedTurn] = []
         for path in sorted(room.glob(self.solver.transcripts)):
+            # What the program left may be a link to a file of this machine, or a pipe.
+            if not (path.is_file() and path.resolve().is_relative_to(room.resolve())):
+                continue
             study_file(path, self.home.redactor, turns.append)
         return turns
 

@@ -143,6 +143,7 @@ class LearnJob(_JobKind):
         return {"files": list(paths)}
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        self._home.host.files.require("which conversations of this machine are read")
         files = given.get("files")
         return [str(path) for path in studying.find_transcripts(files)] if files else [""]
 
@@ -427,6 +428,10 @@ def make_job_work(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
     return {name: _WorkAsSubmitter(home, kind, loop) for name, kind in JOB_KINDS.items()}
 
 
+# In a job's arguments: whether the guest who submitted it is an admin; absent if it was nobody's guest.
+_GUEST_ADMIN = "guest_admin"
+
+
 class _WorkAsSubmitter:
     """Runs a kind of job with the permissions of the user who submitted it, not of the worker."""
 
@@ -436,17 +441,19 @@ class _WorkAsSubmitter:
         self._loop = loop
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        user = given.get("user", self._home.settings.user)
-        return [{"user": user, "part": part} for part in self._open_kind(user).plan_parts(given)]
+        user, is_admin = given.get("user", self._home.settings.user), given.get(_GUEST_ADMIN)
+        asked = {name: value for name, value in given.items() if name != _GUEST_ADMIN}
+        parts = self._open_kind(user, is_admin).plan_parts(asked)
+        return [{"user": user, _GUEST_ADMIN: is_admin, "part": part} for part in parts]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        return self._open_kind(part["user"]).run_part(part["part"], key, before)
+        return self._open_kind(part["user"], part.get(_GUEST_ADMIN)).run_part(part["part"], key, before)
 
     def summarize_results(self, results: Sequence[Any]) -> Any:
         return self._open_kind(self._home.settings.user).summarize_results(results)
 
-    def _open_kind(self, user: str) -> _AnyJobKind:
-        return self._kind(self._home.as_user(user), self._loop)
+    def _open_kind(self, user: str, is_admin: bool | None = None) -> _AnyJobKind:
+        return self._kind(self._home.as_user(user, is_admin=is_admin), self._loop)
 
 
 def add_job(
@@ -463,7 +470,10 @@ def add_job(
     model = (inputs.get("model") or settings.model) if of.asks_model else ""
     host = home_directory.get_host_name(settings.home) if queue.is_shared and of.is_local(inputs) else ""
     lanes = JobConcurrencyKeys(model=model, user=user, host=host)
-    return queue.add_job(kind, {**inputs, "user": user}, id=id, keys=lanes, priority=priority)
+    # The files of an upload are this server's own.
+    is_admin = None if inputs.get("is_upload") else settings.guest_admin
+    submitter = {"user": user, **({} if is_admin is None else {_GUEST_ADMIN: is_admin})}
+    return queue.add_job(kind, {**inputs, **submitter}, id=id, keys=lanes, priority=priority)
 
 
 def _resolve_import_source(given: Mapping[str, Any]) -> Path | str:

@@ -45,6 +45,9 @@ from habitus.tasks.model import (
 
 _MOST_CHECKS = 3  # of what was said, and as many of what was called
 _LITERAL = re.compile(r"`([^`\n]{2,60})`|(?<![\w.])(\d[\d.,]*\d|\d{2,})(?![\w])")
+# Looked at one by one: a path is no longer, and within a longer one the search would take the square of its length.
+_RUN_OF_PATHS = re.compile(r"[\w./~-]+")
+_LONGEST_PATH = 256
 _PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2})?/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z]\w{0,5}\b")
 _PROGRAM = re.compile(r"^\s*([\w./-]+)(?:\s+([a-z][\w-]*))?")
 
@@ -187,10 +190,17 @@ def _build_task(
     return TaskCandidate(skill=skill, task=task, evidence=evidence)
 
 
+def list_named_paths(request: str) -> Iterator[str]:
+    """Yield what looks like the path of a file in a request, in time that grows with its length."""
+    for run in _RUN_OF_PATHS.findall(request):
+        if len(run) <= _LONGEST_PATH:
+            yield from _PATH.findall(run)
+
+
 def _attach_named_files(home: Home, project: Path | None, request: str) -> tuple[str, dict[str, str]]:
     """Return the request and the files of the project that it names, redacted; no request if one can't be read."""
     files: dict[str, str] = {}
-    for found in dict.fromkeys(_PATH.findall(request)):
+    for found in dict.fromkeys(list_named_paths(request)):
         if project is None:
             return "", {}
         text = _read_named_file(home, project, found)
