@@ -34,18 +34,22 @@ _REQUESTS = ("request", "task", "query", "prompt")
 _FORM = 'Write [[task]] with a request and a [[task.check]], such as kind = "contains" with a text.'
 
 
-def limit_patterns(tasks: Iterable[Task], about: str) -> list[Task]:
-    """Return the tasks of a file; raise `Invalid` where the patterns so far are too large together."""
-    found: list[Task] = []
+def parse_task_rows(
+    rows: Sequence[tuple[str, Any]], *, about: str, origin: TaskOrigin | None = None, is_foreign: bool = False
+) -> list[Task]:
+    """Parse the rows of one file, each with its place in it; raise `Invalid` for too many, or patterns too large."""
+    if len(rows) > MAX_TASKS:
+        raise Invalid(f"{about} has {len(rows):,} tasks.", hint=f"{MAX_TASKS:,} is the most.")
+    tasks: list[Task] = []
     size = 0
-    for task in tasks:
-        found.append(task)
+    for where, row in rows:
+        tasks.append(parse_task(row, where, origin=origin, is_foreign=is_foreign))
         size += sum(
-            count_pattern_instructions(check.pattern) for check in task.checks if isinstance(check, MatchesCheck)
+            count_pattern_instructions(check.pattern) for check in tasks[-1].checks if isinstance(check, MatchesCheck)
         )
         if size > _MAX_PATTERN_SIZE:
             raise Invalid(f"The patterns of {about} are too large together.", hint="Use smaller repetitions.")
-    return found
+    return tasks
 
 
 def parse_tasks_toml(text: str, *, about: str) -> tuple[Task, ...]:
@@ -55,11 +59,7 @@ def parse_tasks_toml(text: str, *, about: str) -> tuple[Task, ...]:
     listed = rows.get("task", [])
     if unknown or not isinstance(listed, list):
         raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", hint=_FORM)
-    if len(listed) > MAX_TASKS:
-        raise Invalid(f"{about} has {len(listed):,} tasks.", hint=f"{MAX_TASKS:,} is the most.")
-    tasks = limit_patterns(
-        (parse_task(row, f"task {number} of {about}") for number, row in enumerate(listed, 1)), about
-    )
+    tasks = parse_task_rows([(f"task {number} of {about}", row) for number, row in enumerate(listed, 1)], about=about)
     ids = [task.id for task in tasks]
     if twice := next((id for id in ids if ids.count(id) > 1), ""):
         raise Invalid(f"{about} has two tasks with the id '{twice}'.", hint="Give one of them another.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.app.home import Home, refuse_if_read_only
-from habitus.errors import HabitusError, Invalid, NotFound, did_you_mean
+from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.files import Tree, TreeFile, build_file, is_eval_file, write_atomically
 from habitus.settings import Settings
 from habitus.skills import trees
@@ -164,13 +164,8 @@ def _load_tasks_from_evals(name: str, tree: Tree) -> list[Task]:
     text, about = _read_text(tree, evals.EVALS_FILE), f"{evals.EVALS_FILE} of '{name}'"
     rows = files.parse_json_rows(text, about=about) if text else ()
     origin = TaskOrigin(kind=TaskOriginKind.FILE)
-    stated = [(number, row) for number, row in enumerate(rows, 1) if files.is_task_row(row)]
-    if len(stated) > files.MAX_TASKS:
-        raise Invalid(f"{about} has {len(stated):,} tasks.", hint=f"{files.MAX_TASKS:,} is the most.")
-    return files.limit_patterns(
-        (files.parse_task(row, f"row {number} of {about}", origin=origin, is_foreign=True) for number, row in stated),
-        about,
-    )
+    stated = [(f"row {number} of {about}", row) for number, row in enumerate(rows, 1) if files.is_task_row(row)]
+    return files.parse_task_rows(stated, about=about, origin=origin, is_foreign=True)
 
 
 def _load_tool_cases(tools: ToolService, name: str) -> tuple[Task, ...]:
