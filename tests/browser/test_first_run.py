@@ -75,6 +75,14 @@ def test_connecting_says_what_is_added_and_inviting_warns_of_an_own_address(
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+# The names of areas that are shown and lie on one that is shown before them.
+COVERED_LABELS = """[...document.querySelectorAll(".map .area:not(.covered)")].filter((one, at, all) =>
+  all.slice(0, at).some((other) => {
+    const [a, b] = [one.getBoundingClientRect(), other.getBoundingClientRect()];
+    return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  })).map((label) => label.textContent)"""
+
+
 @pytest.mark.req("CL-02")
 def test_the_menu_of_a_phone_and_the_map(page: Page, site: Site) -> None:
     page.set_viewport_size({"width": 375, "height": 812})
@@ -84,6 +92,7 @@ def test_the_menu_of_a_phone_and_the_map(page: Page, site: Site) -> None:
     pages.get_by_role("button", name="Menu").click()
     expect(pages.get_by_role("link", name="Inbox")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 375
+    assert page.evaluate(COVERED_LABELS) == []
     dots = page.locator(".map a")
     page.get_by_label("Highlight skills").fill("month")
     expect(page.locator(".map a.hit")).to_have_attribute("href", "/skills/close-the-month")

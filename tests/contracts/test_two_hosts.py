@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import httpx2
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -24,6 +25,7 @@ from habitus.search.model import SearchResults
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
+from tests.browser.conftest import serve
 from tests.contracts.lines import Line
 from tests.homes import furnish
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike
@@ -94,6 +96,19 @@ def test_what_one_host_learns_the_other_recalls_at_once_over_two_connections(
             subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, name], check=True)
             assert soon(knows(habitus, name))
         assert 1 <= _connections(url) <= 2
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02", "OP-01")
+def test_an_open_page_of_one_host_hears_what_another_writes(tmp_path: Path, url: str, python: str) -> None:
+    with serving(tmp_path, url) as habitus, serve(habitus) as site, httpx2.Client(timeout=300) as browser:
+        browser.get(f"{site.address}/enter", params={"key": site.keys.create_sign_in_key()})
+        with browser.stream("GET", f"{site.address}/live") as stream:
+            markers = (line for line in stream.iter_lines() if line.startswith("data: "))
+            before = next(markers)
+            subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
+            assert next(markers) != before
+        assert "needs a clean kettle" in browser.get(f"{site.address}/lessons").text
 
 
 def _called(url: str, application: str) -> str:

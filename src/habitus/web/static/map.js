@@ -22,6 +22,18 @@ function moveTo(x, y, width) {
   whole.x = Math.max(0, Math.min(fullWidth - whole.width, x));
   whole.y = Math.max(0, Math.min(fullHeight - whole.height, y));
   map.style.setProperty("--scale", whole.width / fullWidth);
+  hideCoveredLabels();
+}
+
+// Labels keep their size on the screen, so on a narrow one, or before zooming in, some would cover others.
+function hideCoveredLabels() {
+  const shown = [];
+  map.querySelectorAll(".area").forEach((label) => {
+    const box = label.getBoundingClientRect();
+    const isCovered = shown.some((one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
+    label.classList.toggle("covered", isCovered);
+    if (!isCovered) shown.push(box);
+  });
 }
 
 function zoom(factor, at = { x: whole.x + whole.width / 2, y: whole.y + whole.height / 2 }) {
@@ -47,6 +59,7 @@ async function joinConfused() {
 
 if (map) {
   joinConfused();
+  new ResizeObserver(hideCoveredLabels).observe(map);
   map.addEventListener("pointerover", (event) => showCard(event.target.closest("a")));
   map.addEventListener("pointerleave", () => showCard(null));
   map.addEventListener("focusin", (event) => showCard(event.target.closest("a")));
