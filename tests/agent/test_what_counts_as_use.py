@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from habitus.app import Habitus
 from habitus.app.learning.due_transitions import list_due_transitions
 from habitus.app.learning.mining import RepeatedProcedureFinder
+from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.files import build_file
+from habitus.journal.model import SourceKind
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
@@ -140,7 +143,7 @@ async def adding(habitus: Habitus) -> None:
         await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.build_author())
 
 
-async def called(habitus: Habitus, *calls: str, reply: str, ok: bool, numbers: Sequence[object] = ("x",)) -> None:
+async def called(habitus: Habitus, *calls: str, reply: str, ok: bool | None, numbers: Sequence[object] = ("x",)) -> str:
     async with habitus.turn("add these up") as opened:
         await opened.run("recall_skill", {"name": "add-up"})
         for name in calls:
@@ -149,6 +152,7 @@ async def called(habitus: Habitus, *calls: str, reply: str, ok: bool, numbers: S
             else:
                 await opened.run(name, {"numbers": numbers} if name.startswith("add") else {"query": "add"})
         await opened.done(reply, ok=ok)
+        return opened.id
 
 
 @pytest.mark.req("SK-06")
@@ -179,6 +183,28 @@ async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_
     counted = habitus.skills.read_counters("add-up")
     assert (counted[Stage.CODE].succeeded, counted[Stage.CODE].failed) == (0, 3)  # the recipe called it, too
     assert steps_of(habitus, "add-up") == recounted(habitus, "add-up") == (3, 2, 1)
+
+
+@pytest.mark.req("SK-06", "LA-06")
+async def test_a_persons_word_outweighs_an_exit_code_unless_the_steps_did_the_work(habitus: Habitus) -> None:
+    await adding(habitus)
+    by_person = partial(habitus.outcome, by="user", source_kind=SourceKind.PERSON)
+
+    def code() -> tuple[int, int]:
+        counted = habitus.skills.read_counters("add-up")[Stage.CODE]
+        return counted.succeeded, counted.failed
+
+    alone = await called(habitus, "add_up", reply="add_up says so.", ok=None)
+    assert code() == (0, 1)
+    by_person(alone, ok=True)
+    assert code() == (1, 0)
+    by_person(alone, ok=False)
+    assert code() == (0, 1)
+    # The person judges what came of the steps; the tool, which they replaced, has failed all the same.
+    by_person(await called(habitus, "add_up", "shell", reply="3", ok=None), ok=True)
+    assert code() == (0, 2)
+    assert steps_of(habitus, "add-up") == recounted(habitus, "add-up") == (2, 1, 0)
+    assert find_stale_usage_counters(habitus) == []
 
 
 def recounted(habitus: Habitus, name: str) -> tuple[int, int, int]:

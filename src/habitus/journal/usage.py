@@ -1,7 +1,8 @@
 """Counts of uses: the only place where uses and judgements become succeeded, failed and no feedback.
 
 A use succeeded or failed if someone who knows said so: a person, a validator, the calling program, or the exit code of
-the skill's own code or recipe. The strongest kind of source decides, and within a kind the latest word.
+the skill's own code or recipe. The strongest kind of source decides, and within a kind the latest word. An exit code is
+the word of a program, before all that is said about its turn.
 """
 
 from __future__ import annotations
@@ -83,13 +84,9 @@ def decide_use_verdict(
     """Decide what is known about a use, or a request, by the judgements of its turn and the result of its own code."""
     if not is_credited:
         return UseVerdict.NO_FEEDBACK
-    # The turn may still have succeeded by other means, but code that failed has failed.
-    if result is OutcomeKind.FAILED:
-        return UseVerdict.FAILED
-    if last := find_deciding_judgement(judgements):
-        return UseVerdict.SUCCEEDED if last.kind is OutcomeKind.OK else UseVerdict.FAILED
-    if result is OutcomeKind.OK:
-        return UseVerdict.SUCCEEDED
+    last = find_deciding_judgement(judgements)
+    if (known := result if last is None else last.kind) is not None:
+        return UseVerdict.SUCCEEDED if known is OutcomeKind.OK else UseVerdict.FAILED
     signals = {(one.source == NEXT_TURN, one.kind) for one in judgements}
     if (True, OutcomeKind.FAILED) in signals:
         return UseVerdict.WEAK_FAILURE
@@ -130,10 +127,23 @@ def load_judged_uses(connection: sa.Connection, *where: sa.ColumnElement[bool]) 
         return []
     judged = _load_judgements(connection, sa.select(uses.c.turn).where(*is_counted))
     found = [_use_from_row(row) for row in rows]
-    return [
-        JudgedUse(use=use, verdict=decide_use_verdict(judged[use.turn], use.result, is_credited=use.is_credited))
+    acted = {
+        _get_place(use)
         for use in found
-    ]
+        if use.is_credited and (use.manner is not UseManner.RAN or use.result is OutcomeKind.OK)
+    }
+    return [_judge_use(use, judged[use.turn], is_replaced=_get_place(use) in acted) for use in found]
+
+
+def _get_place(use: ItemUse) -> tuple[str, str, str]:
+    return use.turn, use.layer, use.item
+
+
+def _judge_use(use: ItemUse, judgements: Sequence[TurnOutcome], *, is_replaced: bool) -> JudgedUse:
+    # Judgements of the turn are about what acted: a run that failed stays failed if the skill's steps, or another run,
+    # then did the work.
+    said = () if is_replaced and use.result is OutcomeKind.FAILED else judgements
+    return JudgedUse(use=use, verdict=decide_use_verdict(said, use.result, is_credited=use.is_credited))
 
 
 def _load_judgements(connection: sa.Connection, ids: sa.Select[Any]) -> Mapping[str, list[TurnOutcome]]:
