@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +11,6 @@ from habitus.hosts import config_text
 from habitus.hosts.editing import ConfigEntry, ConfigFormat, parse_config
 
 _HIDDEN = "…"
-# Switches and small numbers carry no secret; a longer number may be a PIN or an account.
-_HARMLESS = re.compile(r"true|false|null|-?[0-9]{1,3}")
 
 
 def outline_config(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> list[str]:
@@ -60,7 +57,7 @@ def _render_in_one_line(value: Any, entries: Sequence[ConfigEntry]) -> str | Non
     if not isinstance(value, (dict, list)):
         drawn = json.dumps(value, ensure_ascii=False, default=str)
         is_ours = any(not entry.path and not entry.is_item and entry.value == value for entry in entries)
-        return drawn if is_ours or _HARMLESS.fullmatch(drawn) else _HIDDEN
+        return drawn if is_ours else _HIDDEN
     if not value:
         return json.dumps(value)
     if isinstance(value, dict) or any(isinstance(item, (dict, list)) for item in value):
