@@ -15,7 +15,10 @@ from fastapi.testclient import TestClient
 from habitus.app import Habitus
 from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.errors import Refused
+from habitus.files import build_file
 from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.review import ProposalAction, SkillChange
 
 API = "/api/v1"
 PLANTED = [
@@ -33,6 +36,9 @@ PLANTED = [
     ),
     *(".git./config", ".git /config", "git~1/config", "GIT~2/hooks/x", "\ufeff.envrc", ".\uff47it/config"),
     *("lefthook.toml", ".windsurf/hooks.json", "crush.json", ".zed/settings.json", ".pdbrc", "r/.Rprofile"),
+    *(".factory/mcp.json", ".amp/settings.json", ".iflow/settings.json", ".kilocode/mcp.json", ".continue/config.yaml"),
+    *(".bashrc", "sub/.zshrc", ".profile", ".zshenv", ".bash_login", ".config/fish/config.fish", ".continue/config.ts"),
+    *(".claude/agents/x.md", "sub/.claude/commands/x.md", "bashrc~1", ".Factory/MCP.json", ".factory/commands/x.md"),
     *(".claude./settings.json", "claude~1/settings.json", ".Husky/pre-commit", ".git::$INDEX_ALLOCATION/config"),
 ]
 ORDINARY = [
@@ -99,6 +105,18 @@ def test_a_file_that_the_owner_put_there_by_hand_can_be_changed_by_them_alone(
     token = open_user_accounts(habitus).add("bob", UserRole.ADMIN).token
     stranger.headers["Authorization"] = f"Bearer {token}"
     assert stranger.put(f"{API}/skills/brew-tea/files/.envrc", content=b"x", headers=tag).status_code == 409
+    assert (folder / ".envrc").read_text() == "export TEA=1\n"
+    # Nor by any other door: an edit of the library, or a proposal that is approved.
+    guest = habitus.as_user("bob", is_admin=True)
+    with pytest.raises(Refused, match=r"'.envrc' can't be a file of a skill"):
+        guest.skills.edit_file("brew-tea", ".envrc", b"x", guest.build_author())
+    tree = guest.skills.read_tree("brew-tea")
+    for path, text in ((".envrc", b"x"), (".bashrc", b"x")):
+        change = SkillChange(
+            action=ProposalAction.WRITE, layer=USER_LAYER, name="brew-tea", tree={**tree, path: build_file(text)}
+        )
+        with pytest.raises(Refused, match=f"'{path}' can't be a file of a skill"):
+            guest.review.submit(change, guest.build_author("x"))
     assert (folder / ".envrc").read_text() == "export TEA=1\n"
     assert api.put(f"{API}/skills/brew-tea/files/.envrc", content=b"", headers=tag).status_code == 200
 

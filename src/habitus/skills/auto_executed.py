@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from habitus.errors import Refused
+
 # Hooks in them run when their owner next uses the tool, and no history shows them.
 _VERSION_CONTROL_NAMES = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
 # `HEAD` turns its folder into a bare repository, whose `config` can name commands for git to run. `.env` is not listed:
@@ -27,10 +29,18 @@ _FILES = frozenset(
         *(".gitmodules", ".gitconfig"),
         *(".windsurf/hooks.json", ".windsurf/mcp.json", ".crush.json", "crush.json", ".junie/mcp/mcp.json"),
         *(".zed/settings.json", ".trae/mcp.json", ".pnpmfile.cjs", ".pdbrc", ".irbrc", ".pryrc", ".rprofile"),
+        *(".factory/mcp.json", ".factory/settings.json", ".amp/settings.json", ".iflow/settings.json"),
+        *(".kilocode/mcp.json", ".continue/config.yaml", ".continue/config.json", ".continue/config.ts"),
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".xprofile"),
+        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login"),
+        *("config.fish", ".inputrc", ".xinitrc", ".xsession"),
     }
 )
 # Every file in these folders is executed or obeyed.
-_FOLDERS = (".opencode", ".pi", ".qwen", ".kiro/hooks", ".husky", ".githooks", ".claude/hooks", ".gemini/extensions")
+_FOLDERS = (
+    *(".opencode", ".pi", ".qwen", ".kiro/hooks", ".husky", ".githooks", ".gemini/extensions", ".continue/mcpservers"),
+    *(".claude/hooks", ".claude/agents", ".claude/commands", ".factory/hooks", ".factory/commands", ".config/fish"),
+)
 # Such a file names tasks and settings, like those in `.vscode`.
 _WORKSPACE_SUFFIX = ".code-workspace"
 # The short name that Windows gives to `.git`, `.claude` and the like.
@@ -56,6 +66,12 @@ def is_auto_executed(path: str) -> bool:
         return True
     inside = "/" + "/".join(parts[:-1]) + "/"
     return any(f"/{folder}/" in inside for folder in _FOLDERS)
+
+
+def refuse_auto_executed(path: str) -> None:
+    """Raise `Refused` for a file that other tools would execute or obey by themselves."""
+    if is_auto_executed(path):
+        raise Refused(f"'{path}' can't be a file of a skill.", hint="Other tools run it unasked.")
 
 
 def _normalize_file_name(name: str) -> str:

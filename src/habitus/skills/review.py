@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
 from habitus.files import Tree, build_file, check_inner_path, compute_tree_hash, drop_eval_files, has_same_files
 from habitus.skills import names, trees
+from habitus.skills.auto_executed import refuse_auto_executed
 from habitus.skills.edits import diff_trees
 from habitus.skills.layers.layer import USER_LAYER, Layer
 from habitus.skills.library import Library
@@ -446,6 +447,9 @@ class ReviewQueue:
         match change.action:
             case ProposalAction.WRITE:
                 trees.refuse_code_name_conflict(change.name, change.tree)
+                old = self._read_current_tree(change)
+                for path in (path for path, file in change.tree.items() if old.get(path) != file):
+                    refuse_auto_executed(path)
                 return self._library.write_tree(
                     change.layer, change.name, change.tree, author, expected=expected_version
                 )

@@ -55,13 +55,15 @@ def _write_skill_file(
     """Write the file at the expected version; raise `Refused` for a file that tools run unasked, unless
     the owner asks.
     """
-    if is_auto_executed(path):
+    if is_unasked := is_auto_executed(path):
         habitus.host.files.require(f"about '{path}', which other tools run unasked")
     author, version = (
         habitus.build_author(reason),
         schemas.require_expected_version(if_match, habitus.skills.find(name).layer),
     )
-    made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
+    made = habitus.skills.edit_file(
+        name, path, content, author, expected_version=version, may_change_unasked=is_unasked
+    )
     return {"name": name, "version": made.version}
 
 
