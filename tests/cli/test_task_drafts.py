@@ -172,3 +172,46 @@ def test_the_same_question_in_other_words_is_mined_as_a_variant(stocked: Direct)
     ids = [one["task"]["id"] for one in stocked.json("tasks", "mine")["found"]]
     assert len(ids) == 3
     assert len(set(map(get_family, ids))) == 2
+
+
+WORDS = "What is the total of all the amounts in the sheet of the sales team, as it stands here today"
+
+
+def _ids(direct: Direct) -> list[str]:
+    return [one["id"] for one in direct.json("tasks", "list", "csv-summary")["tasks"]]
+
+
+@pytest.mark.req("IM-02", "IM-03")
+def test_a_near_copy_is_a_variant_whether_drafted_added_or_imported(stocked: Direct, tmp_path: Path) -> None:
+    stocked.ok("tasks", "add", "csv-summary", "--request", f"{WORDS}?", "--expect", "123.45", "--id", "first")
+    said = stocked.ok("tasks", "add", "csv-summary", "--request", f"{WORDS}, now?", "--expect", "123.45", "--id", "b")
+    assert "Task first~b was added to csv-summary. It asks the same as 'first', and counts as a variant of it." in said
+    assert (
+        "has a task 'b' already"
+        in stocked("tasks", "add", "csv-summary", "--request", "x", "--expect", "y", "--id", "b").err
+    )
+    drafts = [
+        {"request": f"{WORDS}, then?", "expect": ["123.45"], "reply": "123.45", "wrong": "1"},
+        {"request": "Add up 1 and 2.", "matches": r"\b3\b", "reply": "3", "wrong": "12"},
+        {"request": "Add up 2 and 1.", "matches": r"\b3\b", "reply": "3", "wrong": "12"},
+    ]
+    drafted = stocked("tasks", "draft", "csv-summary", "-m", _script(tmp_path, {"answer": {"tasks": drafts}}), "--json")
+    copied, new, again = (one["task"]["id"] for one in json.loads(drafted.out)["found"])
+    assert [get_family(copied), get_family(again)] == ["first", new]
+    stocked.ok("review", "approve", "1")
+    plan = stocked.json("skills", "improvements", "csv-summary")["plan"]
+    assert (plan["practice"] + plan["gate"] + plan["exam"], plan["gate_families"]) == (5, 1)
+
+    stocked.ok("skills", "export", "csv-summary", "--to", str(tmp_path / "out"), "--with-tasks")
+    (file,) = (tmp_path / "out").rglob("tasks.toml")
+    file.write_text(
+        f"[[task]]\nid = 'x'\nrequest = '{WORDS} anew?'\nexpect = '123.45'\n\n"
+        "[[task]]\nid = 'y'\nrequest = 'Name a river.'\nexpect = 'Rhine'\n\n"
+        "[[task]]\nid = 'z'\nrequest = 'A river name.'\nexpect = 'Rhine'\n"
+    )
+    for _ in range(2):  # the second time nothing is new
+        stocked.ok("skills", "import", str(tmp_path / "out"))
+    assert _ids(stocked)[-3:] == ["first~x", "y", "y~z"]
+    stocked.ok("skills", "remove", "csv-summary")
+    stocked.ok("skills", "import", str(tmp_path / "out"))
+    assert _ids(stocked) == ["x", "y", "y~z"]

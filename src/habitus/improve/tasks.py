@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Skill
-from habitus.tasks.model import Task, get_family
+from habitus.tasks.model import VARIANT_MARK, Task, get_family
 from habitus.tasks.rollouts import TaskSplit
 
 MOST_PRACTICE = 12  # tasks that a drafter practises on: fresh instances of accepted work replace the oldest
@@ -86,5 +87,22 @@ def is_near_copy(one: Task, other: Task) -> bool:
     return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
 
 
+def name_near_copies(coming: Iterable[Task], here: Iterable[Task]) -> list[Task]:
+    """Return new tasks, those that copy another one named as variants of it: else they would count as observations."""
+    known, named = [task for task in here if not task.is_for_tool], list[Task]()
+    for task in coming:
+        if not task.is_for_tool and VARIANT_MARK not in task.id:
+            family = next((get_family(one.id) for one in known if is_near_copy(task, one)), task.id)
+            task = task if family == task.id else replace(task, id=f"{family}{VARIANT_MARK}{task.id}")
+        named.append(task)
+        known += [] if task.is_for_tool else [task]
+    return named
+
+
 def _extract_words(task: Task) -> frozenset[str]:
-    return frozenset(_WORD.findall("\n".join((task.request, task.setup, *task.files.values())).casefold()))
+    return _split_words("\n".join((task.request, task.setup, *task.files.values())))
+
+
+@lru_cache(1_000)  # each task is compared with every other
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))

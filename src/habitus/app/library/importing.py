@@ -18,9 +18,9 @@ from habitus.app.home import Home
 from habitus.app.library import tracked_skills
 from habitus.app.library.content import find_near_duplicates
 from habitus.app.library.undoing import build_change_undo, build_lesson_undo_targets
-from habitus.app.tasks.storing import add_new_tasks
+from habitus.app.tasks.storing import add_new_tasks, name_copies_in_file
 from habitus.errors import Invalid, NotFound
-from habitus.files import Tree, drop_eval_files, read_content, translate_disk_errors
+from habitus.files import Tree, build_file, drop_eval_files, read_content, translate_disk_errors
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
@@ -389,6 +389,8 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
+            named = build_file(name_copies_in_file(file.content))
+            entry = replace(entry, tree={**entry.tree, trees.TASKS_FILE: named})
         return _strip_autorun_files(entry)
 
     with home.memory.record_changes() as lessons:

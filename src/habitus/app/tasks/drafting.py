@@ -11,9 +11,11 @@ from typing import Any
 from habitus.app.conversations.models import open_named_models
 from habitus.app.home import Home
 from habitus.app.learning.coding import describe_skill_procedure
-from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, propose_tasks
+from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, list_pending_tasks, propose_tasks
+from habitus.app.tasks.storing import load_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.errors import HabitusError, Invalid
+from habitus.improve.tasks import name_near_copies
 from habitus.learning.budget import RunBudget
 from habitus.learning.drafting import draft_tasks
 from habitus.skills.model import SkillState
@@ -63,6 +65,8 @@ async def propose_task_drafts(
     """Propose the drafts that are sound and new; they do nothing until a person has ticked them."""
     skill = home.skills.find(name).name
     known = await asyncio.to_thread(list_known_task_ids, home, skill)
+    tasks = [*await asyncio.to_thread(load_tasks, home, skill)]
+    tasks += [one.task for one in await asyncio.to_thread(list_pending_tasks, home, skill)]
     found: list[TaskCandidate] = []
     refused: list[TaskValidation] = []
     for number, row in enumerate(rows, 1):
@@ -76,6 +80,8 @@ async def propose_task_drafts(
             refused.append(TaskValidation(task=id, is_sound=False, reason=problem, skill=skill))
             continue
         known.add(task.id)
+        (task,) = name_near_copies([task], tasks)
+        tasks.append(task)
         found.append(TaskCandidate(skill=skill, task=task, evidence=(f"drafted from the skill's text by {by}",)))
     reason = f"tasks from the skill's text, drafted by {by}"
     proposed = await asyncio.to_thread(propose_tasks, home, found, source="drafting", reason=reason)

@@ -19,7 +19,7 @@ from habitus.app.learning.mining import MAX_TURNS
 from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, list_pending_tasks, propose_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Refused
-from habitus.improve.tasks import is_near_copy
+from habitus.improve.tasks import name_near_copies
 from habitus.journal.model import Turn
 from habitus.learning.transcripts.study import StudiedTurn, study_file
 from habitus.llm.model import AssistantMessage
@@ -33,15 +33,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import SkillState
 from habitus.tasks.checks import Check, ContainsCheck, ToolCalledCheck
 from habitus.tasks.files import MAX_FIELD_CHARS
-from habitus.tasks.model import (
-    VARIANT_MARK,
-    Task,
-    TaskOrigin,
-    TaskOriginKind,
-    TaskSolution,
-    compute_task_id,
-    get_family,
-)
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
 
 _MOST_CHECKS = 3  # of what was said, and as many of what was called
 _LITERAL = re.compile(r"`([^`\n]{2,60})`|(?<![\w.])(\d[\d.,]*\d|\d{2,})(?![\w])")
@@ -115,11 +107,9 @@ def _find_candidates(
             made = _build_task(home, name, latest, members, origin)
             if made is not None and made.task.id not in known:
                 known.add(made.task.id)
-                # The same question in other words is a variant, or two of them would count as two observations.
-                alike = next((get_family(one.id) for one in tasks if is_near_copy(made.task, one)), "")
-                id = f"{alike}{VARIANT_MARK}{made.task.id}" if alike else made.task.id
-                found.append(replace(made, task=replace(made.task, id=id)))
-                tasks.append(found[-1].task)
+                (task,) = name_near_copies([made.task], tasks)
+                found.append(replace(made, task=task))
+                tasks.append(task)
     return found
 
 

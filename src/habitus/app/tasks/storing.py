@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.files import Tree, TreeFile, build_file, is_eval_file, write_atomically
+from habitus.improve.tasks import name_near_copies
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.choosing import evals
@@ -18,7 +19,7 @@ from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Stage
 from habitus.skills.proposals import Proposal, ProposalAction, SkillChange
 from habitus.tasks import files
-from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
+from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind
 
 if TYPE_CHECKING:
     from habitus.tools.service import ToolService
@@ -59,13 +60,25 @@ def add_new_tasks(home: Home, name: str, text: str) -> str:
         coming = files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'")
     except HabitusError as error:
         return f"Its tasks were not added: {error}"
-    here = {task.id for task in load_tasks(home, name)}
+    here = load_tasks(home, name)
+    known = {id for task in here for id in (task.id, task.id.rpartition(VARIANT_MARK)[2])}
     # Where it came from and who reviewed it is not for the file to say.
     imported = TaskOrigin(kind=TaskOriginKind.IMPORTED)
-    new = [replace(task, origin=imported, reviewed_by="") for task in coming if task.id not in here]
+    new = [replace(task, origin=imported, reviewed_by="") for task in coming if task.id not in known]
     if new:
+        new = name_near_copies(new, here)
         save_tasks(home, name, (*load_editable_tasks(home, home.skills.find(name)), *new))
     return f"New tasks of it: {len(new)}." if new else ""
+
+
+def name_copies_in_file(content: bytes) -> bytes:
+    """Return a tasks file with near-copies named as variants; one without any, or that can't be read, as it is."""
+    try:
+        tasks = files.parse_tasks_toml(content.decode("utf-8", "replace"), about=trees.TASKS_FILE)
+    except HabitusError:
+        return content
+    named = name_near_copies(tasks, ())
+    return content if tuple(named) == tasks else files.serialize_tasks(named).encode()
 
 
 def is_stored_beside_skill(layer: Layer) -> bool:

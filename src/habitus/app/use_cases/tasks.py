@@ -29,9 +29,10 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.errors import Invalid, NotFound, Refused
+from habitus.improve.tasks import name_near_copies
 from habitus.settings import Settings
 from habitus.tasks.files import MAX_FIELD_CHARS, parse_task, parse_toml
-from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
+from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind
 
 TaskSkillName = Annotated[str, argument("The skill.", completes="skills")]
 _WHOLE = "The complete task as TOML or JSON; '-' reads standard input."
@@ -96,8 +97,10 @@ def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
     task = _mark_as_reviewed(
         home.settings, _parse_task_text(request.task) if request.task else _build_task_row(request)
     )
-    if any(one.id == task.id for one in load_tasks(home, request.name)):
+    here = load_tasks(home, request.name)
+    if any(task.id in (one.id, one.id.rpartition(VARIANT_MARK)[2]) for one in here):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", hint="Edit that, or give another --id.")
+    (task,) = name_near_copies([task], here)
     save_tasks(home, request.name, (*load_editable_tasks(home, item), task))
     mark_tasks_reviewed(home, request.name, [task])
     return ChangeTaskResult(skill=item.name, task=task, undo=("tasks", "remove", request.name, task.id))
