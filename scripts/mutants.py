@@ -110,21 +110,15 @@ EQUIVALENT = (
     ),
     Equivalent(
         module=_GATE,
-        source="low=reach(lambda effect: bool(_fortune(tally, effect, stakes) >= enough)),",
-        after=("_fortune(tally, effect, stakes) > enough",),
-        reason="the bound moves by less than it is exact",
+        source="return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= _compute_log_threshold(self.error))",
+        after=("np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() > _compute_log_threshold(self.error)",),
+        reason="no sum of logarithms lies exactly on the threshold",
     ),
     Equivalent(
         module=_GATE,
-        source="return min(_MOST_STAKED, math.sqrt(2 * _enough(error) / (max(pairs, 1) * _NOISE)))",
-        after=("2",),
-        reason="with so few pairs the most is staked anyway",
-    ),
-    Equivalent(
-        module=_GATE,
-        source="high=-reach(lambda effect: bool(_fortune(mirrored, effect, stakes) >= enough)),",
-        after=("_fortune(mirrored, effect, stakes) > enough",),
-        reason="the bound moves by less than it is exact",
+        source="return self.log_evidence(tally) >= _compute_log_threshold(self.error)",
+        after=("self.log_evidence(tally) > _compute_log_threshold(self.error)",),
+        reason="no sum of logarithms lies exactly on the threshold",
     ),
 )
 
