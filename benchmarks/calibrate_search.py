@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from _report import progress, read_jsonl
 from habitus import sql
 from habitus.search import ranking
-from habitus.search.calibration import EmbedderCalibration, get_calibration
+from habitus.search.calibration import RankingCalibration, get_calibration
 from habitus.search.index import SearchIndex
 from habitus.search.model import SearchDocument
 from habitus.search.searcher import RankingCandidates
@@ -115,7 +115,7 @@ class Remembering:
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
         self._known: dict[str, NDArray[np.float32]] = {}
-        self.name, self.width, self.request_words = inner.name, inner.width, inner.request_words
+        self.name, self.width, self.max_request_words = inner.name, inner.width, inner.max_request_words
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
@@ -154,7 +154,7 @@ def _spread(values: Sequence[Item], most: int) -> Sequence[Item]:
 # The order
 
 
-def fit_order(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: EmbedderCalibration) -> EmbedderCalibration:
+def fit_order(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: RankingCalibration) -> RankingCalibration:
     short: dict[str, list[Case]] = {}
     long: dict[str, list[Case]] = {}
     for data in sets:
@@ -267,7 +267,7 @@ def _minimum(loss: Callable[[Array], tuple[float, Array]], start: Array, free: i
 # Learning from use
 
 
-def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: EmbedderCalibration) -> EmbedderCalibration:
+def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: RankingCalibration) -> RankingCalibration:
     """For libraries where every document has k past requests, every other one, or only one in ten."""
     cases: dict[str, list[Case]] = {}
     for data in (data for data in sets if data.repeats):
@@ -313,7 +313,7 @@ def _with_examples(data: Dataset, embedder: Embedder) -> SearchIndex:
     return index
 
 
-def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: EmbedderCalibration) -> list[Case]:
+def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: RankingCalibration) -> list[Case]:
     cases = []
     for query in tests:
         evidence = index.gather_candidates(query["text"])
@@ -334,8 +334,8 @@ def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: EmbedderCalibrat
 
 
 def fit_confidence(
-    sets: Sequence[Dataset], embedder: Embedder, most: int, tier: EmbedderCalibration
-) -> EmbedderCalibration:
+    sets: Sequence[Dataset], embedder: Embedder, most: int, tier: RankingCalibration
+) -> RankingCalibration:
     judged: dict[str, list[Judged]] = {}
     for data in sets:
         progress(f"confidence: reading {data.name}")
@@ -368,7 +368,7 @@ def fit_confidence(
 
 
 def _judged(
-    index: SearchIndex, data: Dataset, queries: Sequence[Item], foreign: Sequence[Item], tier: EmbedderCalibration
+    index: SearchIndex, data: Dataset, queries: Sequence[Item], foreign: Sequence[Item], tier: RankingCalibration
 ) -> list[Judged]:
     """Requests that fit; then ones that don't: given negatives, else others' and ours without the answer."""
     everything = [item["id"] for item in data.corpus]
@@ -385,7 +385,7 @@ def _judged(
 
 
 def _judge(
-    index: SearchIndex, text: str, among: list[str] | None, fits: bool, tier: EmbedderCalibration
+    index: SearchIndex, text: str, among: list[str] | None, fits: bool, tier: RankingCalibration
 ) -> Judged | None:
     evidence = index.gather_candidates(text, among=among)
     if evidence is None:
@@ -452,8 +452,8 @@ def _rounded(weights: Array) -> tuple[float, ...]:
     return tuple(round(float(weight), 3) for weight in weights)
 
 
-def _literal(tier: EmbedderCalibration) -> str:
-    lines = [f"    {name}={getattr(tier, name)}," for name in EmbedderCalibration.__slots__]
+def _literal(tier: RankingCalibration) -> str:
+    lines = [f"    {name}={getattr(tier, name)}," for name in RankingCalibration.__slots__]
     return "\n".join(["Tier(", *lines, ")"])
 
 

@@ -32,7 +32,7 @@ from habitus.evidence.comparing import ComparisonVerdict, compare_in_use, estima
 from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, Observation
 from habitus.evidence.versions import COMPARISON_PERIOD
 from habitus.improve.exam import compute_difference_interval, is_exam_passed
-from habitus.improve.gate import MOST_ROUNDS, GateClaim, GateRule, GateVerdict, PairTally
+from habitus.improve.gate import MOST_ROUNDS, GateHypothesis, GateRule, GateVerdict, PairTally
 from habitus.improve.prioritizing import SkillProspect, estimate_rollout_count, rank_prospects
 
 SKILLS, REQUESTS, JUDGED, SHARE = 30, 40.0, 0.3, 0.2
@@ -256,7 +256,7 @@ class World:
                 verdict = GateRule(tasks=GATE, number=change.number).decide_verdict(tally)
                 if verdict is GateVerdict.ACCEPTED:
                     found = self._examine(skill, change)
-                    self._settle(skill, change, is_exam_passed(found.value, GateClaim.BETTER), day, found)
+                    self._settle(skill, change, is_exam_passed(found.value, GateHypothesis.BETTER), day, found)
                     cost += 2 * EXAM * MOST_ROUNDS
                 elif verdict is not GateVerdict.OPEN:
                     self._settle(skill, change, False, day)

@@ -30,7 +30,7 @@ from _jobs_across import jobs_across
 from _report import Metrics, progress, report
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
@@ -91,7 +91,7 @@ def measured(home: Path, url: str, size: int, args: argparse.Namespace) -> Metri
         store = habitus.skills.get_layer("user").store
         for start in range(0, size, _BATCH):
             some = [made(number) for number in range(start, min(size, start + _BATCH))]
-            trees = {skill.name: {"SKILL.md": build_file(skill_md.render_skill_md(skill))} for skill in some}
+            trees = {skill.name: {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))} for skill in some}
             store.save_trees(trees, habitus.build_author())
             progress(f"{kind}: {start + len(some)} of {size} skills, {time.perf_counter() - began:.0f} s")
         filled = time.perf_counter() - began

@@ -30,7 +30,7 @@ from typing import Any
 
 import _report
 from _obvious_lines import PLAIN, TURNED, lines
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.memory.gate import find_text_objection
 from habitus.screening.file_kinds import is_instruction_file, is_prose
 from habitus.screening.findings import Finding, Risk
@@ -366,7 +366,7 @@ def sections(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _tree(files: Files) -> Tree:
-    return {path: build_file(text.encode("utf-8", "surrogatepass")) for path, text in files.items()}
+    return {path: build_tree_file(text.encode("utf-8", "surrogatepass")) for path, text in files.items()}
 
 
 def _high(findings: Iterable[Finding]) -> set[tuple[str, str]]:

@@ -35,7 +35,7 @@ from pathlib import Path
 from _report import Metrics, progress, show
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.housekeeping import run_due_housekeeping
-from habitus.journal.model import SourceKind, Turn
+from habitus.journal.model import JudgementSourceKind, Turn
 from session import WORDS, fill
 
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -193,7 +193,7 @@ def ask(year: Year) -> None:
                     past.append((due, done))
                 for due, judged in [one for one in past if one[0] <= clock()]:
                     past.remove((due, judged))
-                    habitus.outcome(judged, ok=chance.random() < 0.8, by="user", source_kind=SourceKind.PERSON)
+                    habitus.outcome(judged, ok=chance.random() < 0.8, by="user", source_kind=JudgementSourceKind.PERSON)
             # The mean conversation has that many turns, and every number stands for one turn of the year.
             number += year.processes * (LONGEST + 1) // 2
 
@@ -231,7 +231,7 @@ def copy(year: Year) -> None:
                 habitus.journal.record_turn(_moved(turn, number, shift))
                 if any(one.source == "user" for one in turn.outcomes):
                     habitus.outcome(
-                        f"copy-{number}", ok=chance.random() < 0.8, by="user", source_kind=SourceKind.PERSON
+                        f"copy-{number}", ok=chance.random() < 0.8, by="user", source_kind=JudgementSourceKind.PERSON
                     )
                 number += 1
                 if number % 1000 == 0:
@@ -282,7 +282,7 @@ def late_judgement(place: Path, size: int, args: argparse.Namespace) -> None:
         before = clock() - timedelta(days=LATEST_DAYS)
         kept = habitus.journal.load_exposures()
         chosen = max((one for one in kept if one.at <= before), default=kept[0], key=lambda one: one.at)
-        habitus.outcome(chosen.turn, ok=False, by="user", source_kind=SourceKind.PERSON)
+        habitus.outcome(chosen.turn, ok=False, by="user", source_kind=JudgementSourceKind.PERSON)
 
 
 def cost_of_turns(place: Path, size: int, args: argparse.Namespace) -> Metrics:

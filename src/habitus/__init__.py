@@ -27,7 +27,7 @@ _HOMES = {
         "ToolStarted",
         "TurnResult",
     ),
-    "habitus.agent.hosted_turn": ("AsyncHostTurn", "HostTurn", "TurnContext"),
+    "habitus.agent.hosted_turn": ("AsyncHostTurn", "HostTurn", "TurnContextManager"),
     "habitus.app": ("Habitus", "read_settings"),
     "habitus.app.learning.evidence": ("EvidenceService",),
     "habitus.errors": (

@@ -81,7 +81,7 @@ class ToolFailed(HabitusError):
     pass
 
 
-def build_no_version_error(name: str, number: int | None, known_versions: Iterable[int] = ()) -> NotFound:
+def build_unknown_version_error(name: str, number: int | None, known_versions: Iterable[int] = ()) -> NotFound:
     """Return the error for a version that a skill or lesson never had."""
     has = ", ".join(map(str, known_versions))
     return NotFound(f"'{name}' has no version {number}.", hint=f"It has: {has}." if has else "See its history.")

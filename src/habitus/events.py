@@ -208,10 +208,10 @@ class ToolCallRecord:
                     pairs[position] = pairs[position][0], event
                 else:
                     pairs.append((None, event))
-        return [cls._from_pair(called, returned, more) for called, returned in pairs]
+        return [cls._from_event_pair(called, returned, more) for called, returned in pairs]
 
     @classmethod
-    def _from_pair(cls, called: AgentEvent | None, returned: AgentEvent | None, more: Mapping[str, Any]) -> Self:
+    def _from_event_pair(cls, called: AgentEvent | None, returned: AgentEvent | None, more: Mapping[str, Any]) -> Self:
         came = returned.detail if returned is not None else {}
         success, error = came.get("success"), came.get("error") or ""
         return cls(
@@ -302,7 +302,7 @@ def build_tool_result_event(
     detail: dict[str, object] = {
         "name": name,
         "success": success,
-        "error": _truncate_middle(error, redactor) if success is False else "",
+        "error": _redact_and_truncate_error(error, redactor) if success is False else "",
     }
     if result is not None:
         detail["result_digest"] = compute_digest(result)
@@ -421,7 +421,7 @@ def _redact_and_truncate(text: str, limit: int, redactor: Redactor) -> str:
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
 
 
-def _truncate_middle(error: str, redactor: Redactor) -> str:
+def _redact_and_truncate_error(error: str, redactor: Redactor) -> str:
     """Return the beginning and end of an error: the cause of a crash is in the last lines."""
     if len(error) <= ERROR_CHARS:
         return _redact_and_truncate(error, ERROR_CHARS, redactor)

@@ -40,7 +40,7 @@ _LONGEST_PATH, _LONGEST_PART = 4095, 255
 _PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
 
 
-def build_file(content: bytes, *, executable: bool = False) -> TreeFile:
+def build_tree_file(content: bytes, *, executable: bool = False) -> TreeFile:
     """Return the file with this content."""
     return TreeFile(
         sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content
@@ -85,7 +85,7 @@ def open_regular_file(source: Path) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def read_content(path: str, file: TreeFile, folder: Path | None) -> bytes:
+def read_tree_file(path: str, file: TreeFile, folder: Path | None) -> bytes:
     """Return the content of a file, read from the folder if it is too large for the tree.
 
     Raises OSError with the reason if it is even larger, gone, changed, or a link that leads out of the folder.

@@ -312,7 +312,7 @@ class Settings(_SettingsSection):
         return self if self.database_connections else self.model_copy(update={"database_connections": 8})
 
     @property
-    def signature(self) -> str:
+    def author_name(self) -> str:
         """The user's name as it appears on their changes."""
         return f"{self.user}{CLAIMED_SUFFIX}" if self.is_claimed else self.user
 
@@ -333,7 +333,7 @@ class Settings(_SettingsSection):
         return self.model_copy(update=changed)
 
     @property
-    def guest_admin(self) -> bool | None:
+    def is_guest_admin(self) -> bool | None:
         """Whether a guest, who signed in and does not own the home, is an admin; None for anybody else."""
         return self.is_admin if self.is_guest else None
 

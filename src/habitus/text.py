@@ -64,7 +64,7 @@ def to_one_line(text: str) -> str:
         valid = text.encode("utf-8", "replace").decode()
         kept = (" " if char.isspace() or _is_separator(char) else char for char in valid)
         text = unicodedata.normalize("NFC", "".join(char for char in kept if char == " " or _is_visible(char)))
-    return escape_marks(" ".join(text.split()))
+    return escape_prompt_marks(" ".join(text.split()))
 
 
 def _is_separator(char: str) -> bool:
@@ -78,7 +78,7 @@ def _is_visible(char: str) -> bool:
 
 def escape_block_lines(text: str) -> str:
     """Return a text in which no line begins like one of our own; a backslash precedes those that did."""
-    text = escape_marks(replace_surrogates(text))
+    text = escape_prompt_marks(replace_surrogates(text))
     if text.isascii() and not _MAY_BEGIN.search(text):
         return text
     return "".join(_escape_line(line) for line in text.splitlines(keepends=True))
@@ -97,7 +97,7 @@ def _escape_line(line: str) -> str:
     return f"{line[:at]}\\{line[at:]}" if words.startswith(begins) else line
 
 
-def escape_marks(text: str) -> str:
+def escape_prompt_marks(text: str) -> str:
     """Escape brackets so no text can end our marked block, begin one, or claim that the user calls a skill."""
     letters = re.sub("[^a-z]", "", _fold_lookalikes(text))
     if not any(mark in letters for mark in _MARKS):

@@ -20,7 +20,7 @@ _AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*(\s+ago)?", re.IGNORECASE)
 def parse_timestamp(text: str, now: datetime) -> datetime:
     """`2026-05-01`, `2026-05-01 14:30`, `14:30` (today), `yesterday`, `2h`, `3 days ago`; local time unless it says."""
     try:
-        return _parse_iso_text(text.strip(), now)
+        return _parse_time_text(text.strip(), now)
     except (ValueError, OverflowError):
         raise Invalid(
             f"'{text}' is not a time that can be read.",
@@ -28,7 +28,7 @@ def parse_timestamp(text: str, now: datetime) -> datetime:
         ) from None
 
 
-def _parse_iso_text(wanted: str, now: datetime) -> datetime:
+def _parse_time_text(wanted: str, now: datetime) -> datetime:
     ago = _AGO.fullmatch(wanted)
     if ago:
         return now - int(ago[1]) * _UNITS[ago[2].lower()]

@@ -71,7 +71,7 @@ def trace_span(name: str, *, traceparent: str = "", **attributes: str) -> Iterat
 
 
 @contextmanager
-def trace_step(name: str, **attributes: str) -> Iterator[None]:
+def trace_child_span(name: str, **attributes: str) -> Iterator[None]:
     """Trace a block as a span of the current one; without one, such as a worker that only polls, not at all."""
     if _get_exporter() is None or not _has_current_span():
         yield
@@ -133,7 +133,7 @@ _counters: list[Callable[[str, float, Mapping[str, str]], None]] = []
 
 
 @contextmanager
-def observe_counts(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
+def forward_counts(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
     """Also pass all counts of the block, from any thread, to this function."""
     _counters.append(note)
     try:

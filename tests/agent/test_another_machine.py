@@ -10,7 +10,7 @@ import pytest
 
 from habitus.agent.stream import ToolFinished
 from habitus.app import Habitus, read_settings
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.model import Manifest, Skill
 from tests.contracts.sshd import another_machine
@@ -41,7 +41,7 @@ async def test_files_go_there_and_pictures_come_back(
         (home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{address}{there}"\n')
         with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})) as habitus:
             skill = Skill(name="fill", description="Fills forms", body="Run it.", manifest=Manifest(cli=True))
-            cli = build_file(b"import os\n\ndef main():\n    print(os.listdir('.'))\n")
+            cli = build_tree_file(b"import os\n\ndef main():\n    print(os.listdir('.'))\n")
             habitus.skills.create(skill, habitus.build_author(), files={"scripts/cli.py": cli})
             script = home / "skills/fill/scripts/fill.py"
             script.write_text("print('filled')\n")

@@ -17,7 +17,7 @@ from habitus.app import Habitus
 from habitus.app.use_cases import review
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.files import TreeFile, build_file
+from habitus.files import TreeFile, build_tree_file
 from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills import names
@@ -113,9 +113,9 @@ async def test_a_built_in_name_is_refused(talk: Talk) -> None:
 def as_files(name: str, code: str = CODE) -> dict[str, TreeFile]:
     manifest = {"name": name, "description": "Adds numbers up", "parameters": SCHEMA}
     return {
-        "SKILL.md": build_file(f"---\nname: {name}\ndescription: Adds numbers up.\n---\n\n1. Add.\n".encode()),
-        "tool.json": build_file(json.dumps(manifest).encode()),
-        "scripts/tool.py": build_file(code.encode()),
+        "SKILL.md": build_tree_file(f"---\nname: {name}\ndescription: Adds numbers up.\n---\n\n1. Add.\n".encode()),
+        "tool.json": build_tree_file(json.dumps(manifest).encode()),
+        "scripts/tool.py": build_tree_file(code.encode()),
     }
 
 

@@ -11,7 +11,7 @@ from habitus.agent.stream import ToolFinished
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.use_cases import secrets as granting
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.llm.model import AssistantMessage
 from habitus.llm.scripted import calls, says
 from habitus.sandbox.machine import probe_machine
@@ -41,7 +41,7 @@ def desk(habitus: Habitus, monkeypatch: pytest.MonkeyPatch) -> Habitus:
     """A home with a skill whose command line was granted a secret."""
     monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
     skill = Skill(name="desk", description="Files tickets", body="File it.", manifest=Manifest(cli=True, env=ASKS))
-    habitus.skills.create(skill, habitus.build_author(), files={"scripts/cli.py": build_file(CLI)})
+    habitus.skills.create(skill, habitus.build_author(), files={"scripts/cli.py": build_tree_file(CLI)})
     habitus.vault.set("desk.token", SECRET)
     granting.grant_secrets(habitus, granting.GrantSecretsRequest(names=("desk.token", "desk")))
     return habitus
@@ -124,7 +124,7 @@ async def test_the_list_is_fixed_and_the_gates_are_not(desk: Habitus, talk: Talk
 
     def switched(ask: object) -> AssistantMessage:
         other = Skill(name="other", description="Other", body="x", manifest=Manifest(cli=True))
-        desk.skills.create(other, desk.build_author(), files={"scripts/cli.py": build_file(CLI)})
+        desk.skills.create(other, desk.build_author(), files={"scripts/cli.py": build_tree_file(CLI)})
         desk.skills.set_enabled("desk", False, desk.build_author())
         return cell("print(skills.run('desk', 'x').stderr, skills.run('other', 'x').stderr)")
 

@@ -79,7 +79,7 @@ def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[ChatMessage
 @given(histories)
 def test_any_turn_can_be_ended_and_followed(found: list[ChatMessage]) -> None:
     history = MessageHistory(found)
-    history.end_turn("stopped")
+    history.repair_after_turn("stopped")
     assert is_valid(history.messages)
     if history.messages:
         last = history.messages[-1]

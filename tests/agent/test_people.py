@@ -112,4 +112,4 @@ def test_a_name_comes_from_the_account_whatever_variables_say(tmp_path: Path, mo
     monkeypatch.setenv("LOGNAME", "boss")
     monkeypatch.delenv("HABITUS_USER", raising=False)
     settings = read_settings(tmp_path / "home")
-    assert (settings.user, settings.signature) == (get_account_name(), get_account_name())
+    assert (settings.user, settings.author_name) == (get_account_name(), get_account_name())

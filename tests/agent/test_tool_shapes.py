@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.library_view import LibraryView, SupportingFileAccess
+from habitus.agent.library_view import LibraryView, SupportingFileReader
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.reading_skills import build_recall_skill_tool
@@ -222,7 +222,7 @@ async def test_an_empty_library_says_so(habitus: Habitus) -> None:
         library=nothing, review=habitus.review, outage=OutageGuard(), redactor=habitus.redactor, conversation="c1"
     )
     ladder = StageAdvisor(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
-    result = await ToolRegistry([build_recall_skill_tool(view, SupportingFileAccess(view), ladder)]).run_call(
+    result = await ToolRegistry([build_recall_skill_tool(view, SupportingFileReader(view), ladder)]).run_call(
         _call("recall_skill", {"name": "x"}), ToolCallContext()
     )
     assert result.content.startswith("Error: There are no skills yet.")

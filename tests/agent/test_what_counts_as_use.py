@@ -12,8 +12,8 @@ from habitus.app import Habitus
 from habitus.app.learning.due_transitions import list_due_transitions
 from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.usage import find_stale_usage_counters
-from habitus.files import build_file
-from habitus.journal.model import SourceKind
+from habitus.files import build_tree_file
+from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
@@ -136,7 +136,7 @@ async def adding(habitus: Habitus) -> None:
     """A skill with steps, a recipe and a tool, which fails where it is given words."""
     steps = "1. Sort every figure by its column.\n2. Write the running subtotal under each, then carry the remainder."
     skill = Skill(name="add-up", description="Adds.", body=steps)
-    tree = {**trees.update_main_file({}, skill), trees.CHUNKS_FILE: build_file(RECIPE.encode())}
+    tree = {**trees.update_main_file({}, skill), trees.CHUNKS_FILE: build_tree_file(RECIPE.encode())}
     habitus.skills.write_tree("user", "add-up", tree, habitus.build_author())
     schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
     async with habitus.tools as tools:
@@ -188,7 +188,7 @@ async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_
 @pytest.mark.req("SK-06", "LA-06")
 async def test_a_persons_word_outweighs_an_exit_code_unless_the_steps_did_the_work(habitus: Habitus) -> None:
     await adding(habitus)
-    by_person = partial(habitus.outcome, by="user", source_kind=SourceKind.PERSON)
+    by_person = partial(habitus.outcome, by="user", source_kind=JudgementSourceKind.PERSON)
 
     def code() -> tuple[int, int]:
         counted = habitus.skills.read_counters("add-up")[Stage.CODE]

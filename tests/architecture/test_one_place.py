@@ -60,7 +60,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
     ),
 }
 _NOTEBOOK = '''
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.formats.base import FormatExportResult, IncomingSkill, SkillFormat
 
 
@@ -75,7 +75,7 @@ class NotebookFormat(SkillFormat):
     def read_entries(self, path, origin):
         said, _, steps = path.read_text().partition("\\n")
         text = f"---\\nname: {path.stem}\\ndescription: {said}\\n---\\n\\n{steps}"
-        tree = {"SKILL.md": build_file(text.encode())}
+        tree = {"SKILL.md": build_tree_file(text.encode())}
         yield IncomingSkill(name=path.stem, tree=tree, origin=origin, format="notebook")
 
     def write_skills(self, skills, to, *, lessons=(), overwrite=False):

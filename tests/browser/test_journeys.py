@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.review import ProposalAction, SkillChange
 from tests.browser.conftest import Site, drop
 from tests.web.furnished import AGENT
@@ -254,7 +254,7 @@ def test_nothing_that_is_written_in_a_skill_runs(page: Page, site: Site) -> None
         (folder / "SKILL.md").write_text(text)
         (folder / "onerror=alert(1).md").write_text(attack)
         habitus.memory.add(f"{attack} is no lesson {number}", topic=attack)
-        tree = {"SKILL.md": build_file(text.replace("attack-", "wish-").encode())}
+        tree = {"SKILL.md": build_tree_file(text.replace("attack-", "wish-").encode())}
         wish = SkillChange(
             action=ProposalAction.WRITE, name=f"wish-{number}", layer="user", tree=tree, findings=(attack,)
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.events import OutcomeKind
-from habitus.skills.choosing.evals import FailedClimbStore
+from habitus.skills.choosing.evals import FailedStageTrialStore
 from habitus.tasks.files import serialize_task
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import at_a_terminal
@@ -84,7 +84,7 @@ def test_its_faults_are_infra_and_no_failure_of_a_skill(direct: Direct) -> None:
             if turn.request == "Sum up."
         ]
         assert kinds == [OutcomeKind.INFRA] * 2
-        assert not FailedClimbStore(habitus.shared, habitus.clock).list_reasons()
+        assert not FailedStageTrialStore(habitus.shared, habitus.clock).list_reasons()
 
 
 def test_who_has_no_model_is_offered_the_agent_that_is_here(run_cli: Cli) -> None:

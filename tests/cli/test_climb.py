@@ -13,7 +13,7 @@ import pytest
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, LessonState, SelfPlayLessonBody
 from habitus.settings import get_account_name
@@ -227,7 +227,7 @@ def used(direct: Direct, *inputs: tuple[int, int], at: str = "0", may: tuple[str
     direct.ok(*made, "--payload", '{"a": 1, "b": 1}', *may)
     with opened(direct) as habitus:
         both = Skill(name="both", description="Adds two.", body="1. Add them.")
-        tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_file(RECIPE.encode())}
+        tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_tree_file(RECIPE.encode())}
         habitus.skills.write_tree("user", "both", tree, habitus.build_author())
     for a, b in inputs:
         direct.ok("skills", "recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
@@ -323,7 +323,7 @@ steps:
 def test_cells_are_run_again_in_a_folder_that_is_thrown_away(direct: Direct) -> None:
     with opened(direct) as habitus:
         both = Skill(name="both", description="Adds two.", body="1. Add them.")
-        tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_file(CELLS.encode())}
+        tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_tree_file(CELLS.encode())}
         habitus.skills.write_tree("user", "both", tree, habitus.build_author())
     direct.ok("review", "trust", "both", "--yes")
     with opened(direct) as habitus:

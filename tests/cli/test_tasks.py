@@ -13,7 +13,7 @@ from habitus.agent.recorder import build_explicit_outcome
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
+from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.skills.choosing.menu import compute_library_fingerprint
 from tests.cli.conftest import Direct
@@ -178,7 +178,7 @@ def ask_in_sessions(direct: Direct, asked: Sequence[tuple[str, str]], went: Outc
                 user=habitus.settings.user,
                 messages=(encode_message_for_journal(AssistantMessage(text=reply)),),
                 selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
-                outcomes=(build_explicit_outcome(went, "user", SourceKind.PERSON),),
+                outcomes=(build_explicit_outcome(went, "user", JudgementSourceKind.PERSON),),
             )
             habitus.journal.record_turn(turn)
 

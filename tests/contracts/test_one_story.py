@@ -17,7 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases.skills import show_stats
-from habitus.journal.model import SourceKind
+from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
@@ -79,7 +79,7 @@ async def tell_story(habitus: Habitus) -> None:
     habitus.outcome(good, ok=True)
     # The last word counts, and a program does not outvote a person.
     habitus.outcome(bad, ok=True)
-    habitus.outcome(bad, ok=False, by="user", source_kind=SourceKind.PERSON)
+    habitus.outcome(bad, ok=False, by="user", source_kind=JudgementSourceKind.PERSON)
     habitus.outcome(bad, ok=True, by="user")
     await ask(habitus, "How is black tea brewed?")
     await ask(habitus, "How is white tea brewed?", "No, that is wrong. Do not boil it.")

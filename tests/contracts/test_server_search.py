@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.sharing import database, offline_snapshot
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.search.index import SearchIndex
 from habitus.search.model import SearchDocument, SearchResults
 from habitus.search.postgres_index import PostgresIndex
@@ -41,7 +41,7 @@ def fill(habitus: Habitus, documents: Sequence[SearchDocument] = SKILLS) -> None
     skills = [
         Skill(name=d.id.lower(), description=d.description, when_to_use=d.when_to_use, tags=d.tags) for d in documents
     ]
-    trees = {skill.name: {"SKILL.md": build_file(skill_md.render_skill_md(skill))} for skill in skills}
+    trees = {skill.name: {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))} for skill in skills}
     habitus.skills.get_layer("user").store.save_trees(trees, habitus.build_author())
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, Stale
-from habitus.files import build_file, compute_tree_hash
+from habitus.files import build_tree_file, compute_tree_hash
 from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Manifest, Skill, SkillSource, Stage, UsageCounters
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, RestoreStep
@@ -236,11 +236,11 @@ def test_stages_and_other_files_survive_every_operation(store: SkillStore) -> No
     tree = store.read_tree("csv-summary")
     assert tree is not None
     others = {
-        "chunks.md": build_file(b"## recipe\n"),
-        "tool.json": build_file(b"{}"),
-        "scripts/tool.py": build_file(b"print(1)\n", executable=True),
-        "references/a b.txt": build_file(bytes(range(256))),
-        "assets/deep/er/x.bin": build_file(b"\x00\xff"),
+        "chunks.md": build_tree_file(b"## recipe\n"),
+        "tool.json": build_tree_file(b"{}"),
+        "scripts/tool.py": build_tree_file(b"print(1)\n", executable=True),
+        "references/a b.txt": build_tree_file(bytes(range(256))),
+        "assets/deep/er/x.bin": build_tree_file(b"\x00\xff"),
     }
     store.save_tree("csv-summary", {**tree, **others}, ME)
     loaded = store.load("csv-summary")
@@ -263,7 +263,7 @@ def test_rolling_back_to_before_a_stage_takes_the_stage_away(store: SkillStore) 
     saved(store)
     tree = store.read_tree("csv-summary")
     assert tree is not None
-    store.save_tree("csv-summary", {**tree, "chunks.md": build_file(b"x")}, ME)
+    store.save_tree("csv-summary", {**tree, "chunks.md": build_tree_file(b"x")}, ME)
     store.rollback("csv-summary", 1, ME)
     loaded = store.load("csv-summary")
     assert loaded is not None
@@ -277,7 +277,7 @@ def test_no_file_leaves_its_skill(store: SkillStore) -> None:
     assert tree is not None
     for path in ["../x", "/etc/x", "a/../b", "", "a\\b", "./a", "a//b"]:
         with pytest.raises(Invalid, match="not a path inside a skill"):
-            store.save_tree("csv-summary", {**tree, path: build_file(b"x")}, ME)
+            store.save_tree("csv-summary", {**tree, path: build_tree_file(b"x")}, ME)
 
 
 @pytest.mark.req("SK-10")
@@ -358,12 +358,12 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
     same = store.read_tree("same")
     assert same is not None
     many = {
-        f"new-{n}": {"SKILL.md": build_file(skill_md.render_skill_md(replace(SKILL, name=f"new-{n}")))}
+        f"new-{n}": {"SKILL.md": build_tree_file(skill_md.render_skill_md(replace(SKILL, name=f"new-{n}")))}
         for n in range(7)
     }
     changed = {
-        "SKILL.md": build_file(skill_md.render_skill_md(replace(SKILL, name="there"))),
-        "a/b.txt": build_file(b"x"),
+        "SKILL.md": build_tree_file(skill_md.render_skill_md(replace(SKILL, name="there"))),
+        "a/b.txt": build_tree_file(b"x"),
     }
     versions = store.save_trees({**many, "There": changed, "same": same}, AGENT)
     assert versions == {**{f"new-{n}": 1 for n in range(7)}, "there": 2, "same": 1}

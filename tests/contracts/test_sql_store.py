@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.app import Habitus
 from habitus.app.library.importing import open_importer
 from habitus.errors import Refused
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.settings import load_settings
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import detect
@@ -150,7 +150,7 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> Non
 @pytest.mark.req("SK-08")
 def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: SkillStore) -> None:
     text = b"---\n# mine\nname: csv-summary\ncustom: [1, 2]   # odd\ndescription: Does it.\n---\n\nSteps.\n"
-    store.save_tree("csv-summary", {"SKILL.md": build_file(text)}, ME)
+    store.save_tree("csv-summary", {"SKILL.md": build_tree_file(text)}, ME)
     tree = store.read_tree("csv-summary")
     assert tree is not None
     assert tree["SKILL.md"].content == text
@@ -164,7 +164,7 @@ def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(stor
 @pytest.mark.req("SK-08")
 def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore) -> None:
     store.save(SKILL, ME)
-    code = build_file(b"print(1)\n", executable=True)
+    code = build_tree_file(b"print(1)\n", executable=True)
     store.save_tree("csv-summary", {**(store.read_tree("csv-summary") or {}), "scripts/tool.py": code}, ME)
     with store.engine.connect() as connection:
         (row,) = connection.execute(sa.select(agent_skill_files)).mappings()

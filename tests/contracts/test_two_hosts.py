@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.search.model import SearchResults
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
@@ -223,7 +223,7 @@ def test_a_shared_library_ranks_as_the_same_skills_in_a_home_do(tmp_path: Path, 
                 Skill(name=d.id.lower(), description=d.description, when_to_use=d.when_to_use, tags=d.tags)
                 for d in SKILLS
             ]
-            wanted = {skill.name: {"SKILL.md": build_file(skill_md.render_skill_md(skill))} for skill in skills}
+            wanted = {skill.name: {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))} for skill in skills}
             habitus.skills.get_layer("user").store.save_trees(wanted, habitus.build_author())
             found[name] = [habitus.finder.search(request) for request in (*PARAPHRASES, *UNRELATED)]
     for one, other in zip(found["shared"], found["alone"], strict=True):

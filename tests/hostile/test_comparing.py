@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.comparing import BoundedMatcher, StepBudget
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.edits import diff_trees, merge_lines
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.web.rendering import build_diff_rows
@@ -30,7 +30,7 @@ def test_versions_of_a_skill_are_compared_on_the_page_and_by_the_program(
     head = "---\nname: brew-tea\ndescription: How tea is brewed\n---\n"
     author = habitus.build_author()
     for text in (body, "cup " + " ".join(reversed(body.split(" "))) + "\nend"):
-        habitus.skills.write_tree(USER_LAYER, "brew-tea", {"SKILL.md": build_file((head + text).encode())}, author)
+        habitus.skills.write_tree(USER_LAYER, "brew-tea", {"SKILL.md": build_tree_file((head + text).encode())}, author)
     latest = habitus.skills.list_versions("brew-tea")[-1].number
     assert "cup" in habitus.skills.diff_versions("brew-tea", latest - 1, latest)
     assert api.get(f"/skills/brew-tea?tab=history&version={latest}").status_code == 200
@@ -42,7 +42,9 @@ def test_a_merge_and_a_long_line_end_and_lose_nothing() -> None:
     (row,) = build_diff_rows(WORDS, f"cup {WORDS}")
     assert "".join(text for _, text in row.after or ()) == f"cup {WORDS}"
     turned = "".join(reversed(TURNED))
-    shown = diff_trees({"x": build_file("".join(TURNED).encode())}, {"x": build_file(turned.encode())}, "a", "b")
+    shown = diff_trees(
+        {"x": build_tree_file("".join(TURNED).encode())}, {"x": build_tree_file(turned.encode())}, "a", "b"
+    )
     assert sum(line.startswith("-") for line in shown.splitlines()) - 1 <= len(TURNED)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import ToolFailed
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.transcripts.formats import registry
 from habitus.memory.gate import find_text_objection
@@ -43,7 +43,7 @@ def _stream(text: str) -> None:
 
 
 def _scan(path: str) -> Callable[[str], object]:
-    return lambda text: scan_skill({path: build_file(text.encode("utf-8", "replace"))})
+    return lambda text: scan_skill({path: build_tree_file(text.encode("utf-8", "replace"))})
 
 
 def _transcript(text: str) -> None:
@@ -63,9 +63,11 @@ READERS: dict[str, Callable[[str], object]] = {
     "code repair": _repair,
     "redactor": lambda text: Redactor(["known value"]).redact(text),
     "stream": _stream,
-    "front matter": lambda text: trees.parse_skill_tree("x", {"SKILL.md": build_file(f"---\n{text}\n---\nx".encode())}),
+    "front matter": lambda text: trees.parse_skill_tree(
+        "x", {"SKILL.md": build_tree_file(f"---\n{text}\n---\nx".encode())}
+    ),
     "body": lambda text: trees.parse_skill_tree(
-        "x", {"SKILL.md": build_file(f"---\nname: x\ndescription: d\n---\n{text}".encode())}
+        "x", {"SKILL.md": build_tree_file(f"---\nname: x\ndescription: d\n---\n{text}".encode())}
     ),
     "error signature": make_error_signature,
     "transcript": _transcript,

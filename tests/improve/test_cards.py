@@ -13,7 +13,7 @@ from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.app.library.publishing import publish_skills
 from habitus.app.use_cases.sources import ExportSkillsRequest, export_skills
 from habitus.errors import Invalid
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.improve.cards import parse_exam_card
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.sources import discovery
@@ -44,7 +44,7 @@ async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path:
         (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]
         assert row[discovery.EXAM_KEY]["digest"] == card.digest
         accepted = habitus.skills.read_tree(NAME)
-        added = {**accepted, "scripts/more.py": build_file(b"print(1)\n")}
+        added = {**accepted, "scripts/more.py": build_tree_file(b"print(1)\n")}
         habitus.skills.write_tree("user", NAME, added, habitus.build_author())
         with pytest.raises(Invalid, match="No exam has accepted"):  # no exam saw this script
             publish_skills(habitus, site, [NAME], card=True)

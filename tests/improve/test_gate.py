@@ -16,7 +16,7 @@ from habitus.improve.exam import compute_difference_interval, is_exam_passed
 from habitus.improve.gate import (
     FEWEST_TASKS,
     MOST_CANDIDATES,
-    GateClaim,
+    GateHypothesis,
     GateRule,
     GateVerdict,
     PairTally,
@@ -117,12 +117,12 @@ def test_what_one_candidate_passes_with_the_twentieth_does_not() -> None:
 
 @pytest.mark.req("IM-03")
 def test_not_worse_by_three_points_takes_many_tasks_and_one_that_is_lost_entirely_counts() -> None:
-    gate = GateRule(tasks=160, claim=GateClaim.NOT_WORSE)
+    gate = GateRule(tasks=160, claim=GateHypothesis.NOT_WORSE)
     assert gate.fewest_tasks == 158
     assert gate.problem == ""
     assert gate.decide_verdict(tally(*[0] * 160, is_repeated=True)) is GateVerdict.ACCEPTED
     assert gate.decide_verdict(tally(*[0] * 159, -2, is_repeated=True)) is GateVerdict.REPEATED
-    few = GateRule(tasks=20, claim=GateClaim.NOT_WORSE)
+    few = GateRule(tasks=20, claim=GateHypothesis.NOT_WORSE)
     assert few.problem == (
         "to show that a version is not worse by 3 points takes 158 gate tasks or more, and there are 20"
     )
@@ -238,5 +238,5 @@ def test_an_exams_interval_is_students_with_two_tasks_more(tasks: int, quantile:
 
 @pytest.mark.req("IM-03")
 def test_an_exam_is_passed_above_zero_and_for_a_shorter_version_within_the_margin() -> None:
-    assert [is_exam_passed(found, GateClaim.BETTER) for found in (-0.01, 0.0, 0.01)] == [False, False, True]
-    assert [is_exam_passed(found, GateClaim.NOT_WORSE) for found in (-0.04, -0.03, 0.0)] == [False, False, True]
+    assert [is_exam_passed(found, GateHypothesis.BETTER) for found in (-0.01, 0.0, 0.01)] == [False, False, True]
+    assert [is_exam_passed(found, GateHypothesis.NOT_WORSE) for found in (-0.04, -0.03, 0.0)] == [False, False, True]

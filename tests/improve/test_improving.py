@@ -27,7 +27,7 @@ from habitus.app.use_cases.improving import list_improvements
 from habitus.app.use_cases.tasks import remove_task
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.gate import compute_error_left
 from habitus.improve.plan import ImproveRequest
@@ -68,8 +68,8 @@ def _tasks(count: int) -> list[Task]:
 
 def furnish(habitus: Habitus, count: int, *more: Task, text: str = SKILL) -> None:
     tree = {
-        "SKILL.md": build_file(text.encode()),
-        TASKS_FILE: build_file(serialize_tasks([*_tasks(count), *more]).encode()),
+        "SKILL.md": build_tree_file(text.encode()),
+        TASKS_FILE: build_tree_file(serialize_tasks([*_tasks(count), *more]).encode()),
     }
     habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
 

@@ -10,7 +10,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_run
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.improve.plan import ImproveRequest
 from habitus.llm.model import CompletionRequest, Model, PersonMessage, TextContent, TokenUsage, fetch_answer
 from habitus.llm.providers import open_provider_model
@@ -91,7 +91,10 @@ async def test_no_filler_sentence_is_proposed_and_the_edit_that_helps_is(home: P
     checks = (EqualsCheck(value="warm", path="label"),)
     tasks = [Task(id=thing, request=f"Which label has the {thing}?", checks=checks) for thing in THINGS.split()]
     with Habitus.open(read_settings(home)) as habitus:
-        tree = {"SKILL.md": build_file(SKILL.encode()), TASKS_FILE: build_file(serialize_tasks(tasks).encode())}
+        tree = {
+            "SKILL.md": build_tree_file(SKILL.encode()),
+            TASKS_FILE: build_tree_file(serialize_tasks(tasks).encode()),
+        }
         habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
         proposed = []
         for number, edit in enumerate((*FILLERS, HELPS)):

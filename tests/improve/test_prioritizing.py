@@ -10,7 +10,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import pick_skills_to_improve, rank_skills_to_improve
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.prioritizing import SkillProspect, is_worth_its_price, rank_prospects
 from habitus.skills.trees import TASKS_FILE
@@ -56,7 +56,10 @@ async def test_the_nights_choice_knows_uses_and_rollouts(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 24)
         text = SKILL.replace(NAME, "name-a-river").replace("always_include: true\n", "")
-        tree = {"SKILL.md": build_file(text.encode()), TASKS_FILE: build_file(serialize_tasks(_tasks(24)).encode())}
+        tree = {
+            "SKILL.md": build_tree_file(text.encode()),
+            TASKS_FILE: build_tree_file(serialize_tasks(_tasks(24)).encode()),
+        }
         habitus.skills.write_tree("user", "name-a-river", tree, habitus.build_author())
         assert [one.uses_a_day for one in rank_skills_to_improve(habitus)] == [0, 0]
         with habitus.turn("Name a river.", conversation="c1") as turn:

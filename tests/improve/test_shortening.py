@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.improve.candidates import find_candidate_objection
 from habitus.improve.shortening import shorten_skill
 from habitus.skills import trees
@@ -73,7 +73,7 @@ sum --by month table.csv
 
 def _skill(body: str) -> Skill:
     text = f"---\nname: totals\ndescription: Sums up the columns of a table by group.\n---\n{body}"
-    skill = trees.parse_skill_tree("totals", {"SKILL.md": build_file(text.encode())}).skill
+    skill = trees.parse_skill_tree("totals", {"SKILL.md": build_tree_file(text.encode())}).skill
     assert skill is not None
     return skill
 

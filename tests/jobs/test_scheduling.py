@@ -14,7 +14,7 @@ from habitus.app.learning.reporting import LearningCost, ReportMonth, build_mont
 from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import Invalid
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.settings import ScheduleSettings, Settings
@@ -135,7 +135,9 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
 ) -> None:
     script = tmp_path / "model.json"
     script.write_text(json.dumps([{"say": "Altberg"}] * 99))
-    skill = {"SKILL.md": build_file(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")}
+    skill = {
+        "SKILL.md": build_tree_file(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")
+    }
     tasks = [Task(id=f"t{n}", request=f"Town {n:03}?", checks=(MatchesCheck(pattern="^[A-Z]+$"),)) for n in range(20)]
     (home / "habitus.toml").write_text(
         f'model = "script:{script}"\nlearning_tokens = 15000\n'
@@ -145,7 +147,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
         habitus.skills.write_tree(
             "user",
             "name-a-town",
-            {**skill, TASKS_FILE: build_file(serialize_tasks(tasks).encode())},
+            {**skill, TASKS_FILE: build_tree_file(serialize_tasks(tasks).encode())},
             habitus.build_author(),
         )
         queue, ledger, states = jobs.open_queue(habitus), open_improve_store(habitus), list[JobState]()

@@ -17,7 +17,14 @@ from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal
 from habitus.journal.menus import join_selection, split_selection
-from habitus.journal.model import ExposureAssignment, SelectedSkill, SkillPlacementKind, SourceKind, Turn, TurnOutcome
+from habitus.journal.model import (
+    ExposureAssignment,
+    JudgementSourceKind,
+    SelectedSkill,
+    SkillPlacementKind,
+    Turn,
+    TurnOutcome,
+)
 from habitus.journal.tables import exposures, menu_exposures, selections, turn_menus
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.redact import Redactor
@@ -77,7 +84,7 @@ def test_steady_exposures_are_one_row_and_are_counted_like_rows_of_their_own() -
     for turn in (_turn(1), _turn(1), _turn(2, used)):
         book.record_turn(turn)
     book.record_outcome(
-        "t1", TurnOutcome(kind=OutcomeKind.FAILED, weight=1, source="user", source_kind=SourceKind.PERSON)
+        "t1", TurnOutcome(kind=OutcomeKind.FAILED, weight=1, source="user", source_kind=JudgementSourceKind.PERSON)
     )
     assert (_count(engine, menu_exposures), _count(engine, exposures), _count(engine, turn_menus)) == (1, 1, 1)
     found = book.load_exposures()

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.stores.files import DirectoryBackend
@@ -28,9 +28,9 @@ from habitus.skills.stores.versioned import SkillStore
 ME = Author(actor=ActorKind.USER, name="ada")
 OLD = Skill(name="report", description="Writes the report.", body="old steps")
 BIG = {
-    "chunks.md": build_file(b"## one\n"),
-    "scripts/tool.py": build_file(b"print(1)\n"),
-    "references/notes.md": build_file(b"notes " * 500),
+    "chunks.md": build_tree_file(b"## one\n"),
+    "scripts/tool.py": build_tree_file(b"print(1)\n"),
+    "references/notes.md": build_tree_file(b"notes " * 500),
 }
 
 
@@ -68,16 +68,16 @@ def _edit_by_hand(store: SkillStore) -> None:
 def _replace_files(store: SkillStore) -> None:
     tree = dict(store.read_tree("with-files") or {})
     del tree["references/notes.md"]
-    changed = {"chunks.md": build_file(b"## two\n"), "assets/new.bin": build_file(b"\0" * 5000)}
+    changed = {"chunks.md": build_tree_file(b"## two\n"), "assets/new.bin": build_tree_file(b"\0" * 5000)}
     store.save_tree("with-files", {**tree, **changed}, ME)
 
 
 def _save_many(store: SkillStore) -> None:
     many = {
-        f"many-{n}": {"SKILL.md": build_file(skill_md.render_skill_md(replace(OLD, name=f"many-{n}")))}
+        f"many-{n}": {"SKILL.md": build_tree_file(skill_md.render_skill_md(replace(OLD, name=f"many-{n}")))}
         for n in range(4)
     }
-    changed = {"SKILL.md": build_file(skill_md.render_skill_md(replace(OLD, body="newest"))), **BIG}
+    changed = {"SKILL.md": build_tree_file(skill_md.render_skill_md(replace(OLD, body="newest"))), **BIG}
     store.save_trees({**many, "report": changed}, ME)
 
 

@@ -17,7 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.learning import curating
 from habitus.errors import Stale
 from habitus.events import OutcomeKind
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.skills import trees
@@ -83,8 +83,8 @@ class Life(RuleBasedStateMachine):
                 hash=tool_json.hash_code(code),
             )
             files = {
-                trees.TOOL_FILE: build_file(tool_json.render_tool_json(contract)),
-                trees.TOOL_CODE: build_file(code),
+                trees.TOOL_FILE: build_tree_file(tool_json.render_tool_json(contract)),
+                trees.TOOL_CODE: build_tree_file(code),
             }
             change = replace(change, tree={**change.tree, **files})
         self.habitus.review.propose(change, JOB, ["because"])

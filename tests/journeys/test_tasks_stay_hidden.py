@@ -13,7 +13,7 @@ from habitus.app.learning.solving import open_temporary_home, run_own_agent_roll
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.storing import save_tasks
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.learning.budget import RunBudget
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
@@ -52,8 +52,8 @@ def tasks(habitus: Habitus) -> None:
     brew = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
     tree = {
         **update_main_file({}, brew),
-        TASKS_FILE: build_file(serialize_tasks([_task("beside"), _task("practice")]).encode()),
-        "evals/evals.json": build_file(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
+        TASKS_FILE: build_tree_file(serialize_tasks([_task("beside"), _task("practice")]).encode()),
+        "evals/evals.json": build_tree_file(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
     }
     habitus.skills.write_tree("user", "brew-tea", tree, habitus.build_author())
     save_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.app import Habitus
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.mcp import scope
 from habitus.mcp.http import HOST, make_guarded_app, open_listening_socket
 from habitus.mcp.server import LazyHome
@@ -70,9 +70,9 @@ NOT_APPLICABLE = {
 def furnish(habitus: Habitus) -> None:
     steps = Skill(name="fixtures", description="Files for the suite", body="1. Read them.")
     files = {
-        "text.txt": build_file(b"This is the content of the static text resource."),
-        "blob.bin": build_file(b"\x89PNG\x00\xff"),
-        "123.txt": build_file(b'{"id": "123"}'),
+        "text.txt": build_tree_file(b"This is the content of the static text resource."),
+        "blob.bin": build_tree_file(b"\x89PNG\x00\xff"),
+        "123.txt": build_tree_file(b'{"id": "123"}'),
     }
     habitus.skills.write_trees(
         "user", {"fixtures": {**trees.update_main_file({}, steps), **files}}, habitus.build_author()
@@ -87,7 +87,7 @@ def furnish(habitus: Habitus) -> None:
     written["json-schema-2020-12-tool"] = with_code(
         "json-schema-2020-12-tool", parameters=SCHEMA, cases=[{"payload": {}}]
     )
-    made(habitus, {name: {**tree, trees.TOOL_CODE: build_file(code[name])} for name, tree in written.items()})
+    made(habitus, {name: {**tree, trees.TOOL_CODE: build_tree_file(code[name])} for name, tree in written.items()})
 
 
 class InItsWords:

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
 from habitus.app import Habitus
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from tests.mcp.conftest import MODES, Connect
@@ -23,10 +23,10 @@ BINARY = b"\x00\x01\xff"
 def with_files(habitus: Habitus) -> None:
     skill = Skill(name="pour-tea", title="Pour", description="How tea is poured", body="Read references/cups.md")
     more = {
-        "references/cups.md": build_file(b"# Cups\n"),
-        "references/deep/one two.md": build_file(b"deep\n"),
-        "assets/cup.bin": build_file(BINARY),
-        "evals/evals.json": build_file(b"[]"),
+        "references/cups.md": build_tree_file(b"# Cups\n"),
+        "references/deep/one two.md": build_tree_file(b"deep\n"),
+        "assets/cup.bin": build_tree_file(BINARY),
+        "evals/evals.json": build_tree_file(b"[]"),
     }
     habitus.skills.write_trees(
         "user", {"pour-tea": {**trees.update_main_file({}, skill), **more}}, habitus.build_author()

@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.client.subscriptions import ToolsListChanged
 
 from habitus.app import Habitus
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.memory.model import LessonProducer
 from habitus.skills import trees
 from habitus.skills.edits import EditOperation, TextEdit
@@ -48,8 +48,8 @@ def with_code(
     steps = Skill(name=name, description="Doubles a number.", body="1. Double it.")
     return {
         **trees.update_main_file({}, steps),
-        trees.TOOL_CODE: build_file(code.encode()),
-        trees.TOOL_FILE: build_file(json.dumps(declared).encode()),
+        trees.TOOL_CODE: build_tree_file(code.encode()),
+        trees.TOOL_FILE: build_tree_file(json.dumps(declared).encode()),
     }
 
 

@@ -32,7 +32,7 @@ from habitus.cli.opening import share_habitus
 from habitus.jobs.model import MAX_ATTEMPTS, JobConcurrencyLimits
 from habitus.jobs.queue import JobClaims
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.skills.choosing.evals import FailedClimbStore
+from habitus.skills.choosing.evals import FailedStageTrialStore
 from habitus.skills.model import Stage
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
@@ -192,7 +192,9 @@ def record(place: Path) -> None:
         (lesson,) = [each for each in habitus.memory.list_lessons() if each.text == "Out of date."]
         habitus.memory.remove(lesson.id, by="ann")
         habitus.spending.settle(habitus.spending.reserve(2_000), 1_500)
-        FailedClimbStore(habitus.shared, habitus.clock).record_failure("tea@user", Stage.CODE, 1, "It says nothing.")
+        FailedStageTrialStore(habitus.shared, habitus.clock).record_failure(
+            "tea@user", Stage.CODE, 1, "It says nothing."
+        )
         asyncio.run(_talk(habitus))
         _request(habitus)
         _leave_dead_job(habitus)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.files import MAX_READ_BYTES, TreeFile, build_file
+from habitus.files import MAX_READ_BYTES, TreeFile, build_tree_file
 from habitus.sandbox.files import MOST_FILES, GivenFolder
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.isolation import get_given_path
@@ -23,9 +23,9 @@ from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 pytestmark = pytest.mark.req("SK-23")
 
 TREE = {
-    "SKILL.md": build_file(b"Fill a form."),
-    "references/fields.md": build_file(b"name, street"),
-    "scripts/fill.py": build_file(b"import sys\nprint('filled', sys.argv[1:])\n", executable=True),
+    "SKILL.md": build_tree_file(b"Fill a form."),
+    "references/fields.md": build_tree_file(b"name, street"),
+    "scripts/fill.py": build_tree_file(b"import sys\nprint('filled', sys.argv[1:])\n", executable=True),
 }
 ATTACK = """
 import os
@@ -96,7 +96,7 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(
     )
     assert (cell.error, cell.stdout) == (None, "name, street\nfilled ['a']\n\n")
     assert (await pads.execute_code("one", ATTACK)).stdout.split() == ["refused"] * 6
-    given.place_tree("fill-form", {**TREE, "references/fields.md": build_file(b"name only")})
+    given.place_tree("fill-form", {**TREE, "references/fields.md": build_tree_file(b"name only")})
     seen = await pads.execute_code(
         "one", "print(open(there + '/references/fields.md').read(), os.listdir(there + '/..'))"
     )
@@ -158,7 +158,7 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     for name in ("kept", "changed", "gone"):
         (origin / name).write_text(name)
     (origin / "link").symlink_to(tmp_path / "secret")
-    tree = {path.name: replace(build_file(path.read_bytes()), content=None) for path in origin.iterdir()}
+    tree = {path.name: replace(build_tree_file(path.read_bytes()), content=None) for path in origin.iterdir()}
     (origin / "changed").write_text("otherwise")
     (origin / "gone").unlink()
     os.mkfifo(origin / "gone")
@@ -173,8 +173,8 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
 
 def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
     huge, long = TreeFile(sha256="0" * 64, size=MAX_READ_BYTES + 1), "n" * 300
-    tree = {f"f{number:05}": build_file(b"") for number in range(MOST_FILES + 1)}
-    placed = plain(tmp_path).place_tree("x", {**tree, "a": huge, f"b/{long}": build_file(b"x")})
+    tree = {f"f{number:05}": build_tree_file(b"") for number in range(MOST_FILES + 1)}
+    placed = plain(tmp_path).place_tree("x", {**tree, "a": huge, f"b/{long}": build_tree_file(b"x")})
     assert placed.left_out == {
         "a": "it is larger than 32 MiB",
         f"b/{long}": "no file can be called that here",
@@ -186,7 +186,7 @@ def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(Invalid):
         plain(tmp_path).place_tree(name, TREE)
-    placed = plain(tmp_path).place_tree("x", {f"../{name}": build_file(b"")})
+    placed = plain(tmp_path).place_tree("x", {f"../{name}": build_tree_file(b"")})
     assert placed.left_out == {f"../{name}": "no file can be called that here"}
     assert list((tmp_path / "given" / "skills" / "x").iterdir()) == []
 

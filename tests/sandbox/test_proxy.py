@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from habitus.errors import Refused
-from habitus.files import Tree, build_file, compute_tree_hash
+from habitus.files import Tree, build_tree_file, compute_tree_hash
 from habitus.sandbox.credentials.command_lines import LIMITS, CommandLineProxy, CommandLineRunner
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantedCredentials, SkillCommandLine
 from habitus.sandbox.files import GivenFolder
@@ -48,7 +48,7 @@ def main():
 
 
 def command_line(body: str, *, name: str = "mailer", **granted: Any) -> SkillCommandLine:
-    files: Tree = {"scripts/cli.py": build_file(CLI.replace("{body}", body.replace("\n", "\n    ")).encode())}
+    files: Tree = {"scripts/cli.py": build_tree_file(CLI.replace("{body}", body.replace("\n", "\n    ")).encode())}
     values = {"variables": {"MAIL_PASSWORD": SECRET}, "sensitive": frozenset([SECRET]), "secrets": ("mail",)}
     return SkillCommandLine(
         skill=name,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.screening.findings import Finding, Risk
 from habitus.screening.scanner import scan_skill
 
@@ -20,8 +20,10 @@ def skill(body: str, description: str = "Keeps things in order.", **files: str) 
     """A skill with these files; `run__py` stands for run.py, and `scripts___run__py` for one in a folder."""
     front = f"---\nname: helper\ndescription: {json.dumps(description, ensure_ascii=False)}\n---\n"
     head = f"{front}# Helper\n\nUse it to keep order.\n\n"
-    others = {path.replace("___", "/").replace("__", "."): build_file(text.encode()) for path, text in files.items()}
-    return {"SKILL.md": build_file((head + body + "\n").encode()), **others}
+    others = {
+        path.replace("___", "/").replace("__", "."): build_tree_file(text.encode()) for path, text in files.items()
+    }
+    return {"SKILL.md": build_tree_file((head + body + "\n").encode()), **others}
 
 
 def example_skill(example: dict[str, Any]) -> Tree:
@@ -32,7 +34,7 @@ def example_skill(example: dict[str, Any]) -> Tree:
         case "description":
             return skill("", text)
         case kind:
-            return {**skill(f"Run `{_SCRIPTS[kind]}`."), _SCRIPTS[kind]: build_file(text.encode())}
+            return {**skill(f"Run `{_SCRIPTS[kind]}`."), _SCRIPTS[kind]: build_tree_file(text.encode())}
 
 
 def held(tree: Tree) -> list[Finding]:

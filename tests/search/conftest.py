@@ -20,7 +20,7 @@ class CountingEmbedder:
         self._inner = WordLlamaEmbedder()
         self.name = name
         self.width = self._inner.width
-        self.request_words = self._inner.request_words
+        self.max_request_words = self._inner.max_request_words
         self.embedded: list[str] = []
 
     def embed(self, texts: Sequence[str]) -> Vectors:

@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.library.explaining import select_skills
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.journal.model import SelectedSkill, SkillPlacementKind, Turn, TurnOutcome
 from habitus.skills import lint
 from habitus.skills.choosing import evals, menu
@@ -140,7 +140,7 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
 @pytest.mark.req("SE-10")
 def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     def cases(text: str) -> list[evals.TriggerEvalCase]:
-        return evals.read_eval_cases("x", {evals.EVALS_FILE: build_file(text.encode())})
+        return evals.read_eval_cases("x", {evals.EVALS_FILE: build_tree_file(text.encode())})
 
     one = [evals.TriggerEvalCase(query="a", should_trigger=False)]
     assert cases('[{"query": "a", "should_trigger": false}]') == one
@@ -149,10 +149,10 @@ def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     for bad in ("{", '{"other": 1}', '[{"should_trigger": true}]', '["a"]', "7"):
         with pytest.raises(Invalid, match=evals.EVALS_FILE):
             cases(bad)
-    kept = evals.add_eval_case({evals.EVALS_FILE: build_file(b'[{"query": "a"}]')}, "x", one[0])
+    kept = evals.add_eval_case({evals.EVALS_FILE: build_tree_file(b'[{"query": "a"}]')}, "x", one[0])
     assert json.loads(kept) == [{"query": "a", "should_trigger": False}]
     held: dict[str, Any] = {"note": 1, "evals": [{"query": "a", "expect": ["x"]}, {"prompt": "b", "files": {}}]}
-    kept = evals.add_eval_case({evals.EVALS_FILE: build_file(json.dumps(held).encode())}, "x", one[0])
+    kept = evals.add_eval_case({evals.EVALS_FILE: build_tree_file(json.dumps(held).encode())}, "x", one[0])
     assert json.loads(kept) == {**held, "evals": [{**held["evals"][0], "should_trigger": False}, held["evals"][1]]}
 
 
@@ -195,7 +195,7 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
 @pytest.mark.req("SK-20", "SK-21")
 def test_a_new_skill_of_the_agent_that_duplicates_another_waits_and_says_so(habitus: Habitus) -> None:
     agent = Author(actor=ActorKind.AGENT, name="main")
-    copy = {"SKILL.md": build_file(skill_md.render_skill_md(replace(SKILLS[0], name="table-summary")))}
+    copy = {"SKILL.md": build_tree_file(skill_md.render_skill_md(replace(SKILLS[0], name="table-summary")))}
     change = SkillChange(action=ProposalAction.WRITE, name="table-summary", layer="user", tree=copy)
     proposal = habitus.review.submit(change, agent).proposal
     assert proposal is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.edits import merge_lines, revert_change
 
 _LINES = st.lists(st.sampled_from("abcdef"), max_size=8)
@@ -33,7 +33,7 @@ def test_a_change_above_and_one_below_are_both_kept(above: list[str], below: lis
 
 
 def test_files_that_are_no_text_and_files_that_are_gone_conflict_only_where_both_changed() -> None:
-    old, new, other = (build_file(content) for content in (b"\xff1", b"\xff2", b"\xff3"))
+    old, new, other = (build_tree_file(content) for content in (b"\xff1", b"\xff2", b"\xff3"))
     assert revert_change({"a": old}, {"a": new}, {"a": new}).tree == {"a": old}
     assert revert_change({"a": old}, {"a": new}, {"a": other}).conflicts == ("a",)
     assert revert_change({}, {"a": new}, {"a": new, "b": other}).tree == {"b": other}

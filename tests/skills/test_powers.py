@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from habitus.files import TreeFile, build_file
+from habitus.files import TreeFile, build_tree_file
 from habitus.skills.sources.trust import SkillPower, SkillPowerKind, list_skill_powers
 
 
 def file(text: str) -> TreeFile:
-    return build_file(text.encode())
+    return build_tree_file(text.encode())
 
 
 @pytest.mark.req("SK-21")

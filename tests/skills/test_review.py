@@ -11,7 +11,7 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound, Stale
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.settings import load_settings
 from habitus.skills import trees
 from habitus.skills.formats import skill_md
@@ -25,7 +25,9 @@ SKILL = Skill(name="report", description="Writes the report.", body="1. Write it
 
 
 def tree(skill: Skill, files: Mapping[str, bytes]) -> Tree:
-    return {"SKILL.md": build_file(skill_md.render_skill_md(skill))} | {p: build_file(c) for p, c in files.items()}
+    return {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))} | {
+        p: build_tree_file(c) for p, c in files.items()
+    }
 
 
 def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({})) -> SkillChange:

@@ -8,7 +8,7 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.app.library.importing import open_importer
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.settings import Settings
 from habitus.skills.formats import detect, skill_md
 from habitus.skills.formats.base import IncomingSkill
@@ -143,7 +143,7 @@ def test_trust_that_changes_while_a_skill_is_judged_raises_no_error(habitus: Hab
     def read_while_another_process_trusts() -> Tree:
         TrustStore(habitus.shared, clock=habitus.clock, scan=lambda tree: ()).trust("other", {}, "ada")
         habitus.trust.read_revision()
-        return {"SKILL.md": build_file(b"---\nname: deploy\ndescription: About.\n---\n\nOther.\n")}
+        return {"SKILL.md": build_tree_file(b"---\nname: deploy\ndescription: About.\n---\n\nOther.\n")}
 
     assert habitus.trust.explain_distrust(root, "deploy", "new", read_while_another_process_trusts) == ""
 
@@ -151,7 +151,7 @@ def test_trust_that_changes_while_a_skill_is_judged_raises_no_error(habitus: Hab
 @pytest.mark.req("SK-14")
 def test_an_import_record_deleted_meanwhile_leaves_no_origin_to_name(habitus: Habitus) -> None:
     skill = Skill(name="brought", description="About.", body="1. Go.")
-    tree = {"SKILL.md": build_file(skill_md.render_skill_md(skill))}
+    tree = {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))}
     entry = IncomingSkill(name="brought", tree=tree, origin="there", format="skill")
     list(open_importer(habitus).import_entries([entry], habitus.build_author()))
     layer = habitus.skills.get_layer("user")

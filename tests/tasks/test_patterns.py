@@ -17,7 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.tasks.mining import list_named_paths
 from habitus.app.use_cases.tasks import list_tasks
 from habitus.errors import Invalid, ToolFailed
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.tasks.checks import parse_check
 from habitus.tasks.files import parse_tasks_toml
 from habitus.tasks.judging import judge_submission
@@ -93,8 +93,8 @@ def test_the_patterns_of_all_files_of_a_skill_are_bounded_together(home: Path) -
     rows = [{"prompt": f"Say {number}.", "matches": r"\w{500}" + str(number)} for number in range(90)]
     with Habitus.open(read_settings(home)) as habitus:
         tree = {
-            "SKILL.md": build_file(b"---\nname: say-it\ndescription: Says it.\n---\n1. Say it.\n"),
-            "evals/evals.json": build_file(json.dumps(rows).encode()),
+            "SKILL.md": build_tree_file(b"---\nname: say-it\ndescription: Says it.\n---\n1. Say it.\n"),
+            "evals/evals.json": build_tree_file(json.dumps(rows).encode()),
         }
         habitus.skills.write_tree("user", "say-it", tree, habitus.build_author())
         with pytest.raises(Invalid, match="too large together"):

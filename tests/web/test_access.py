@@ -12,7 +12,7 @@ from starlette.responses import Response
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.journal.model import Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance, LessonScope
 from habitus.skills.trees import TASKS_FILE
@@ -267,7 +267,7 @@ def lived_in(habitus: Habitus) -> Habitus:
     tree = habitus.skills.read_tree("close-the-month")
     tasks = serialize_tasks([Task(id="1", request="What is it?", checks=(ContainsCheck(text=ANSWER),))])
     person = habitus.build_author("examined")
-    habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: build_file(tasks.encode())}, person)
+    habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: build_tree_file(tasks.encode())}, person)
     habitus.journal.record_turn(Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann"))
     habitus.memory.add(LEARNED)
     taught = LessonProvenance(user=f"ann-{TEACHER}", session=f"c-{TEACHER}", trace=f"t-{TEACHER}")

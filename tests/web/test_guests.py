@@ -12,7 +12,7 @@ from habitus.agent.recorder import build_explicit_outcome
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
+from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.web.security import SignInKeys
 from tests.planted import KEYS
@@ -40,7 +40,7 @@ def ask_three_times(habitus: Habitus, user: str, request: str) -> None:
             user=user,
             messages=(encode_message_for_journal(AssistantMessage(text="They come to 4242.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", SourceKind.PERSON),),
+            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
         )
         habitus.journal.record_turn(turn)
 

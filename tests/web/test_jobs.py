@@ -23,7 +23,7 @@ from habitus.events import OutcomeKind
 from habitus.jobs.model import JobConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaims
 from habitus.jobs.worker import WorkerConfig, run_worker
-from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
+from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.web import labels
 from tests.web.conftest import HOST
@@ -74,7 +74,7 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
             user=habitus.settings.user,
             messages=(encode_message_for_journal(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", SourceKind.PERSON),),
+            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
         )
         habitus.journal.record_turn(turn)
     page = browser.post("/skills/brew-tea/tasks/mine").text

@@ -15,7 +15,7 @@ from habitus.app.learning.due_transitions import list_due_transitions
 from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.app.use_cases.skills import show_stats
 from habitus.events import OutcomeKind
-from habitus.journal.model import SourceKind
+from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.lifecycle import is_failing
@@ -126,13 +126,13 @@ async def test_the_last_word_counts_and_a_person_outweighs_a_program(habitus: Ha
     assert counts_of(habitus) == (1, 0, 0, 1)
     habitus.outcome(turn, ok=True)
     assert counts_of(habitus) == (1, 1, 0, 0)
-    habitus.outcome(turn, ok=False, by="user", source_kind=SourceKind.PERSON)
+    habitus.outcome(turn, ok=False, by="user", source_kind=JudgementSourceKind.PERSON)
     assert counts_of(habitus) == (1, 0, 1, 0)
     # A program that signs as the person does not overwrite the person.
     for by in ("user", "api"):
         assert api.post(f"{API}/turns/{turn}/outcome", json={"ok": True, "by": by}).status_code == 200
     assert counts_of(habitus) == (1, 0, 1, 0)
-    habitus.outcome(turn, ok=True, by="user", source_kind=SourceKind.PERSON)
+    habitus.outcome(turn, ok=True, by="user", source_kind=JudgementSourceKind.PERSON)
     assert counts_of(habitus) == (1, 1, 0, 0)
     assert find_stale_usage_counters(habitus) == []
 

@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.errors import Refused
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.review import ProposalAction, SkillChange
 
@@ -113,7 +113,7 @@ def test_a_file_that_the_owner_put_there_by_hand_can_be_changed_by_them_alone(
     tree = guest.skills.read_tree("brew-tea")
     for path, text in ((".envrc", b"x"), (".bashrc", b"x")):
         change = SkillChange(
-            action=ProposalAction.WRITE, layer=USER_LAYER, name="brew-tea", tree={**tree, path: build_file(text)}
+            action=ProposalAction.WRITE, layer=USER_LAYER, name="brew-tea", tree={**tree, path: build_tree_file(text)}
         )
         with pytest.raises(Refused, match=f"'{path}' can't be a file of a skill"):
             guest.review.submit(change, guest.build_author("x"))

@@ -18,7 +18,7 @@ from habitus.app.review.reminding import count_pending_items
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.app.use_cases import review
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.journal.model import Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
 from habitus.skills.model import ActorKind, Author, Skill, SkillState
@@ -199,14 +199,14 @@ def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient
     assert load_tasks(habitus, "brew-tea") == ()
     browser.post(f"/inbox/{waits.proposal}/approve")
     (kept,) = load_tasks(habitus, "brew-tea")
-    assert (kept.id, kept.reviewed_by) == ("tea", habitus.settings.signature)
+    assert (kept.id, kept.reviewed_by) == ("tea", habitus.settings.author_name)
 
 
 @pytest.mark.req("CL-02")
 def test_a_large_import_of_ones_own_is_read_as_that_and_its_files_come_when_they_are_opened(
     browser: TestClient, habitus: Habitus
 ) -> None:
-    script = build_file("".join(f"print({number})\n" for number in range(3000)).encode())
+    script = build_tree_file("".join(f"print({number})\n" for number in range(3000)).encode())
     tree = {**update_main_file({}, COFFEE), **{f"scripts/{number}.py": script for number in range(60)}}
     findings = (
         "scripts/1.py:2: Runs whatever a server sends (pipe)",

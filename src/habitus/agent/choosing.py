@@ -16,7 +16,7 @@ from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import EvidenceItem, ItemKind, RandomAssignment, UnitRandomizer, draw_last_place
-from habitus.evidence.versions import AssignedVersion, ComparisonArm
+from habitus.evidence.versions import AssignedVersion, ComparisonVariant
 from habitus.journal.journal import Journal, list_chosen_skills
 from habitus.journal.model import ExposureAssignment, SkillPlacementKind, Turn
 from habitus.journal.usage import get_effective_outcome
@@ -90,7 +90,7 @@ def get_relevant_skill_limit(unlisted: Collection[str]) -> int:
     return prompt.FITTING_UNLISTED if unlisted else prompt.FITTING
 
 
-def find_unseen_skills(
+def find_skills_new_to_user(
     journal: Journal,
     user: str,
     snapshot: LibrarySnapshot,
@@ -289,13 +289,13 @@ class ExposureAssigner:
                 kind=item.kind.value,
                 item=item.name,
                 version=item.version,
-                is_offered=assigned.assignment is ComparisonArm.NEW,
+                is_offered=assigned.assignment is ComparisonVariant.NEW,
                 propensity=1 - assigned.comparison.share,
             )
             self._noted.setdefault((False, item), exposure)
 
     @property
-    def versions(self) -> Mapping[tuple[str, str], AssignedVersion]:
+    def assigned_versions(self) -> Mapping[tuple[str, str], AssignedVersion]:
         """The versions of compared skills that the conversation was given, by name and layer."""
         return self._versions
 
@@ -436,12 +436,12 @@ class SessionMemory:
         is_withheld = self.offers.is_withheld
         return tuple(
             note
-            for note in self.all_scratchpad_lessons
+            for note in self.scratchpad_lessons_with_withheld
             if not is_withheld(make_lesson_item(note), is_sure=note.is_confirmed_by_person)
         )
 
     @cached_property
-    def all_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
+    def scratchpad_lessons_with_withheld(self) -> tuple[RecalledLesson, ...]:
         """The same lessons with those that are withheld."""
         lessons = partial(self.cortex.recall_scratchpad_lessons, user=self.user, project=self.project)
         return self.outage.read_or_default(lessons, ())

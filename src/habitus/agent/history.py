@@ -44,7 +44,7 @@ class MessageHistory:
         self.messages = repaired
         return count
 
-    def end_turn(self, why: str) -> int:
+    def repair_after_turn(self, why: str) -> int:
         """Make the history valid for any next message, whatever interrupted the turn; return the repairs."""
         count = self.repair_calls()
         last = self.messages[-1] if self.messages else None
@@ -89,7 +89,7 @@ def rebuild_history(past: Sequence[Turn]) -> MessageHistory:
     history = MessageHistory()
     for turn in past:
         if history.messages:
-            history.end_turn("This turn was interrupted.")
+            history.repair_after_turn("This turn was interrupted.")
         history.add_messages(
             *(message for kept in turn.messages if (message := decode_journal_message(kept)) is not None)
         )
@@ -231,7 +231,7 @@ def has_higher_stage_acted(
         return False
     # Naming what failed does not mean following the steps.
     known = " ".join((request, get_text_detail(last, "error"), *stages))
-    done = "\n".join(message.text for message in _list_answers_after(messages, get_text_detail(last, "id")))
+    done = "\n".join(message.text for message in _list_answers_after_call(messages, get_text_detail(last, "id")))
     return not has_left_trace_of_steps(steps, (), request=known, done=done, if_unclear=False)
 
 
@@ -240,7 +240,7 @@ def _is_stage_result(event: AgentEvent, stages: Collection[str]) -> bool:
     return event.kind is EventKind.TOOL_RESULT and is_known and get_text_detail(event, "name") in stages
 
 
-def _list_answers_after(messages: Sequence[ChatMessage], call: str) -> list[AssistantMessage]:
+def _list_answers_after_call(messages: Sequence[ChatMessage], call: str) -> list[AssistantMessage]:
     """Return the model's messages after a call had returned."""
     ends = [at for at, one in enumerate(messages) if isinstance(one, ToolResultMessage) and one.call == call]
     later = messages[ends[-1] + 1 :] if ends else ()

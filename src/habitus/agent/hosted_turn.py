@@ -319,7 +319,7 @@ class AsyncHostTurn(_HostTurnBase):
         await self._loop.run_async(self._hosted.end_without_reply())
 
 
-class TurnContext:
+class TurnContextManager:
     """Returned by `habitus.turn(…)`: opens a turn with `with`, `async with`, or `open` and the turn's `close`.
 
     Leaving the block by an exception, or without `done` or `failed`, records an outcome that counts for nothing.

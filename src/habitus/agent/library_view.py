@@ -17,8 +17,8 @@ from habitus.agent.choosing import ExposureAssigner, make_skill_item
 from habitus.agent.history import MessageHistory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.evidence.model import UnitRandomizer
-from habitus.evidence.versions import AssignedVersion, ComparisonArm, LiveComparison, assign_version
-from habitus.files import TreeFile, read_content
+from habitus.evidence.versions import AssignedVersion, ComparisonVariant, LiveComparison, assign_version
+from habitus.files import TreeFile, read_tree_file
 from habitus.redact import Redactor
 from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacement
 from habitus.sandbox.model import MIB
@@ -69,7 +69,7 @@ class VersionPins:
         for one in assigned.values():
             if one.comparison.is_cue_changed:
                 self.offers.record_assigned_version(one)
-        old = {name: one.version for name, one in assigned.items() if one.assignment is ComparisonArm.OLD}
+        old = {name: one.version for name, one in assigned.items() if one.assignment is ComparisonVariant.OLD}
         self._seen, self._pinned = seen, library.pin_versions(seen, old, user=user) if old else seen
         return self._pinned
 
@@ -175,7 +175,7 @@ class LibraryView:
         """Scan the directories of a large library for manual changes, for the next turn."""
         self.outage.try_write(self.library.snapshot, "look at the skill directories")
 
-    def list_loadable(self) -> frozenset[str]:
+    def list_loadable_names(self) -> frozenset[str]:
         """Return the names the model may load in this turn: those selected, and those added since."""
         known, now, chosen = self._may_load, self.snapshot, self.selection
         if known is None or known[0] is not now or known[1] is not chosen:
@@ -194,10 +194,10 @@ class LibraryView:
             return self.offers.assign_skill_line(summary)
         return not self.offers.is_withheld(make_skill_item(summary), is_sure=summary.manifest.always_include)
 
-    def list_recallable(self) -> Set[str]:
+    def list_loadable_and_pending_names(self) -> Set[str]:
         """Return the loadable names and those written in this conversation that are pending."""
-        waiting = self.list_pending()
-        return {*self.list_loadable(), *waiting} if waiting else self.list_loadable()
+        waiting = self.list_pending_skills()
+        return {*self.list_loadable_names(), *waiting} if waiting else self.list_loadable_names()
 
     def explain_unavailable(self, name: str) -> str:
         """Return why a skill is unavailable in this turn; "" if this model or user must not know of it."""
@@ -208,11 +208,11 @@ class LibraryView:
             return ""
         return self.selection.left_out.get(name, "")
 
-    def list_pending(self) -> Mapping[str, Skill]:
+    def list_pending_skills(self) -> Mapping[str, Skill]:
         """Return the skills written in this conversation that are pending review."""
-        return {name: skill for name, (_, skill) in self.list_proposed().items()}
+        return {name: skill for name, (_, skill) in self.list_pending_with_proposals().items()}
 
-    def list_proposed(self) -> Mapping[str, tuple[int, Skill]]:
+    def list_pending_with_proposals(self) -> Mapping[str, tuple[int, Skill]]:
         """Return the pending skills, each with the number of its proposal."""
         if self._waiting is None or self._waiting[0] != self.revision:
             found = self.outage.read_or_default(lambda: self.review.list_conversation_skills(self.conversation), {})
@@ -221,26 +221,26 @@ class LibraryView:
 
     def is_only_pending(self, name: str) -> bool:
         """Whether a skill exists only as a pending one. A skill with a pending edit exists in its old form."""
-        return name in self.list_pending() and name not in self.snapshot.by_name
+        return name in self.list_pending_skills() and name not in self.snapshot.by_name
 
     def load_skill(self, name: str) -> Skill:
         """Load a skill as of the snapshot."""
         return self.library.load(name, at=self.snapshot, user=self.user.name)
 
-    def is_in_use(self, name: str) -> bool:
+    def is_enabled_and_valid(self, name: str) -> bool:
         """Whether a skill is enabled and valid."""
         item = self.snapshot.by_name.get(name)
         return item is not None and item.state is SkillState.OK
 
-    def read_files(self, name: str) -> SkillFiles | None:
+    def read_skill_files(self, name: str) -> SkillFiles | None:
         """Return all files of a skill in use, or None while they can't be read."""
-        if not self.is_in_use(name):
+        if not self.is_enabled_and_valid(name):
             return None
         return self.outage.read_or_default(lambda: self.library.read_files(self.snapshot.by_name[name]), None)
 
     def unreviewed_origin(self, name: str) -> str:
         """Describe where an unreviewed skill comes from; "" for a reviewed one."""
-        if name in self.list_pending():
+        if name in self.list_pending_skills():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
         if item is None:
@@ -249,7 +249,7 @@ class LibraryView:
             lambda: self.library.describe_unreviewed_origin(item), "its author can't be looked up now"
         )
 
-    def is_in_view(self, name: str) -> bool:
+    def is_text_in_conversation(self, name: str) -> bool:
         """Whether the skill's current text is in the conversation, or about to be."""
         shown = self._shown.get(name)
         if shown is None or self.forgets:
@@ -325,7 +325,7 @@ class SupportingFile:
         return self.image_type or mimetypes.guess_type(self.path)[0] or "of an unknown kind"
 
 
-class SupportingFileAccess:
+class SupportingFileReader:
     """The supporting files of skills in a conversation. Every method queries the database: call it in a thread."""
 
     def __init__(
@@ -344,7 +344,7 @@ class SupportingFileAccess:
 
     def place_files(self, skill: Skill) -> str:
         """Place a skill's files where code finds them; return lines that describe them, or ""."""
-        files = self._view.read_files(skill.name)
+        files = self._view.read_skill_files(skill.name)
         if files is None or not files.supporting_files:
             return ""
         placed = self._place_tree(skill.name, files)
@@ -362,7 +362,7 @@ class SupportingFileAccess:
 
     def list_paths(self, name: str) -> list[str]:
         """Return the paths of the first hundred files; `find_file` on a folder lists all."""
-        files = self._view.read_files(name)
+        files = self._view.read_skill_files(name)
         return list(files.supporting_files[:_MOST_PATHS]) if files else []
 
     def refresh_placed_files(self) -> None:
@@ -371,16 +371,16 @@ class SupportingFileAccess:
             return
         self._seen = self._view.snapshot
         for name in self._given.list_trees():
-            files = self._view.read_files(name)
+            files = self._view.read_skill_files(name)
             if files is not None and files.supporting_files:
                 self._place_tree(name, files)
             # Otherwise the database is down and the files must stay.
-            elif files is not None or not self._view.is_in_use(name):
+            elif files is not None or not self._view.is_enabled_and_valid(name):
                 self._given.remove_tree(name)
 
     def find_file(self, name: str, path: str) -> SupportingFile | tuple[str, ...]:
         """Return a file of a skill, or the listing of one of its folders; '.' lists all."""
-        files = self._view.read_files(name)
+        files = self._view.read_skill_files(name)
         if files is None:
             raise NotFound(f"'{name}' has no files that can be read now.", hint="")
         placed = self._place_tree(name, files) if files.supporting_files else None
@@ -460,7 +460,7 @@ def _find_first_line(file: TreeFile) -> str:
 
 def _read_supporting_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
     try:
-        data = read_content(path, files.tree[path], files.folders.get(path))
+        data = read_tree_file(path, files.tree[path], files.folders.get(path))
     except OSError as error:
         size = files.tree[path].size
         raise Refused(f"'{path}' ({size:,} bytes) can't be read: {error.strerror or error}.") from None
@@ -476,10 +476,10 @@ _LARGEST = 8 * MIB
 
 def build_sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
     """Return the `skills.list(tag)` and `skills.read(name, path)` services, with the model's access rules."""
-    files = SupportingFileAccess(view)
+    files = SupportingFileReader(view)
 
     async def list_skills(tag: Any) -> list[dict[str, Any]]:
-        allowed = view.list_loadable()
+        allowed = view.list_loadable_names()
         found = [item.summary for item in view.snapshot.listing if item.summary and item.name in allowed]
         return [
             {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
@@ -490,7 +490,7 @@ def build_sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Aw
     async def read(argument: Any) -> dict[str, Any]:
         name, path = argument if isinstance(argument, list) and len(argument) == 2 else (argument, None)
         wanted = names.canonicalize_name(str(name))
-        if wanted not in view.list_loadable():
+        if wanted not in view.list_loadable_names():
             raise NotFound(f"No skill '{name}'.")
         if path is not None:
             return await run_in_thread(lambda: _encode_file_for_sandbox(files.find_file(wanted, str(path)), str(path)))

@@ -99,12 +99,12 @@ class OpenTurn(TurnState):
             if shows_prompt
             else (self.refresh_view, self.select_skills)
         )
-        with self.attach_traces():
+        with self.attach_telemetry():
             for step in (*steps, self.record_start):
                 await run_in_thread(step)
 
     @contextmanager
-    def attach_traces(self) -> Iterator[None]:
+    def attach_telemetry(self) -> Iterator[None]:
         """Attach log lines and spans inside the block to this turn."""
         with tracing.add_log_context(**self._ids), self._stretch.activate():
             yield
@@ -151,7 +151,7 @@ class OpenTurn(TurnState):
             sees_images=self.user_input.asking.sees_images,
         )
         await self.parts.ready()
-        with self.attach_traces(), tracing.trace_span("tool", tool=call.name):
+        with self.attach_telemetry(), tracing.trace_span("tool", tool=call.name):
             result = await tools.run_call(call, running)
         self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, at=self._format_time_now()))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
@@ -228,7 +228,7 @@ class OpenTurn(TurnState):
         """
         self.loaded, self.asked = tuple(self.parts.view.loaded.values()), frozenset(self.parts.view.asked)
         self._count_metrics()
-        with self.attach_traces():
+        with self.attach_telemetry():
             told = await run_in_thread(lambda: self.recorder.record_end(self, has_news=self.composer.has_news))
         self._stretch.end()
         if not self.is_cancelled:

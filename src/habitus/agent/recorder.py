@@ -22,9 +22,9 @@ from habitus.journal.journal import Journal
 from habitus.journal.model import (
     ExposureAssignment,
     ItemUse,
+    JudgementSourceKind,
     SelectedSkill,
     SkillPlacementKind,
-    SourceKind,
     Turn,
     TurnOrigin,
     TurnOutcome,
@@ -91,7 +91,7 @@ class TurnRecorder:
             exposures=self._collect_exposures(turn, used),
             uses=() if turn.is_cancelled else self._collect_skill_uses(turn, used),
             withheld=parts.view.offers.withheld_skills,
-            versions=parts.view.offers.versions,
+            versions=parts.view.offers.assigned_versions,
         )
         is_kept = self._write_turn(kept)
         if (
@@ -136,7 +136,7 @@ class TurnRecorder:
         parts, request = self._parts, turn.user_input.request
         parts.tools.record_exposures(turn.shown_tools)
         if turn.shows_scratchpad:
-            for note in parts.memory.all_scratchpad_lessons:
+            for note in parts.memory.scratchpad_lessons_with_withheld:
                 parts.view.offers.assign_lesson(note, is_steady=True)
         kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
@@ -364,7 +364,7 @@ def build_journal_turn(
         kept,
         selected=(
             *(_add_version_reason(one, versions) for one in _list_selected_skills(turn, withheld)),
-            *(_add_version_reason(_build_loaded_skill(skill, turn), versions) for skill in turn.loaded),
+            *(_add_version_reason(_build_loaded_skill_record(skill, turn), versions) for skill in turn.loaded),
         ),
         exposures=tuple(exposures),
         uses=tuple(uses),
@@ -375,10 +375,10 @@ def build_journal_turn(
 def _judge_turn(turn: TurnState) -> TurnOutcome:
     done = turn.outcome
     if turn.judged_by == MODEL:
-        said = build_explicit_outcome(done.kind, MODEL, SourceKind.MODEL, done.reason)
+        said = build_explicit_outcome(done.kind, MODEL, JudgementSourceKind.MODEL, done.reason)
         return replace(said, weight=_BY_ITSELF)
     if turn.judged_by:
-        return build_explicit_outcome(done.kind, turn.judged_by, SourceKind.PROGRAM, done.reason)
+        return build_explicit_outcome(done.kind, turn.judged_by, JudgementSourceKind.PROGRAM, done.reason)
     # Inferred from how it ended.
     return _build_inferred_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
 
@@ -400,15 +400,15 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        _build_placed_skill(
+        _build_placed_skill_record(
             choice.summary, SkillPlacementKind.STICKY if choice.is_sticky else SkillPlacementKind.EAGER, choice.reason
         )
         for choice in turn.selection.eager
     ]
     menu = [
-        _build_placed_skill(summary, SkillPlacementKind.CUT, NOT_LISTED)
+        _build_placed_skill_record(summary, SkillPlacementKind.CUT, NOT_LISTED)
         if summary.name in cut
-        else _build_placed_skill(summary, SkillPlacementKind.MENU, "eligible")
+        else _build_placed_skill_record(summary, SkillPlacementKind.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
     ]
     found = [
@@ -422,11 +422,11 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
     return [*found, *out[:_MOST_LINES]]
 
 
-def _build_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
+def _build_loaded_skill_record(skill: Skill, turn: TurnState) -> SelectedSkill:
     invoked = turn.user_input.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _build_placed_skill(
+    return _build_placed_skill_record(
         skill, SkillPlacementKind.LOADED, "the model asked for it" if skill.name in turn.asked else came
     )
 
@@ -441,7 +441,7 @@ def _add_version_reason(selected: SelectedSkill, versions: Mapping[tuple[str, st
     return selected if assigned is None else replace(selected, reason=f"{selected.reason}; {assigned.reason}")
 
 
-def _build_placed_skill(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:
+def _build_placed_skill_record(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:
     return SelectedSkill(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
 
 
@@ -455,7 +455,9 @@ _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2
 _CAP = 0.5
 
 
-def build_explicit_outcome(kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str = "") -> TurnOutcome:
+def build_explicit_outcome(
+    kind: OutcomeKind, source: str, source_kind: JudgementSourceKind, reason: str = ""
+) -> TurnOutcome:
     """Return a judgement with full weight, by a person, a validator or the calling program."""
     return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, source_kind=source_kind, reason=reason)
 
@@ -470,7 +472,7 @@ def infer_outcome_from_next_request(before: str, now: str) -> TurnOutcome | None
 
 
 def _build_inferred_outcome(kind: OutcomeKind, weight: float, source: str, reason: str) -> TurnOutcome:
-    return TurnOutcome(kind=kind, weight=weight, source=source, source_kind=SourceKind.SIGNAL, reason=reason)
+    return TurnOutcome(kind=kind, weight=weight, source=source, source_kind=JudgementSourceKind.SIGNAL, reason=reason)
 
 
 _CORRECTION = re.compile(

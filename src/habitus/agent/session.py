@@ -23,7 +23,7 @@ from habitus.agent.turn import run_turn
 from habitus.agent.user_input import SubmittedRequest, prepare_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.model import SourceKind, Turn, TurnOutcome
+from habitus.journal.model import JudgementSourceKind, Turn, TurnOutcome
 from habitus.llm.model import Model, TokenUsage
 from habitus.memory.model import LessonDraftResult
 from habitus.skills.model import Skill
@@ -127,7 +127,7 @@ class Session:
         turn = await self._conversation.prepare_turn(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
-            with turn.attach_traces():
+            with turn.attach_telemetry():
                 return await run_turn(turn, self._model, self.history, context=room, emit=emit)
         finally:
             self.usage += turn.usage
@@ -147,7 +147,7 @@ class Session:
         *,
         turn: str = "",
         source: str = "user",
-        source_kind: SourceKind = SourceKind.PERSON,
+        source_kind: JudgementSourceKind = JudgementSourceKind.PERSON,
         reason: str = "",
     ) -> str:
         """Record the outcome of a turn, by default the last one; return its id.

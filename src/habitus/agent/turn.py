@@ -61,7 +61,7 @@ class _LoopState:
 async def run_turn(turn: OpenTurn, model: Model, history: MessageHistory, *, context: int, emit: Emit) -> TurnResult:
     """Run a turn from request to reply. A provider's fault becomes the outcome; only a cancellation is raised."""
     # Only a resumed turn that was damaged needs this.
-    repaired = history.end_turn("This turn was not recorded completely.")
+    repaired = history.repair_after_turn("This turn was not recorded completely.")
     first = len(history.messages)
     now = _LoopState(turn=turn, model=model, history=history, context_tokens=context, emit=emit, first=first)
     _record_history_repairs(now, repaired)
@@ -238,7 +238,7 @@ async def _ask_without_tools(now: _LoopState, wanted: str) -> str:
 async def _finish_turn(now: _LoopState) -> int:
     """Leave a valid history, record the turn and start learning; return the number of pending changes."""
     why = "Cancelled by the user." if now.turn.is_cancelled else "The turn ended without an answer."
-    _record_history_repairs(now, now.history.end_turn(why))
+    _record_history_repairs(now, now.history.repair_after_turn(why))
     now.copy_messages_to_turn()
     return await now.turn.close()
 

@@ -13,11 +13,11 @@ from habitus.app.home import Clock, Home, utc_now
 from habitus.app.wiring import open_home_of_type
 
 if TYPE_CHECKING:
-    from habitus.agent.hosted_turn import TurnContext
+    from habitus.agent.hosted_turn import TurnContextManager
     from habitus.agent.session import Session
     from habitus.app.conversations.hosting import HostedConversations
     from habitus.events import TurnObserver
-    from habitus.journal.model import SourceKind
+    from habitus.journal.model import JudgementSourceKind
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model
     from habitus.settings import Settings
@@ -95,7 +95,7 @@ class Habitus(Home):
         caller_id: str = "",
         tools: Collection[str] = (),
         ask: AskPerson = defer_consent,
-    ) -> TurnContext:
+    ) -> TurnContextManager:
         """Open a turn of your own loop, for `with` or `async with`; `tools` are the names of your own tools.
 
         `paths` are the files the work is about, `resources` and `features` what else is available, `reply_to` the turn
@@ -126,7 +126,7 @@ class Habitus(Home):
         return self.hosted_conversations.open_turn(request)
 
     def outcome(
-        self, turn: str, *, ok: bool, reason: str = "", by: str = "host", source_kind: SourceKind | None = None
+        self, turn: str, *, ok: bool, reason: str = "", by: str = "host", source_kind: JudgementSourceKind | None = None
     ) -> None:
         """Record how a turn went, even long after it ended; a second report by the same source replaces the first.
 
@@ -134,7 +134,7 @@ class Habitus(Home):
         """
         # Loads the recorder, which only outcomes need.
         from habitus.app.learning.learning import record_judgement
-        from habitus.journal.model import SourceKind as Kind
+        from habitus.journal.model import JudgementSourceKind as Kind
 
         record_judgement(self, turn, ok=ok, by=by, source_kind=source_kind or Kind.PROGRAM, reason=reason)
 

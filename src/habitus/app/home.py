@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from habitus.app.review.notifying import ReviewNotifier
     from habitus.files import Tree
     from habitus.journal.journal import Journal
-    from habitus.journal.usage import UsageObserver
+    from habitus.journal.usage import UsageCountObserver
     from habitus.learning.budget import DailyTokenUsageStore
     from habitus.llm.model import SessionModels
     from habitus.memory.cortex import Cortex
@@ -61,7 +61,7 @@ class HomeWiring(Protocol):
     def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
     def open_tools(self, home: Home) -> ToolService: ...
     def open_recipes(self, home: Home) -> RecipeCatalogue: ...
-    def open_usage_observer(self, home: Home) -> UsageObserver: ...
+    def open_usage_observer(self, home: Home) -> UsageCountObserver: ...
 
 
 class Home:
@@ -180,7 +180,7 @@ class Home:
 
     def build_author(self, reason: str = "", *, user: str = "") -> Author:
         """Return this process's user, or the user of a session, as the author of a change."""
-        name = user if user not in ("", self.settings.user) else self.settings.signature
+        name = user if user not in ("", self.settings.user) else self.settings.author_name
         return Author(actor=ActorKind.USER, name=name, reason=reason, change_id=secrets.token_hex(4))
 
     def get_user(self, name: str | None = None) -> RequestUser:
@@ -319,7 +319,7 @@ def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> 
 
     `author` may be the user of a session.
     """
-    name = None if author is None or author.name == home.settings.signature else author.name
+    name = None if author is None or author.name == home.settings.author_name else author.name
     if home.settings.database and not home.get_user(name).is_admin:
         raise Refused(f"Only an admin may {what} on a shared database.", hint="Ask one, or propose it.")
 

@@ -31,7 +31,7 @@ from habitus.skills.review import Proposal, ProposalAction, ReviewQueue
 from habitus.skills.sources.trust import TrustStore, has_callable_code
 
 if TYPE_CHECKING:
-    from habitus.journal.usage import UsageObserver
+    from habitus.journal.usage import UsageCountObserver
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.search.postgres_index import PostgresIndex
@@ -217,7 +217,7 @@ class _ConcreteWiring:
 
         return open_recipe_catalogue(home)
 
-    def open_usage_observer(self, home: Home) -> UsageObserver:
+    def open_usage_observer(self, home: Home) -> UsageCountObserver:
         from habitus.app.learning.usage import UsageCounterUpdater
 
         return UsageCounterUpdater(home)

@@ -36,7 +36,7 @@ class ItemFinding:
     estimate: ItemEstimate
     bound: EffectBound
     decision: ItemDecision
-    plan: WithholdingPlan
+    plan: WithholdingForecast
     sentence: str  # what is known, in plain words
     trial_offered: int = 0  # of its units, those of paired trials
     trial_withheld: int = 0
@@ -103,7 +103,7 @@ _NOISE = 0.25  # prior variance of a binary outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WithholdingPlan:
+class WithholdingForecast:
     effect: float  # that would be noticed
     a_day: float  # units with an explicit outcome
     missing: int | None  # units still needed, both variants together; None: nothing is withheld
@@ -119,14 +119,14 @@ class WithholdingPlan:
 
 def plan_withholding(
     estimate: ItemEstimate, betting: BettingState, ages: Floats, *, withhold: float
-) -> WithholdingPlan:
+) -> WithholdingForecast:
     """Plan one item from the ages of its explicit outcomes in days, if this share is withheld from now on."""
     likely = estimate.offering.value if estimate.offering else 0.0
     effect = max(WORTH_KNOWING, abs(likely))
     missing = estimate_units_to_verdict(betting, effect, withhold)
     a_day = _compute_daily_outcome_rate(ages)
     days = missing / a_day if a_day and missing is not None else None
-    return WithholdingPlan(
+    return WithholdingForecast(
         effect=effect,
         a_day=a_day,
         missing=missing,

@@ -44,7 +44,7 @@ class LiveComparison:
         return EvidenceItem(kind=ItemKind.CHANGE, name=f"{self.skill}@{self.layer_key}", version=self.new)
 
 
-class ComparisonArm(StrEnum):
+class ComparisonVariant(StrEnum):
     OLD = "old"
     NEW = "new"
 
@@ -54,12 +54,12 @@ class AssignedVersion:
     """The version of a compared skill that one conversation gets."""
 
     comparison: LiveComparison
-    assignment: ComparisonArm
+    assignment: ComparisonVariant
     is_random: bool = True  # else it began before the comparison, and doesn't count
 
     @property
     def version(self) -> int:
-        return self.comparison.old if self.assignment is ComparisonArm.OLD else self.comparison.new
+        return self.comparison.old if self.assignment is ComparisonVariant.OLD else self.comparison.new
 
     @property
     def reason(self) -> str:
@@ -82,8 +82,10 @@ def assign_version(comparison: LiveComparison, lots: UnitRandomizer, began_on: d
         is_old = began_on < comparison.changed_on
         return AssignedVersion(
             comparison=comparison,
-            assignment=ComparisonArm.OLD if is_old else ComparisonArm.NEW,
+            assignment=ComparisonVariant.OLD if is_old else ComparisonVariant.NEW,
             is_random=False,
         )
     gets_new = lots.gets_changed_version(comparison.item, comparison.share)
-    return AssignedVersion(comparison=comparison, assignment=ComparisonArm.NEW if gets_new else ComparisonArm.OLD)
+    return AssignedVersion(
+        comparison=comparison, assignment=ComparisonVariant.NEW if gets_new else ComparisonVariant.OLD
+    )

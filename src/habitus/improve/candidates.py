@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from habitus.comparing import BoundedMatcher
 from habitus.errors import Invalid
-from habitus.improve.gate import MOST_CANDIDATES, GateClaim
+from habitus.improve.gate import MOST_CANDIDATES, GateHypothesis
 from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_structured_answer
 from habitus.redact import Redactor
 from habitus.skills import edits
@@ -50,7 +50,7 @@ class Candidate:
     text: str  # its whole main file
     why: str  # what it is meant to fix
     source: str  # model, person, proposal 7, rule: undo
-    claim: GateClaim = GateClaim.BETTER
+    claim: GateHypothesis = GateHypothesis.BETTER
     number: int = 0  # among those that share a task of its gate; 0 until its gate begins
     tasks: tuple[str, ...] = ()  # of its gate
     rounds: int = 0  # the most that its gate may take

@@ -10,7 +10,7 @@ import numpy as np
 
 from habitus.evidence.bounds import ERROR
 from habitus.evidence.estimation import compute_t_quantile
-from habitus.improve.gate import MARGIN, GateClaim
+from habitus.improve.gate import MARGIN, GateHypothesis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +34,6 @@ def compute_difference_interval(means: Sequence[float]) -> DifferenceInterval:
     return DifferenceInterval(low=max(-1.0, centre - width), high=min(1.0, centre + width))
 
 
-def is_exam_passed(difference: float, claim: GateClaim) -> bool:
+def is_exam_passed(difference: float, claim: GateHypothesis) -> bool:
     """Return whether the exam's centre supports the claim on tasks that the candidate never met."""
-    return difference > (-MARGIN if claim is GateClaim.NOT_WORSE else 0.0)
+    return difference > (-MARGIN if claim is GateHypothesis.NOT_WORSE else 0.0)

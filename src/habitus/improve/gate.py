@@ -40,7 +40,7 @@ _MAX_STAKE = 0.9  # below 1, so that no single loss ends all evidence
 _OPTIMISM = 4.0  # standard errors by which a candidate may be better than it looks, before racing stops it
 
 
-class GateClaim(StrEnum):
+class GateHypothesis(StrEnum):
     BETTER = "better"
     NOT_WORSE = "not worse"  # by more than the margin, for a shorter version
 
@@ -121,7 +121,7 @@ class GateRule:
     tasks: int
     families: int = 0  # that the tasks belong to; 0 if each is its own
     number: int = 1  # of the candidate among all that were ever tried on any of these tasks
-    claim: GateClaim = GateClaim.BETTER
+    claim: GateHypothesis = GateHypothesis.BETTER
     rounds: int = MOST_ROUNDS
 
     @property
@@ -143,7 +143,7 @@ class GateRule:
         """The number of tasks below which even the best result would not be accepted."""
         if not self.error:
             return self.observations + 1
-        if self.claim is GateClaim.NOT_WORSE:
+        if self.claim is GateHypothesis.NOT_WORSE:
             return math.ceil(_compute_log_threshold(self.error) / math.log1p(_MAX_STAKE * MARGIN))
         return math.ceil(math.log2(1 / self.task_error))
 
@@ -192,7 +192,7 @@ class GateRule:
 
     def is_claim_shown_over_tasks(self, tally: PairTally) -> bool:
         """Whether the claim holds with each task as one observation."""
-        if self.claim is GateClaim.BETTER:
+        if self.claim is GateHypothesis.BETTER:
             return compute_sign_flip_p_value(tally.gains) <= self.task_error
         # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
         return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= _compute_log_threshold(self.error))
@@ -226,7 +226,7 @@ class GateRule:
 
     @property
     def _margin(self) -> float:
-        return MARGIN if self.claim is GateClaim.NOT_WORSE else 0.0
+        return MARGIN if self.claim is GateHypothesis.NOT_WORSE else 0.0
 
     @property
     def _stakes(self) -> tuple[float, ...]:
@@ -234,7 +234,7 @@ class GateRule:
         high one, for rollouts that hardly ever differ."""
         best = math.sqrt(2 * _compute_log_threshold(self.error) / (max(self.tasks * self.rounds, 1) * _NOISE))
         stake = min(_MAX_STAKE, best)
-        return (stake, _MAX_STAKE) if self.claim is GateClaim.NOT_WORSE else (stake,)
+        return (stake, _MAX_STAKE) if self.claim is GateHypothesis.NOT_WORSE else (stake,)
 
 
 def compute_error_share(number: int) -> float:

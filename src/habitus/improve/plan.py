@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from habitus.improve.candidates import count_gated_candidates
-from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, compute_error_left
+from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_error_left
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
 from habitus.tasks.model import get_family
@@ -36,8 +36,8 @@ class ImproveRequest:
     parallel: int = 1
 
     @property
-    def claim(self) -> GateClaim:
-        return GateClaim.NOT_WORSE if self.shorter else GateClaim.BETTER
+    def claim(self) -> GateHypothesis:
+        return GateHypothesis.NOT_WORSE if self.shorter else GateHypothesis.BETTER
 
     @property
     def has_given_candidate(self) -> bool:
@@ -156,7 +156,7 @@ def _find_problem(subject: SkillWithTasks, request: ImproveRequest, rule: GateRu
         new = " that has not judged its last candidate" if subject.worn_tasks else ""
         return f"'{subject.name}' has no task for a gate{new}"
     # With too few tasks to show that a change is better, a person may still want to see one round.
-    if rule.problem and (rule.claim is GateClaim.NOT_WORSE or not rule.error):
+    if rule.problem and (rule.claim is GateHypothesis.NOT_WORSE or not rule.error):
         return f"'{subject.name}' can't be improved with these tasks: {rule.problem}"
     if request.tokens is not None and request.tokens < each.tokens:
         return f"a budget of {request.tokens:,} tokens can't pay one rollout, which takes about {each.tokens:,}"

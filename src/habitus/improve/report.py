@@ -9,7 +9,7 @@ from typing import assert_never
 
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.exam import DifferenceInterval, compute_difference_interval
-from habitus.improve.gate import GateClaim, GateRule, PairTally, pair_rollouts
+from habitus.improve.gate import GateHypothesis, GateRule, PairTally, pair_rollouts
 from habitus.tasks.model import get_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import format_count
@@ -148,7 +148,7 @@ def format_candidate_report(report: CandidateReport) -> list[str]:
 
 def describe_candidate_result(candidate: Candidate) -> str:
     """Return what was shown of a candidate, in words: nothing is claimed of one that was refused or not accepted."""
-    shorter = candidate.claim is GateClaim.NOT_WORSE
+    shorter = candidate.claim is GateHypothesis.NOT_WORSE
     match candidate.state:
         case CandidateState.ACCEPTED if shorter:
             return "shorter, and at 95 % not worse by more than 3 points"

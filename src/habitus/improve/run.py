@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.improve import exam
 from habitus.improve.candidates import (
     Candidate,
@@ -368,7 +368,7 @@ class ImproveRun:
             return self.subject.tree
         if candidate.source.startswith("proposal "):
             return _get_pending_proposal(self.review, self.name, int(candidate.source.split()[1])).change.tree
-        added = {path: build_file(text.encode()) for path, text in candidate.files.items()}
+        added = {path: build_tree_file(text.encode()) for path, text in candidate.files.items()}
         return {**_replace_main_text(self.subject.tree, candidate.text), **added}
 
     async def _run_round(
@@ -422,4 +422,4 @@ def _get_pending_proposal(review: ReviewQueue, name: str, number: int) -> Propos
 
 
 def _replace_main_text(tree: Tree, text: str) -> Tree:
-    return {**tree, trees.find_main_file(tree) or trees.MAIN_FILES[0]: build_file(text.encode())}
+    return {**tree, trees.find_main_file(tree) or trees.MAIN_FILES[0]: build_tree_file(text.encode())}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.improve.candidates import Candidate, CandidateState, count_gated_candidates
-from habitus.improve.gate import GateClaim
+from habitus.improve.gate import GateHypothesis
 from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
@@ -173,7 +173,7 @@ def _candidate_to_row(candidate: Candidate) -> dict[str, Any]:
 
 def _candidate_from_row(row: Any) -> Candidate:
     columns, facts = {name: row._mapping[name] for name in _CANDIDATE_COLUMNS}, json.loads(row.facts)
-    enums = {"state": CandidateState(row.state), "claim": GateClaim(facts["claim"])}
+    enums = {"state": CandidateState(row.state), "claim": GateHypothesis(facts["claim"])}
     return Candidate(**{**columns, **facts, **enums, "tasks": tuple(facts["tasks"])})
 
 

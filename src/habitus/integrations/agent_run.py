@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from packaging.version import Version
 
-from habitus import Habitus, HostTurn, TurnContext
+from habitus import Habitus, HostTurn, TurnContextManager
 from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid, NotInstalled
 
@@ -46,7 +46,7 @@ class AgentRun:
         # Which of our tools to offer.
         self.profile = profile
         about = {**about, "conversation": normalize_conversation_id(about.get("conversation", ""))}
-        self._door: TurnContext = habitus.turn(text, tools=tools, **about)
+        self._door: TurnContextManager = habitus.turn(text, tools=tools, **about)
         self._turn: HostTurn | None = None
 
     @property

@@ -23,8 +23,8 @@ from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
     ExposureAssignment,
+    JudgementSourceKind,
     ScoredExposure,
-    SourceKind,
     TrialVariantCounts,
     Turn,
     TurnOrigin,
@@ -64,7 +64,7 @@ _DAY_S = 86_400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedTurn:
+class JudgedTurnFacts:
     """The facts of a turn that its outcomes carry, available even after the turn itself was pruned."""
 
     turn: str
@@ -89,7 +89,7 @@ class JudgedTurn:
 
 def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
     """Record a turn's outcomes and the exposures that began or were used in it; recording it twice changes nothing."""
-    known = JudgedTurn.from_turn(turn)
+    known = JudgedTurnFacts.from_turn(turn)
     belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
     steady = [one for one in turn.exposures if one.is_steady]
     is_list = sum(not one.is_used for one in steady) >= _LIST_SIZE and known.origin != TurnOrigin.TRIAL.value
@@ -124,7 +124,9 @@ def _find_exposure_list_start(connection: sa.Connection, unit: str) -> dict[str,
     return {} if row is None else dict(row)
 
 
-def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
+def record_outcomes(
+    connection: sa.Connection, turn: JudgedTurnFacts, judged: Iterable[TurnOutcome], now: datetime
+) -> None:
     """Record outcomes of a turn; a later outcome from the same source replaces the earlier one, unless the earlier one
     came from a stronger kind of source.
     """
@@ -139,7 +141,7 @@ def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterabl
         }
         for one in judged
     ]
-    ranks = {kind.value: kind.rank for kind in SourceKind}
+    ranks = {kind.value: kind.rank for kind in JudgementSourceKind}
     old = lasting_outcomes.c
 
     def replace_weaker(new: sa.ColumnCollection[str, Any]) -> Mapping[str, Any]:
@@ -153,13 +155,15 @@ def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterabl
     _reset_sums_of(connection, turn.unit, now)
 
 
-def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
+def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurnFacts | None:
     """Return the latest turn with this id or caller id, or None if no outcome of it was recorded."""
     table = lasting_outcomes.c
     whose = sa.true() if user is None else table.user == user
     query = sa.select(lasting_outcomes).where(sa.or_(table.turn == turn, table.caller_id == turn), whose)
     row = connection.execute(query.order_by(table.began_on.desc()).limit(1)).mappings().first()
-    return None if row is None else JudgedTurn(**{name: row[name] for name in JudgedTurn.__dataclass_fields__})
+    return (
+        None if row is None else JudgedTurnFacts(**{name: row[name] for name in JudgedTurnFacts.__dataclass_fields__})
+    )
 
 
 def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[ExposureAssignment, ...]:

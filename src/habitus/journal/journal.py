@@ -18,16 +18,16 @@ from habitus import sql
 from habitus.errors import Invalid, NotFound
 from habitus.events import AgentEvent
 from habitus.journal import evidence_records, menus, usage
-from habitus.journal.evidence_records import JudgedTurn
+from habitus.journal.evidence_records import JudgedTurnFacts
 from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
     ExposureBatch,
     ItemUse,
+    JudgementSourceKind,
     ScoredExposure,
     SessionSummary,
     SkillPlacementKind,
-    SourceKind,
     TrialVariantCounts,
     Turn,
     TurnFilter,
@@ -46,7 +46,7 @@ from habitus.journal.tables import (
     turns,
     uses,
 )
-from habitus.journal.usage import DailyRequestCounts, JudgedUse, UsageObserver, UseVerdict, decide_use_verdict
+from habitus.journal.usage import DailyRequestCounts, JudgedUse, UsageCountObserver, UseVerdict, decide_use_verdict
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
 from habitus.use_counts import UsageByKey
@@ -70,10 +70,10 @@ class Journal:
         clock: Callable[[], datetime],
         redactor: Redactor,
         retention: timedelta,
-        usage_observer: UsageObserver | None = None,
+        usage_observer: UsageCountObserver | None = None,
     ) -> None:
         self._engine = engine
-        self._observer = usage_observer or UsageObserver()
+        self._observer = usage_observer or UsageCountObserver()
         self._clock = clock
         self._redactor = redactor
         self.retention = retention
@@ -144,7 +144,7 @@ class Journal:
             known = (
                 evidence_records.find_judged_turn(connection, turn, user)
                 if row is None
-                else JudgedTurn.from_turn(turn_from_row(row, {}))
+                else JudgedTurnFacts.from_turn(turn_from_row(row, {}))
             )
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
@@ -158,7 +158,7 @@ class Journal:
     def _replace_outcome(self, connection: sa.Connection, turn: str, outcome: TurnOutcome) -> None:
         same = (outcomes.c.turn == turn, outcomes.c.source == outcome.source)
         known = connection.execute(sa.select(outcomes.c.source_kind).where(*same)).scalar()
-        if known is not None and SourceKind(known).rank > outcome.source_kind.rank:
+        if known is not None and JudgementSourceKind(known).rank > outcome.source_kind.rank:
             return
         connection.execute(outcomes.delete().where(*same))
         last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == turn)

@@ -37,7 +37,7 @@ def classify_origin(source_type: str) -> TurnOrigin:
     return SYNTHETIC_SOURCE_TYPES.get(source_type, TurnOrigin.REAL)
 
 
-class SourceKind(StrEnum):
+class JudgementSourceKind(StrEnum):
     """The kind of a judgement's source, from the weakest to the strongest; the door sets it, not the caller's text."""
 
     # Inferred from how the turn ended, or from the next request.
@@ -51,7 +51,7 @@ class SourceKind(StrEnum):
     @property
     def rank(self) -> int:
         """The position in the order above."""
-        return list(SourceKind).index(self)
+        return list(JudgementSourceKind).index(self)
 
 
 class UseManner(StrEnum):
@@ -201,7 +201,7 @@ class TurnOutcome:
     source: str
     reason: str = ""
     at: datetime | None = None
-    source_kind: SourceKind = SourceKind.PROGRAM
+    source_kind: JudgementSourceKind = JudgementSourceKind.PROGRAM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

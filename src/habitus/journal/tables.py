@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus.events import AgentEvent, EventKind, OutcomeKind
-from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn, TurnMessage, TurnOutcome
+from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
 from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 
 turns = sa.Table(
@@ -166,7 +166,8 @@ evidence_sums = sa.Table(
 
 
 _EVENT_KINDS, _PLACES, _OUTCOME_KINDS, _SOURCE_KINDS = (
-    frozenset(kind.value for kind in kinds) for kinds in (EventKind, SkillPlacementKind, OutcomeKind, SourceKind)
+    frozenset(kind.value for kind in kinds)
+    for kinds in (EventKind, SkillPlacementKind, OutcomeKind, JudgementSourceKind)
 )
 
 
@@ -216,7 +217,7 @@ def turn_from_row(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[A
         outcomes=tuple(
             TurnOutcome(
                 kind=OutcomeKind(o["kind"]),
-                source_kind=SourceKind(o["source_kind"]),
+                source_kind=JudgementSourceKind(o["source_kind"]),
                 **_pick_columns(o, "weight", "source", "reason", "at"),
             )
             for o in parts.get("turn_outcomes", ())

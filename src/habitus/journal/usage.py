@@ -19,7 +19,14 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import OutcomeKind
-from habitus.journal.model import SYNTHETIC_SOURCE_TYPES, ItemUse, SourceKind, TurnOrigin, TurnOutcome, UseManner
+from habitus.journal.model import (
+    SYNTHETIC_SOURCE_TYPES,
+    ItemUse,
+    JudgementSourceKind,
+    TurnOrigin,
+    TurnOutcome,
+    UseManner,
+)
 from habitus.journal.tables import lasting_outcomes, turns, uses
 from habitus.plain_data import INTERNAL
 from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, build_count_links
@@ -68,7 +75,7 @@ class JudgedUse:
         return UsageCounts(**counted, last_used=self.use.at)
 
 
-class UsageObserver:
+class UsageCountObserver:
     """Hears of every change to the counts; does nothing by itself."""
 
     def apply_changes(self, changes: UsageByKey) -> None:
@@ -115,7 +122,7 @@ def _get_judgement_order(judgement: TurnOutcome) -> tuple[int, datetime, str]:
 
 
 def _is_from_knowing_source(judgement: TurnOutcome) -> bool:
-    knows = judgement.source_kind.rank >= SourceKind.PROGRAM.rank
+    knows = judgement.source_kind.rank >= JudgementSourceKind.PROGRAM.rank
     return knows and judgement.weight >= EXPLICIT_WEIGHT and judgement.kind is not OutcomeKind.INFRA
 
 
@@ -156,7 +163,7 @@ def _load_judgements(connection: sa.Connection, ids: sa.Select[Any]) -> Mapping[
 
 def judgement_from_row(row: Mapping[Any, Any]) -> TurnOutcome:
     """Return a row of `lasting_outcomes` as a judgement."""
-    kind, source_kind = OutcomeKind(row["kind"]), SourceKind(row["source_kind"])
+    kind, source_kind = OutcomeKind(row["kind"]), JudgementSourceKind(row["source_kind"])
     return TurnOutcome(kind=kind, source_kind=source_kind, **{name: row[name] for name in ("weight", "source", "at")})
 
 

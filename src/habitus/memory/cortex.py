@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import Invalid, Refused, build_no_version_error
+from habitus.errors import Invalid, Refused, build_unknown_version_error
 from habitus.memory import gate, model
 from habitus.memory import recall as recalling
 from habitus.memory.gate import LessonDraftIntake, normalize_topic
@@ -117,7 +117,7 @@ class Cortex:
     def encode(self, draft: LessonDraft) -> LessonDraftResult:
         """Store a draft as a new engram, reinforce a known one, queue it for review, or refuse it."""
         draft = replace(draft, kind=parse_lesson_kind(draft.kind), scope=parse_lesson_scope(draft.scope))
-        closed = self._refuse_if_closed(draft)
+        closed = self._refuse_if_off_or_paused(draft)
         if closed is not None:
             return closed
         self._ledger.check_writable()
@@ -134,7 +134,7 @@ class Cortex:
         """Return whether automatic learning is stored now: memory is on and not paused."""
         return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.get_state() is None)
 
-    def _refuse_if_closed(self, draft: LessonDraft) -> LessonDraftResult | None:
+    def _refuse_if_off_or_paused(self, draft: LessonDraft) -> LessonDraftResult | None:
         """Return the result for a draft while memory is off or paused; None if it may be stored."""
         # A person's own words are not automatic learning, so no switch stops them.
         if draft.produced_by is LessonProducer.USER:
@@ -165,7 +165,7 @@ class Cortex:
         Call `record_retrieval` once they were shown. `use_cache` skips the database, for outages.
         """
         here = (
-            self._mirror.get_active(user or self._user, project)
+            self._mirror.get_active_lessons(user or self._user, project)
             if use_cache
             else self._load_active_lessons(user, project)
         )
@@ -188,7 +188,7 @@ class Cortex:
     def _load_active_lessons(self, user: str, project: str) -> ActiveLessons:
         self._pages.sync_if_changed()
         self._mirror.sync()
-        return self._mirror.get_active(user or self._user, project)
+        return self._mirror.get_active_lessons(user or self._user, project)
 
     def _score_relevance(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
         found = self._mirror.search_lessons(request, {engram.id for engram in engrams})
@@ -379,7 +379,7 @@ class Cortex:
         now = self.get(id)
         versions = {version.number: version.engram for version in self.get_history(now.id)}
         if number not in versions:
-            raise build_no_version_error(id, number, versions)
+            raise build_unknown_version_error(id, number, versions)
         before = versions.get(max((known for known in versions if known < number), default=0))
         if before is None and now.version == number:
             return self.remove(now.id, by=by)
@@ -392,10 +392,10 @@ class Cortex:
         return now if back == now else self._save_change(back, by, f"version {number} undone")
 
     @contextmanager
-    def record_changes(self) -> Iterator[list[Engram]]:
+    def collect_changes(self) -> Iterator[list[Engram]]:
         """Collect the lessons changed inside the block, without edits that people made in the pages before."""
         self._pages.sync_if_changed()
-        with self._ledger.record_changes() as made:
+        with self._ledger.collect_changes() as made:
             yield made
 
     def approve(self, id: str, *, by: str) -> Engram:

@@ -128,7 +128,7 @@ class EngramRepository:
         return saved
 
     @contextmanager
-    def record_changes(self) -> Iterator[list[Engram]]:
+    def collect_changes(self) -> Iterator[list[Engram]]:
         """Collect the engrams that this context saves inside the block, each in its new version."""
         noted: list[Engram] = []
         before = _CHANGE_RECORDERS.set((*_CHANGE_RECORDERS.get(), (self, noted)))
@@ -336,7 +336,7 @@ class EngramCache:
         """Return the active engrams of the same scope and owner."""
         return [e for e in self.list_active() if e.scope is engram.scope and e.owner == engram.owner]
 
-    def get_active(self, user: str, project: str) -> ActiveLessons:
+    def get_active_lessons(self, user: str, project: str) -> ActiveLessons:
         """Return the engrams that apply to this user in this project; cached until the next change."""
         found = self._in_sight.get((user, project))
         if found is None:

@@ -89,7 +89,7 @@ class _ComparableText:
     words: tuple[str, ...]
     content: frozenset[str]
 
-    def list_followers(self, connective: str) -> list[set[str]]:
+    def list_words_after(self, connective: str) -> list[set[str]]:
         """Return the two content stems after each occurrence of the connective, up to the next connective."""
         return [set(self._list_words_until(at)[:2]) for at, word in enumerate(self.words) if word == connective]
 
@@ -97,7 +97,7 @@ class _ComparableText:
         rest = takewhile(lambda word: word not in _ENDS_A_PHRASE and word not in _CLASS_OF, self.words[at + 1 :])
         return [word for word in rest if word in self.content]
 
-    def list_bound_pairs(self, connective: str) -> set[tuple[str, str]]:
+    def list_word_pairs_around(self, connective: str) -> set[tuple[str, str]]:
         """Return the content stems on both sides of each occurrence of the connective."""
         found = set()
         for at, word in enumerate(self.words):
@@ -109,7 +109,7 @@ class _ComparableText:
         return found
 
     @property
-    def content_order(self) -> list[str]:
+    def content_words_in_order(self) -> list[str]:
         return [word for word in self.words if word in self.content]
 
 
@@ -175,21 +175,21 @@ def _is_word_form_of(a: str, b: str) -> bool:
 def _is_reversed(a: _ComparableText, b: _ComparableText) -> bool:
     """Return whether the same words have another actor or another order."""
     for connective in _SIDED:
-        in_a, in_b = a.list_followers(connective), b.list_followers(connective)
-        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_shared_trigrams(in_a[0], in_b[0]):
+        in_a, in_b = a.list_words_after(connective), b.list_words_after(connective)
+        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_common_word(in_a[0], in_b[0]):
             return True
     for connective in _PAIRED_CONNECTIVES:
-        bound_a, bound_b = a.list_bound_pairs(connective), b.list_bound_pairs(connective)
+        bound_a, bound_b = a.list_word_pairs_around(connective), b.list_word_pairs_around(connective)
         has_same_left = {x for x, _ in bound_a} == {x for x, _ in bound_b}
         if len(bound_a) == len(bound_b) >= 2 and has_same_left and bound_a != bound_b:
             return True
     # A passive sentence reverses the order without changing the meaning.
     is_passive = ("by" in a.words) != ("by" in b.words)
-    mirrored = {tuple(reversed(three)) for three in _list_trigrams(b.content_order)}
-    return not is_passive and bool(mirrored & _list_trigrams(a.content_order))
+    mirrored = {tuple(reversed(three)) for three in _list_trigrams(b.content_words_in_order)}
+    return not is_passive and bool(mirrored & _list_trigrams(a.content_words_in_order))
 
 
-def _has_shared_trigrams(a: set[str], b: set[str]) -> bool:
+def _has_common_word(a: set[str], b: set[str]) -> bool:
     return any(x == y or _is_word_form_of(x, y) for x in a for y in b)
 
 

@@ -212,7 +212,7 @@ _FEW, _LINKED_BY_CHANCE = 10, 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class ValueFeature:
+class ArgumentValueFeature:
     """An argument of a step has this value."""
 
     step: int
@@ -221,7 +221,7 @@ class ValueFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFeature:
+class ArgumentLinkFeature:
     """An argument of a step equals an earlier argument, or part of an earlier result."""
 
     step: int
@@ -231,7 +231,7 @@ class LinkFeature:
     is_result: bool
 
 
-Feature = ValueFeature | LinkFeature
+Feature = ArgumentValueFeature | ArgumentLinkFeature
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,12 +269,12 @@ class CallCorpus:
         """Return the calls of a match."""
         return [self.turns[match.turn][place] for place in match.places]
 
-    def compute_feature_rate(self, label: Label, features: Sequence[ValueFeature]) -> float:
+    def compute_feature_rate(self, label: Label, features: Sequence[ArgumentValueFeature]) -> float:
         """Return the share of calls with this label and these values."""
         counts = [self._given.get((label, one.path), Counter())[one.key] for one in features]
         return min([self._labels[label], *counts]) / self.total
 
-    def compute_coincidence_rate(self, ref: LinkFeature, pattern: Sequence[Label]) -> float:
+    def compute_coincidence_rate(self, ref: ArgumentLinkFeature, pattern: Sequence[Label]) -> float:
         """Return how often two unrelated calls would agree like this."""
         mine = self._given.get((pattern[ref.step], ref.path), Counter())
         rest = (self._returned if ref.is_result else self._given).get((pattern[ref.source], ref.source_path), Counter())
@@ -331,14 +331,14 @@ def find_occurrence_groups(
 def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
     for step, call in enumerate(calls):
         for path, key in call.leaves.items():
-            yield ValueFeature(step, path, key)
+            yield ArgumentValueFeature(step, path, key)
             for source in range(step + 1):
                 earlier = calls[source]
                 of = earlier.given_paths.get(key)
                 if of is not None and (source < step or of != path):
-                    yield LinkFeature(step, path, source, of, False)
+                    yield ArgumentLinkFeature(step, path, source, of, False)
                 if source < step and (of := earlier.returned_paths.get(key)) is not None:
-                    yield LinkFeature(step, path, source, of, True)
+                    yield ArgumentLinkFeature(step, path, source, of, True)
 
 
 def _iterate_turns(found: Sequence[PatternMatch], mask: int) -> Iterator[int]:
@@ -357,7 +357,7 @@ def _iterate_candidates(
     """Yield sets of features that two occurrences share, around the least likely features."""
 
     def surprise(feature: Feature) -> float:
-        if isinstance(feature, LinkFeature):
+        if isinstance(feature, ArgumentLinkFeature):
             return corpus.compute_coincidence_rate(feature, pattern) * corpus.compute_feature_rate(
                 pattern[feature.step], ()
             )
@@ -382,12 +382,12 @@ def _build_group(
     odds = float(corpus.count_positions(len(pattern)))
     for step, label in enumerate(pattern):
         odds *= corpus.compute_feature_rate(
-            label, [one for one in common if isinstance(one, ValueFeature) and one.step == step]
+            label, [one for one in common if isinstance(one, ArgumentValueFeature) and one.step == step]
         )
-    fixed = {(one.step, one.path) for one in common if isinstance(one, ValueFeature)}
+    fixed = {(one.step, one.path) for one in common if isinstance(one, ArgumentValueFeature)}
     linked: dict[tuple[int, str], float] = {}
     for link in common:
-        if isinstance(link, LinkFeature) and (link.step, link.path) not in fixed:
+        if isinstance(link, ArgumentLinkFeature) and (link.step, link.path) not in fixed:
             place = (link.step, link.path[0])
             linked[place] = min(linked.get(place, 1.0), corpus.compute_coincidence_rate(link, pattern))
     odds *= math.prod(linked.values())

@@ -30,7 +30,7 @@ from habitus.files import (
     check_inner_path,
     compute_tree_hash,
     open_regular_file,
-    read_content,
+    read_tree_file,
 )
 from habitus.locks import hold_lock
 from habitus.sandbox.inside import folders
@@ -182,7 +182,7 @@ def _place_tree_files(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> 
 def _copy_file(folder: Path, path: str, file: TreeFile, origin: Path | None) -> str:
     """Write one file and return "" or the reason why not."""
     try:
-        target, data = folder / check_inner_path(path), read_content(path, file, origin)
+        target, data = folder / check_inner_path(path), read_tree_file(path, file, origin)
     except Invalid:
         return "no file can be called that here"
     except OSError as error:

@@ -1,6 +1,6 @@
 """All measured constants of the search.
 
-The field weights come from a sweep (docs/decisions/search.md). A `EmbedderCalibration` is the output of
+The field weights come from a sweep (docs/decisions/search.md). A `RankingCalibration` is the output of
 
     python benchmarks/calibrate_search.py --sets DIR --most 300    the static model
     python benchmarks/calibrate_search.py --sets DIR --most 150 --confidence-only    its `confidence_used`
@@ -36,7 +36,7 @@ STATED_WEIGHTS = (1.0, -4.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EmbedderCalibration:
+class RankingCalibration:
     """The weights for one embedding model; `short` is for documents without bodies, `long` for those with them."""
 
     short: tuple[float, ...]
@@ -49,7 +49,7 @@ class EmbedderCalibration:
     floor: float
 
 
-_STATIC = EmbedderCalibration(
+_STATIC = RankingCalibration(
     short=(1.489, 0.927, 0.0, 1.439, 2.494, 3.486, 2.175, 2.797, 3.656, 0.0, 0.444),
     long=(3.587, 2.426, 1.93, 1.793, 0.246, 2.134, 1.736, 0.934, 1.684, 0.734, 2.206),
     used=(0.575, 0.894, 3.343),
@@ -60,7 +60,7 @@ _STATIC = EmbedderCalibration(
     floor=0.53,
 )
 
-_MINILM = EmbedderCalibration(
+_MINILM = RankingCalibration(
     short=(1.697, 1.845, 0.0, 1.301, 3.684, 2.222, 2.349, 3.058, 4.089, 0.0, 0.543),
     long=(2.752, 2.016, 3.062, 2.596, 3.207, 2.343, 0.545, 1.31, 2.315, 0.344, 2.895),
     used=(0.803, 0.452, 2.434),
@@ -71,7 +71,7 @@ _MINILM = EmbedderCalibration(
     floor=0.53,
 )
 
-_LEXICAL = EmbedderCalibration(
+_LEXICAL = RankingCalibration(
     short=(2.862, 1.542, 0.0, 2.657, 0.0, 0.0, 1.816, 3.238, 2.984, 0.0, 0.0),
     long=(4.543, 2.088, 1.201, 2.253, 0.0, 0.0, 1.348, 1.416, 1.452, 0.674, 2.192),
     used=(0.0, 3.898, 7.369),
@@ -85,6 +85,6 @@ _LEXICAL = EmbedderCalibration(
 TIERS = {"wordllama-256": _STATIC, "minilm-l6-v2": _MINILM, "none": _LEXICAL}
 
 
-def get_calibration(model: str) -> EmbedderCalibration:
+def get_calibration(model: str) -> RankingCalibration:
     """Return the tier of an embedding model; an unknown model gets that of the static one."""
     return TIERS.get(model, _STATIC)

@@ -262,7 +262,7 @@ class _LearnedRequestStatistics:
         mean: Vector = self._sums.sum(0) / max(float(self._counts.sum()), _NOTHING)
         return mean
 
-    def _compute_inverse(self) -> Vectors:
+    def _compute_scatter_inverse(self) -> Vectors:
         """Return the inverse of how requests scatter around the shrunken mean of their item."""
         if self._inverse is not None and self._changes * 20 < len(self._rows):
             return self._inverse
@@ -293,7 +293,9 @@ class _LearnedRequestStatistics:
             np.maximum.at(nearest, owners, self._compute_word_overlap(asked))
         return RequestSimilarity(
             items=dict(self._items),
-            values=np.stack([meaning / 10, self._score_by_words(asked) / 10, _scale_above_chance(nearest)], axis=1),
+            values=np.stack(
+                [meaning / 10, self._score_by_words(asked) / 10, _scale_cosines_above_chance(nearest)], axis=1
+            ),
             nearest=nearest,
             usual=usual,
             familiarity=counts / (counts + _FAMILIARITY_HALFWAY),
@@ -301,7 +303,7 @@ class _LearnedRequestStatistics:
 
     def _compare_by_meaning(self, vector: Vector) -> NDArray[np.float32]:
         """Return the discriminant of each item: its shrunken mean request against the mean of all."""
-        inverse, mean, count = self._compute_inverse(), self._compute_mean(), len(self._items)
+        inverse, mean, count = self._compute_scatter_inverse(), self._compute_mean(), len(self._items)
         sums, shrunken = self._sums[:count], self._counts[:count] + _SHRINK_MEAN
         scaled, scaled_mean = inverse @ vector, inverse @ mean
         # The square of a shrunken mean, multiplied out: only the part of the item itself is stored.
@@ -332,7 +334,7 @@ def _grow_for_row(array: NDArray[Any], row: int) -> NDArray[Any]:
     return array if row < len(array) else np.concatenate([array, np.zeros_like(array)])
 
 
-def _scale_above_chance(nearest: NDArray[np.float32]) -> NDArray[np.float32]:
+def _scale_cosines_above_chance(nearest: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale cosines so unrelated requests score 0 and equal ones 1."""
     # Two unrelated requests have a cosine of about 0.4.
     above: NDArray[np.float32] = np.clip((nearest - 0.4) / 0.6, 0, 1).astype(np.float32)
@@ -346,7 +348,7 @@ def _hash_term_features(text: str) -> set[int]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedEntries:
+class LoadedIndexEntries:
     """Valid entries with their vectors, and the ids of damaged rows."""
 
     entries: list[IndexEntry]
@@ -362,7 +364,7 @@ class LoadedLearnedRequests:
     damaged: list[LearnedRequest]
 
 
-def parse_entry_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedEntries:
+def parse_entry_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedIndexEntries:
     """Parse rows of id, digest, meaning, says_when, codes, words and vector; vectors are ignored if the width is 0."""
     entries: list[IndexEntry] = []
     blobs: list[bytes] = []
@@ -378,7 +380,7 @@ def parse_entry_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedEntries
     matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), width)
     sound = np.isfinite(matrix.sum(axis=1))
     damaged += [entry.id for entry, is_sound in zip(entries, sound, strict=True) if not is_sound]
-    return LoadedEntries(
+    return LoadedIndexEntries(
         entries=[entry for entry, is_sound in zip(entries, sound, strict=True) if is_sound],
         vectors=matrix if sound.all() else matrix[sound],
         damaged=damaged,

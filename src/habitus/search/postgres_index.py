@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from habitus import sql
 from habitus.search import store
-from habitus.search.learned_requests import LoadedEntries, parse_entry_rows
+from habitus.search.learned_requests import LoadedIndexEntries, parse_entry_rows
 from habitus.search.model import ENTRY_FORMAT, SearchDocument
 from habitus.search.postings import Strengths, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
@@ -96,7 +96,7 @@ class PostgresIndex:
         *,
         more: Collection[str] = (),
         among: Collection[str] | None = None,
-    ) -> LoadedEntries:
+    ) -> LoadedIndexEntries:
         """Return the entries that may match by their terms or meaning, and those in `more`; a small `among` restricts
         them.
         """
@@ -107,14 +107,16 @@ class PostgresIndex:
         words, values = self._choose_heaviest_words(codes, worths)
         given: dict[str, Any] = {"words": words, "values": values, "more": list(more), "only": only}
         ways = [_BY_WORDS.format(where="WHERE s.name = ANY(:only)" if only is not None else "")]
-        if self._pgvector and self._space.width:
+        if self._pgvector_schema and self._space.width:
             joined = "JOIN search_skills s ON s.meaning = v.digest" if only is not None else ""
             where = "AND s.name = ANY(:only)" if only is not None else ""
-            ways.append(_BY_VECTOR.format(schema=self._pgvector, width=self._space.width, joined=joined, where=where))
+            ways.append(
+                _BY_VECTOR.format(schema=self._pgvector_schema, width=self._space.width, joined=joined, where=where)
+            )
             given["vector"] = _format_vector(vector)
         return self._load_entries(" UNION ".join([*ways, "SELECT unnest(CAST(:more AS text[]))"]), given)
 
-    def load_all_entries(self) -> LoadedEntries:
+    def load_all_entries(self) -> LoadedIndexEntries:
         """Return all entries, for comparing each document with each other."""
         return self._load_entries("SELECT name FROM search_skills", {})
 
@@ -134,11 +136,11 @@ class PostgresIndex:
                 kept.append(float(values[term, step]))
         return words, kept
 
-    def _load_entries(self, names: str, given: Mapping[str, Any]) -> LoadedEntries:
+    def _load_entries(self, names: str, given: Mapping[str, Any]) -> LoadedIndexEntries:
         query = sa.text(_LOAD.format(vector=self._vector_column, names=names))
         with sql.read_transaction(self._engine) as conn:
             rows = conn.execute(query, {**given, "model": self._space.model}).all()
-        received = _convert_vector if self._pgvector else bytes
+        received = _convert_pgvector_bytes if self._pgvector_schema else bytes
         return parse_entry_rows([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
     def mark_complete(self, generation: int) -> None:
@@ -217,23 +219,23 @@ class PostgresIndex:
             {
                 "model": self._space.model,
                 "digest": digest,
-                "vector": _format_vector(vector) if self._pgvector else vector.tobytes(),
+                "vector": _format_vector(vector) if self._pgvector_schema else vector.tobytes(),
             }
             for digest, vector in zip(missing, vectors, strict=True)
         ]
         if rows:
-            kind = f"{self._pgvector}.vector" if self._pgvector else "bytea"
+            kind = f"{self._pgvector_schema}.vector" if self._pgvector_schema else "bytea"
             conn.execute(sa.text(_INSERT_VECTOR.format(kind=kind)), rows)
 
     @cached_property
-    def _pgvector(self) -> str:
+    def _pgvector_schema(self) -> str:
         """The quoted schema of pgvector; empty if vectors are plain bytes."""
         with sql.read_transaction(self._engine) as conn:
             return str(conn.execute(_VECTOR_SCHEMA).scalar() or "")
 
     @property
     def _vector_column(self) -> str:
-        return f"{self._pgvector}.vector_send(v.vector)" if self._pgvector else "v.vector"
+        return f"{self._pgvector_schema}.vector_send(v.vector)" if self._pgvector_schema else "v.vector"
 
 
 def _load_term_counts(conn: sa.Connection, terms: Sequence[int]) -> dict[int, Sequence[int]]:
@@ -287,7 +289,7 @@ def _format_vector(vector: Vector) -> str:
     return f"[{','.join(map(repr, vector.tolist()))}]"
 
 
-def _convert_vector(blob: bytes) -> bytes:
+def _convert_pgvector_bytes(blob: bytes) -> bytes:
     """Convert pgvector's binary format, which has a header of two shorts, to numpy's."""
     return np.frombuffer(blob[4:], dtype=">f4").astype(np.float32).tobytes()
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search import signals
-from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, EmbedderCalibration
+from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, RankingCalibration
 from habitus.search.corpus import SearchCorpus
 from habitus.search.learned_requests import USE_SIGNAL_NAMES, RequestSimilarity
 from habitus.search.postings import Slots
@@ -60,7 +60,7 @@ PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *USE_SIGNAL_NAMES)
 
 
 def rank_candidates(
-    candidates: CandidateSignals, usage: RequestSimilarity, tier: EmbedderCalibration, share_with_body: float
+    candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration, share_with_body: float
 ) -> CandidateRanking:
     """Score the candidates by all signals."""
     weights = blend_weights(tier.short, tier.long, share_with_body)
@@ -74,7 +74,7 @@ def rank_candidates(
     return CandidateRanking(scores=parts.sum(1), parts=parts)
 
 
-def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, tier: EmbedderCalibration) -> Floats:
+def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration) -> Floats:
     """Return the probability that each candidate matches the request, regardless of the other candidates."""
     weights = _blend_weights_by_row(tier.confidence_new, tier.confidence_used, usage.familiarity)
     odds = (build_confidence_features(candidates, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
@@ -82,14 +82,14 @@ def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, t
     return chances
 
 
-def compute_offer_threshold(tier: EmbedderCalibration, count: int) -> float:
+def compute_offer_threshold(tier: RankingCalibration, count: int) -> float:
     """Return the confidence from which the best of so many documents is offered."""
     # Among more documents, one is near by chance more often.
     return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
 
 
 def build_confidence_features(
-    candidates: CandidateSignals, usage: RequestSimilarity, tier: EmbedderCalibration
+    candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration
 ) -> Floats:
     """Return one row of features per candidate, in the order of CONFIDENCE_NAMES."""
     # How far use is trusted depends on the candidate itself here, not on the others.

@@ -29,7 +29,7 @@ from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, build_em
 from habitus.search.texts.words import hash_term
 
 if TYPE_CHECKING:
-    from habitus.search.learned_requests import LoadedEntries
+    from habitus.search.learned_requests import LoadedIndexEntries
     from habitus.search.postgres_index import PostgresIndex
 
 
@@ -68,7 +68,7 @@ def _find_similar_documents(
     corpus: SearchCorpus, profiles: Mapping[int, _ComparisonProfile], slot: int, least: float
 ) -> tuple[IndexHit, ...]:
     mine = profiles[slot]
-    others, shared = _find_sharing_terms(corpus, slot, mine)
+    others, shared = _find_documents_sharing_terms(corpus, slot, mine)
     if corpus.vectors.shape[1]:
         shared = corpus.vectors[others] @ mine.vector
         others, shared = others[shared >= _SAME_MATTER], shared[shared >= _SAME_MATTER]
@@ -77,7 +77,9 @@ def _find_similar_documents(
     return _sort_hits([hit for hit in met if hit.score >= least])
 
 
-def _find_sharing_terms(corpus: SearchCorpus, slot: int, mine: _ComparisonProfile) -> tuple[Slots, NDArray[np.float32]]:
+def _find_documents_sharing_terms(
+    corpus: SearchCorpus, slot: int, mine: _ComparisonProfile
+) -> tuple[Slots, NDArray[np.float32]]:
     """Return the other documents with the rarest terms of this one's summary, and the worth of the shared terms."""
     counts = mine.summary.counts
     rarest = np.argsort(np.where(counts > 1, counts, np.iinfo(np.int64).max), kind="stable")[:_RAREST]
@@ -216,7 +218,7 @@ class RankingCandidates:
 
 def _promote_most_similar_texts(order: list[int], found: RankingCandidates) -> list[int]:
     """Return the order with the documents whose texts are most like a text among the first few."""
-    likeness = found.signals.as_text.tolist()
+    likeness = found.signals.as_text_column.tolist()
     if not any(likeness):
         return order
     # Ties go to the first.
@@ -301,7 +303,7 @@ class DocumentSearcher:
         asked = words.parse_request(query)
         if not asked.has_words:
             return None
-        vectors = self._embed_texts(asked.list_request_texts(self._embedder.request_words))
+        vectors = self._embed_texts(asked.list_request_texts(self._embedder.max_request_words))
         liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
         liked = liking.list_most_similar(_MAX_SIMILAR_ITEMS)
         if self.server is not None:
@@ -320,7 +322,9 @@ class DocumentSearcher:
         usage = ranking.penalize_unused_near_duplicates(liking.select_items(ids), corpus.vectors[found.slots])
         return RankingCandidates(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
-    def _add_remote_candidates(self, corpus: SearchCorpus, server: PostgresIndex, named: LoadedEntries) -> SearchCorpus:
+    def _add_remote_candidates(
+        self, corpus: SearchCorpus, server: PostgresIndex, named: LoadedIndexEntries
+    ) -> SearchCorpus:
         """Return the documents in memory plus those that a server named, with rarity over the whole library."""
         corpus = corpus.with_remote_documents(server).copy()
         ours = corpus.slots.keys() | self._gone

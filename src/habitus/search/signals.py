@@ -79,7 +79,7 @@ class CandidateSignals:
     fit: Floats
 
     @property
-    def as_text(self) -> Floats:
+    def as_text_column(self) -> Floats:
         column: Floats = self.stated[:, STATED_NAMES.index("as_text")]
         return column
 

@@ -108,7 +108,7 @@ def set_generation(conn: sa.Connection, collection: str, generation: int) -> Non
     )
 
 
-def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedEntries:
+def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedIndexEntries:
     """Return the entries changed after a generation; their texts stay in the database."""
     return learned_requests.parse_entry_rows(conn.execute(_build_changed_query(space), {"after": after}), space.width)
 
@@ -154,7 +154,9 @@ def load_digests(conn: sa.Connection, collection: str) -> dict[str, str]:
     return {row.id: row.digest for row in conn.execute(query)}
 
 
-def load_entries_by_id(conn: sa.Connection, space: VectorSpace, ids: Sequence[str]) -> learned_requests.LoadedEntries:
+def load_entries_by_id(
+    conn: sa.Connection, space: VectorSpace, ids: Sequence[str]
+) -> learned_requests.LoadedIndexEntries:
     """Return the entries of these documents."""
     found = [
         row

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from habitus.comparing import BoundedMatcher, StepBudget
 from habitus.errors import Invalid
-from habitus.files import Tree, TreeFile, build_file
+from habitus.files import Tree, TreeFile, build_tree_file
 
 
 class EditOperation(StrEnum):
@@ -178,7 +178,7 @@ def _merge_file(was: TreeFile | None, became: TreeFile | None, is_now: TreeFile 
         return None
     # Keep the current mode if it was changed later; otherwise revert it together with the text.
     executable = was.executable if became.executable == is_now.executable else is_now.executable
-    return build_file("\n".join(lines).encode(), executable=executable)
+    return build_tree_file("\n".join(lines).encode(), executable=executable)
 
 
 def _decode_lines(file: TreeFile) -> list[str] | None:

@@ -51,7 +51,7 @@ def find_personal_traces(conn: sa.Connection, names: Collection[str], conversati
     theirs = _match_author(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
-    recorders = _CaseAttribution(conn, names, conversations)
+    recorders = _PersonalCaseMatcher(conn, names, conversations)
     # A tool's recorded cases quote calls; a version by another author can still quote this person's.
     quoting = [
         row
@@ -103,10 +103,10 @@ def find_contributed_cases(
     Carrying a case along in a later version is no contribution. An approved proposal counts for the person in
     whose conversation it was made.
     """
-    return _CaseAttribution(conn, names, conversations).contributed
+    return _PersonalCaseMatcher(conn, names, conversations).contributed
 
 
-class _CaseAttribution:
+class _PersonalCaseMatcher:
     """Tells which recorded cases of any tool come from one person."""
 
     def __init__(self, conn: sa.Connection, names: Collection[str], conversations: Collection[str]) -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from habitus.errors import Invalid, NotFound, Refused, build_no_version_error, did_you_mean
-from habitus.files import Tree, build_file, check_inner_path, drop_eval_files
+from habitus.errors import Invalid, NotFound, Refused, build_unknown_version_error, did_you_mean
+from habitus.files import Tree, build_tree_file, check_inner_path, drop_eval_files
 from habitus.skills import auto_executed, edits, names, trees
 from habitus.skills.editable_fields import NO_FIELD_CHANGES, FieldChanges
 from habitus.skills.edits import TextEdit, diff_trees
@@ -345,7 +345,7 @@ class Library:
         if path not in old and trees.is_ignored_path(path):
             raise Refused(f"'{path}' can't be a file of a skill.", hint="No history keeps it.")
         is_executable = path in old and old[path].executable
-        tree = {**old, check_inner_path(path): build_file(content, executable=is_executable)}
+        tree = {**old, check_inner_path(path): build_tree_file(content, executable=is_executable)}
         parsed = trees.parse_skill_tree(item.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
@@ -479,7 +479,7 @@ class Library:
         tree = layer.store.read_tree(item.name, version)
         if tree is None:
             numbers = [one.number for one in layer.store.list_versions(item.name)]
-            raise build_no_version_error(item.name, version, numbers)
+            raise build_unknown_version_error(item.name, version, numbers)
         return tree
 
     # Layers

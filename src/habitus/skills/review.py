@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
-from habitus.files import Tree, build_file, check_inner_path, compute_tree_hash, drop_eval_files, has_same_files
+from habitus.files import Tree, build_tree_file, check_inner_path, compute_tree_hash, drop_eval_files, has_same_files
 from habitus.skills import names, trees
 from habitus.skills.auto_executed import refuse_auto_executed
 from habitus.skills.edits import diff_trees
@@ -399,7 +399,7 @@ class ReviewQueue:
         action = proposal.change.action
         if action is not ProposalAction.WRITE and (action, path) != (ProposalAction.TASKS, trees.TASKS_FILE):
             raise Invalid(f"Proposal {number} writes nothing that could be edited.", hint="Approve or reject it.")
-        tree = {**proposal.change.tree, check_inner_path(path): build_file(content)}
+        tree = {**proposal.change.tree, check_inner_path(path): build_tree_file(content)}
         parsed = trees.parse_skill_tree(proposal.change.name, tree)
         if action is ProposalAction.WRITE and parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from habitus.errors import Invalid, Refused
-from habitus.files import TEMPORARY_PREFIX, Tree, TreeFile, build_file, drop_eval_files, is_eval_file
+from habitus.files import TEMPORARY_PREFIX, Tree, TreeFile, build_tree_file, drop_eval_files, is_eval_file
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.formats import skill_md
@@ -97,13 +97,13 @@ def update_main_file(tree: Tree, skill: Skill) -> dict[str, TreeFile]:
     """Return the files with the main file rewritten to match `skill`."""
     main = find_main_file(tree)
     if main is None:
-        return {**tree, "SKILL.md": build_file(skill_md.render_skill_md(skill))}
+        return {**tree, "SKILL.md": build_tree_file(skill_md.render_skill_md(skill))}
     old = tree[main]
     if old.content is None:
         raise Refused(f"{main} of '{skill.name}' is too large to be edited here.", hint="Shorten it by hand first.")
     return {
         **tree,
-        main: build_file(skill_md.update_skill_md(old.content, skill, file=main), executable=old.executable),
+        main: build_tree_file(skill_md.update_skill_md(old.content, skill, file=main), executable=old.executable),
     }
 
 
@@ -115,7 +115,7 @@ def rename_skill_tree(tree: Tree, name: str) -> dict[str, TreeFile]:
         return dict(tree)
     return {
         **tree,
-        main: build_file(skill_md.rename_skill_md(content, name, file=main), executable=tree[main].executable),
+        main: build_tree_file(skill_md.rename_skill_md(content, name, file=main), executable=tree[main].executable),
     }
 
 

@@ -37,7 +37,7 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
         yield conn
         return
     with (
-        tracing.trace_step("database", access="write"),
+        tracing.trace_child_span("database", access="write"),
         translate_storage_errors(engine),
         engine.connect() as plain,
         _apply_busy_timeout(plain),
@@ -77,7 +77,7 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield joined
         return
     with (
-        tracing.trace_step("database", access="read"),
+        tracing.trace_child_span("database", access="read"),
         translate_storage_errors(engine),
         engine.connect() as conn,
         _apply_busy_timeout(conn),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid, ToolFailed
-from habitus.files import Tree, TreeFile, build_file, compute_tree_hash
+from habitus.files import Tree, TreeFile, build_tree_file, compute_tree_hash
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import Permissions
 from habitus.skills import names, trees
@@ -161,11 +161,11 @@ def write_program_to_skill_tree(tree: Tree, program: ToolProgram, *, is_automati
     )
     files = {
         **tree,
-        trees.TOOL_FILE: build_file(tool_json.render_tool_json(manifest)),
-        trees.TOOL_CODE: build_file(code),
+        trees.TOOL_FILE: build_tree_file(tool_json.render_tool_json(manifest)),
+        trees.TOOL_CODE: build_tree_file(code),
     }
     if trees.find_main_file(tree) is None:
-        files["SKILL.md"] = build_file(skill_md.render_skill_md(_build_skill(program, is_automatic)))
+        files["SKILL.md"] = build_tree_file(skill_md.render_skill_md(_build_skill(program, is_automatic)))
     return files
 
 

@@ -57,7 +57,7 @@ _WIDEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolParts:
+class ToolServices:
     """Everything that creating, running and curating tools work with."""
 
     catalogue: ToolCatalogue
@@ -84,7 +84,7 @@ class ToolParts:
 class ToolMaker:
     """Creates tools that passed their test, and approves their code."""
 
-    def __init__(self, parts: ToolParts) -> None:
+    def __init__(self, parts: ToolServices) -> None:
         self._parts = parts
 
     async def create_tool(
@@ -272,7 +272,7 @@ def _build_untested_notice(wanted: Permissions, granted: Permissions) -> str:
 class ToolCurator:
     """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
-    def __init__(self, parts: ToolParts, test: Callable[[str], Awaitable[RegressionReport]]) -> None:
+    def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[RegressionReport]]) -> None:
         self._parts = parts
         self._test = test
 

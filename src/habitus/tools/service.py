@@ -22,14 +22,14 @@ from habitus.tools.catalogue import build_code_tool
 from habitus.tools.code_stage import parse_program
 from habitus.tools.execution import compute_tool_fingerprint
 from habitus.tools.health import ToolHealthRecord, update_after_call
-from habitus.tools.making import ToolCurator, ToolMaker, ToolParts
+from habitus.tools.making import ToolCurator, ToolMaker, ToolServices
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
 
 
 class ToolRunner:
     """Runs tools. Only approved code runs with permissions, and only such runs are counted."""
 
-    def __init__(self, parts: ToolParts) -> None:
+    def __init__(self, parts: ToolServices) -> None:
         self._parts = parts
 
     async def run_tool(
@@ -168,7 +168,7 @@ def _get_run_hint(tool: CodeTool) -> str:
 class ToolService:
     """Creates, runs and manages tools. Use it in an `async with` block, so no sandboxed process is left behind."""
 
-    def __init__(self, parts: ToolParts) -> None:
+    def __init__(self, parts: ToolServices) -> None:
         self._workshops, known = parts.workshops, parts.catalogue
         maker, runner = ToolMaker(parts), ToolRunner(parts)
         curator = ToolCurator(parts, runner.test_tool)

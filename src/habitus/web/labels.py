@@ -11,7 +11,7 @@ from habitus.agent.choosing import SkillExplanation
 from habitus.agent.stream import Consent
 from habitus.app.conversations.past_sessions import TurnDetails
 from habitus.events import OutcomeKind
-from habitus.evidence.findings import ItemVerdict, WithholdingPlan
+from habitus.evidence.findings import ItemVerdict, WithholdingForecast
 from habitus.evidence.model import EffectEstimate
 from habitus.jobs.model import Job, JobState
 from habitus.journal.model import SkillPlacementKind, Turn
@@ -317,7 +317,7 @@ def remove_file_fingerprint(told: str) -> str:
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
 
-def describe_evidence_plan(plan: WithholdingPlan) -> str:
+def describe_evidence_plan(plan: WithholdingForecast) -> str:
     """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
         return "The effect can't be measured while every conversation gets it. Withhold some offers in Settings."

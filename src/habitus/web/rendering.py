@@ -72,7 +72,7 @@ def render_page(
         "who": request.state.person,
         "can_sign_out": bool(request.state.csrf) and request.app.state.keys.cookie in request.cookies,
         "has_provider": request.app.state.keys.people.provider is not None,
-        "me": habitus.settings.signature,
+        "me": habitus.settings.author_name,
         "may_change": access >= required_access,
         "is_admin": access >= Access.ADMIN,
         "is_owner": access is Access.OWNER,

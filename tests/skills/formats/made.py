@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.skills.formats import archives, conversion, skill_md
 from habitus.skills.formats.archives import ArchiveLimits
 from habitus.skills.formats.base import (
@@ -132,8 +132,8 @@ def plain_skill(name: str = "csv-summary", **changes: Any) -> Skill:
 def outgoing(
     skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, UsageCounters] | None = None
 ) -> OutgoingSkill:
-    tree = {"SKILL.md": build_file(skill_md.render_skill_md(skill))}
-    tree |= {path: build_file(content) for path, content in (files or {}).items()}
+    tree = {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))}
+    tree |= {path: build_tree_file(content) for path, content in (files or {}).items()}
     return OutgoingSkill(skill=skill, tree=tree, counters=counters or {})
 
 

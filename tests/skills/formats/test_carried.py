@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.formats import conversion, detect
 from habitus.skills.formats.base import OutgoingSkill, SkippedEntry
 from habitus.skills.model import Manifest, Skill, Stage, UsageCounters
@@ -25,9 +25,9 @@ RICH = Skill(
     manifest=Manifest(triggers=("csv",), always_include=True),
 )
 FILES = {
-    "references/a.md": build_file(b"x"),
-    "tool.json": build_file(b'{"name": "csv_summary", "description": "d", "parameters": {}}'),
-    "scripts/tool.py": build_file(b"def run():\n    return 1\n"),
+    "references/a.md": build_tree_file(b"x"),
+    "tool.json": build_tree_file(b'{"name": "csv_summary", "description": "d", "parameters": {}}'),
+    "scripts/tool.py": build_tree_file(b"def run():\n    return 1\n"),
 }
 COUNTERS = {Stage.STEPS: UsageCounters(recommended=3, used=2, succeeded=1)}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from habitus.errors import Invalid, NotFound, StorageFailed
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import IncomingSkill, SkillFormat, SkippedEntry, resolve_name_conflicts
 from habitus.skills.formats.detect import FORMATS, get_format, read_skills
@@ -165,7 +165,7 @@ def test_every_name_is_given_once_and_nothing_but_copies_is_lost_when_both_are_k
     entries = [
         IncomingSkill(
             name=name,
-            tree={"SKILL.md": build_file(f"---\nname: {name}\ndescription: D.\n---\n{body}\n".encode())},
+            tree={"SKILL.md": build_tree_file(f"---\nname: {name}\ndescription: D.\n---\n{body}\n".encode())},
             origin=str(number),
             format="skill",
         )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from habitus.errors import Refused
-from habitus.files import TreeFile, build_file
+from habitus.files import TreeFile, build_tree_file
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import IncomingSkill, OutgoingSkill, SkippedEntry
 from habitus.skills.formats.detect import read_skills
@@ -184,7 +184,7 @@ def test_what_is_written_reads_back_and_is_valid(tmp_path: Path, skill: Skill, f
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     bad = outgoing(plain_skill("bad"))
-    bad = OutgoingSkill(skill=bad.skill, tree={**bad.tree, "a": build_file(b""), "a/b": build_file(b"")})
+    bad = OutgoingSkill(skill=bad.skill, tree={**bad.tree, "a": build_tree_file(b""), "a/b": build_tree_file(b"")})
     with pytest.raises(Exception, match="Can't write"):
         FORMAT.write_skills([outgoing(plain_skill("good")), bad], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

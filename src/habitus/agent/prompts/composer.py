@@ -18,14 +18,14 @@ from habitus.agent.choosing import (
     SessionMemory,
     choose_skills,
     find_relevant_skills,
-    find_unseen_skills,
+    find_skills_new_to_user,
     get_relevant_skill_limit,
     make_skill_item,
 )
-from habitus.agent.library_view import LibraryView, SupportingFileAccess
+from habitus.agent.library_view import LibraryView, SupportingFileReader
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import ComposedPrompt, IdentityPrompt, Prompt, PromptSection
-from habitus.agent.stream import TimedConsentPrompt, defer_consent
+from habitus.agent.stream import ConsentPromptTimer, defer_consent
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
@@ -107,14 +107,16 @@ class PromptComposer:
         found = self._away(lambda: self._find_relevant_skills(request, chosen), ())
         context = (
             eager,
-            prompt.build_bullet_section("rules", "Rules for this request", self._drop_repeated_lines(rules)),
+            prompt.build_bullet_section(
+                "rules", "Rules for this request", self._drop_lesson_lines_already_shown(rules)
+            ),
             prompt.build_bullet_section(
                 "lessons",
                 "Lessons from earlier work",
-                self._drop_repeated_lines([note for note in lessons if not note.is_from_self_play]),
+                self._drop_lesson_lines_already_shown([note for note in lessons if not note.is_from_self_play]),
             ),
             prompt.build_playbook_section(
-                self._drop_repeated_lines([note for note in lessons if note.is_from_self_play])
+                self._drop_lesson_lines_already_shown([note for note in lessons if note.is_from_self_play])
             ),
             prompt.build_request_only_section(opened),
             prompt.build_relevant_section([summary for summary in found if summary not in opened]),
@@ -171,7 +173,7 @@ class PromptComposer:
         view = self._parts.view
         loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load_skill(choice.name))]
         chosen = [(skill, reason) for skill, reason in loaded if view.offers.assign_skill_text(skill)]
-        there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
+        there = {skill.name for skill, _ in chosen if view.is_text_in_conversation(skill.name)}
         room = int(self._parts.context_tokens * prompt.EAGER_SHARE)
         section, shown = prompt.build_eager_section(
             chosen,
@@ -192,7 +194,7 @@ class PromptComposer:
             # The skill was removed a moment ago.
             return None
 
-    def _drop_repeated_lines(self, notes: Sequence[RecalledLesson]) -> list[str]:
+    def _drop_lesson_lines_already_shown(self, notes: Sequence[RecalledLesson]) -> list[str]:
         """Return the lines that are not in the conversation yet."""
         return [
             note.prompt_line
@@ -232,12 +234,12 @@ class PromptComposer:
         nothing = menu.LibraryNews()
         if request.source_type not in INTERACTIVE_SOURCES or not self.has_news:
             return nothing
-        return self._away(self._find_unseen_skills, nothing)
+        return self._away(self._find_skills_new_to_user, nothing)
 
-    def _find_unseen_skills(self) -> menu.LibraryNews:
+    def _find_skills_new_to_user(self) -> menu.LibraryNews:
         parts, view = self._parts, self._parts.view
         out = view.offers.withheld_skills
-        return find_unseen_skills(
+        return find_skills_new_to_user(
             parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, out
         )
 
@@ -334,7 +336,7 @@ class ConversationServices:
     """Everything a conversation works with."""
 
     view: LibraryView
-    files: SupportingFileAccess
+    files: SupportingFileReader
     finder: SkillFinder
     journal: Journal
     spool: JournalOutbox
@@ -348,7 +350,7 @@ class ConversationServices:
     menu_options: menu.MenuOptions
     # Where attachments are placed for code.
     given: GivenFolder
-    person: TimedConsentPrompt = field(default_factory=lambda: TimedConsentPrompt(defer_consent))
+    person: ConsentPromptTimer = field(default_factory=lambda: ConsentPromptTimer(defer_consent))
     # Returns the lessons learned since it was last called.
     learned: Callable[[], tuple[LessonDraftResult, ...]] = tuple
     project: str = ""

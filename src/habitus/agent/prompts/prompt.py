@@ -18,7 +18,7 @@ from habitus.text import (
     CONTEXT_BLOCK,
     count_bytes,
     escape_block_lines,
-    escape_marks,
+    escape_prompt_marks,
     estimate_tokens,
     load_prompt,
     to_one_line,
@@ -53,7 +53,7 @@ class Prompt:
         said = [section.text for section in self.context if section.text]
         if not said:
             return ""
-        return "\n\n".join([f"<{CONTEXT_BLOCK}>", *map(escape_marks, said), f"</{CONTEXT_BLOCK}>"])
+        return "\n\n".join([f"<{CONTEXT_BLOCK}>", *map(escape_prompt_marks, said), f"</{CONTEXT_BLOCK}>"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from habitus.access import Access
 from habitus.agent.choosing import SessionMemory, explain_skill_placement
-from habitus.agent.library_view import LibraryView, SupportingFileAccess
+from habitus.agent.library_view import LibraryView, SupportingFileReader
 from habitus.agent.tools.code_tools import build_scratchpad_tool, build_tool_making_tools
 from habitus.agent.tools.memory_tools import build_memory_tools
 from habitus.agent.tools.reading_skills import build_reading_tools
@@ -28,7 +28,7 @@ from habitus.tools.service import ToolService
 def build_standard_tools(
     changes: SkillChangeSubmitter,
     *,
-    files: SupportingFileAccess,
+    files: SupportingFileReader,
     ladder: StageAdvisor,
     finder: SkillFinder,
     pads: SessionScratchpads,
@@ -115,11 +115,14 @@ def _explain_selection(view: LibraryView) -> list[str]:
         "Left out": "; ".join(left_out[:_MOST_NAMED]) + more,
     }
     said = [f"{label}: {text}" for label, text in parts.items() if text]
-    return [*said, f"{len(view.list_loadable())} skills can be found with search_skills and loaded with recall_skill."]
+    return [
+        *said,
+        f"{len(view.list_loadable_names())} skills can be found with search_skills and loaded with recall_skill.",
+    ]
 
 
 def _explain_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, asked: str) -> list[str]:
-    name, may_load = names.canonicalize_name(wanted), view.list_loadable()
+    name, may_load = names.canonicalize_name(wanted), view.list_loadable_names()
     if view.is_only_pending(name):
         return [f"'{name}' was written in this conversation and needs review. It can be recalled here meanwhile."]
     if name not in may_load and not view.explain_unavailable(name):

@@ -122,11 +122,11 @@ async def _run_cell(
         observers=observers,
         watch=_build_last_line_reporter(running),
     )
-    running.observe(_build_result_event(given.name, cell, running))
+    running.observe(_build_cell_result_event(given.name, cell, running))
     return ToolResult(content=_render_cell(cell), outcome=_judge_cell(cell), created_files=cell.made)
 
 
-def _build_result_event(name: str, cell: Cell, running: ToolCallContext) -> AgentEvent:
+def _build_cell_result_event(name: str, cell: Cell, running: ToolCallContext) -> AgentEvent:
     if cell.stopped:
         return _build_cell_event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
     return _build_cell_event(

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.library_view import LibraryView, SupportingFile, SupportingFileAccess
+from habitus.agent.library_view import LibraryView, SupportingFile, SupportingFileReader
 from habitus.agent.prompts import prompt
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolReach, build_json_result
 from habitus.agent.tools.stage_tools import StageAdvisor
@@ -25,7 +25,7 @@ from habitus.use_counts import COUNT_NAMES, UsageCounts
 
 
 def build_reading_tools(
-    view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, finder: SkillFinder
+    view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor, finder: SkillFinder
 ) -> list[Tool]:
     """Build the tools that read skills."""
     return [
@@ -43,19 +43,19 @@ class RecallSkill(ToolArguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def build_recall_skill_tool(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor) -> Tool:
+def build_recall_skill_tool(view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor) -> Tool:
     """Build the tool that loads a skill."""
 
     def run(given: RecallSkill, running: ToolCallContext) -> ToolResult:
-        waiting = view.list_pending()
-        name, warning = resolve_skill_name(given.name, view.list_recallable(), view)
-        if view.is_in_view(name):
+        waiting = view.list_pending_skills()
+        name, warning = resolve_skill_name(given.name, view.list_loadable_and_pending_names(), view)
+        if view.is_text_in_conversation(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load_skill(name)
         parts = [warning + _render_skill(view, files, ladder, skill)]
         view.record_loaded_skill(skill)
-        for companion in list_companions(skill, view.list_loadable()):
-            if not view.is_in_view(companion):
+        for companion in list_companions(skill, view.list_loadable_names()):
+            if not view.is_text_in_conversation(companion):
                 other = view.load_skill(companion)
                 parts.append(_render_skill(view, files, ladder, other))
                 view.record_loaded_skill(other, is_asked=False)
@@ -91,7 +91,7 @@ def resolve_skill_name(wanted: str, known: Collection[str], view: LibraryView) -
     return near, f"(There is no skill '{to_one_line(wanted)}'; showing the closest, '{near}'.)\n\n"
 
 
-def _render_skill(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, skill: Skill) -> str:
+def _render_skill(view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({to_one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed_origin(skill.name):
         lines.append(prompt.render_unreviewed_warning(origin))
@@ -119,7 +119,7 @@ def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
         if not given.query.strip():
             raise ToolFailed("The query is empty. Describe the task in one sentence.")
         seen = view.snapshot
-        results = finder.search(given.query, k=given.limit or 5, among=view.list_loadable(), at=seen)
+        results = finder.search(given.query, k=given.limit or 5, among=view.list_loadable_names(), at=seen)
         waiting = _find_pending_skills(given.query, view)
         if not results.hits and not waiting:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
@@ -144,7 +144,7 @@ def _find_pending_skills(query: str, view: LibraryView) -> dict[str, str]:
     wanted = set(extract_content_words(query))
     return {
         name: f"{format_menu_line(skill)} (needs review)"
-        for name, skill in view.list_pending().items()
+        for name, skill in view.list_pending_skills().items()
         if wanted & set(extract_content_words(f"{name} {skill.title} {skill.when_to_use_line}"))
     }
 
@@ -160,13 +160,13 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
     """Build the tool that lists skills."""
 
     def run(given: ListSkills, running: ToolCallContext) -> ToolResult:
-        allowed = view.list_loadable()
+        allowed = view.list_loadable_names()
         others = {SkillState.GATED, *([SkillState.DISABLED] if given.include_disabled else [])}
         found = [
             item.summary
             for item in view.snapshot.listing
             if item.summary is not None
-            and item.name not in view.list_pending()
+            and item.name not in view.list_pending_skills()
             and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
         ]
         used = {
@@ -178,7 +178,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
             {
                 "skills": [
                     _describe_skill(view, skill, used.get((skill.layer, skill.name)))
-                    for skill in (*found, *view.list_pending().values())
+                    for skill in (*found, *view.list_pending_skills().values())
                     if (given.tag is None or skill.has_tag(given.tag)) and not skill.manifest.disable_model_invocation
                 ]
             }
@@ -203,7 +203,7 @@ def _describe_skill(view: LibraryView, skill: SkillSummary, usage: UsageCounts |
 
 def describe_version(view: LibraryView, name: str) -> dict[str, object]:
     """Return the version of a skill as it is, None if there is none yet, and its pending change beside it."""
-    item, pending = view.snapshot.by_name.get(name), view.list_proposed().get(name)
+    item, pending = view.snapshot.by_name.get(name), view.list_pending_with_proposals().get(name)
     version = item.summary.version if item is not None and item.summary is not None else None
     return {"version": version, **({} if pending is None else {"status": "pending", "proposal": pending[0]})}
 
@@ -226,12 +226,12 @@ class ReadSkill(ToolArguments):
     offset: int = Field(default=0, ge=0, description="With path: where in a long text to begin.")
 
 
-def build_read_skill_tool(view: LibraryView, files: SupportingFileAccess) -> Tool:
+def build_read_skill_tool(view: LibraryView, files: SupportingFileReader) -> Tool:
     """Build the tool that reads a skill or one of its files."""
 
     def run(given: ReadSkill, running: ToolCallContext) -> ToolResult:
-        waiting = view.list_pending()
-        name, _ = resolve_skill_name(given.name, {*view.list_loadable(), *waiting, *view.loaded}, view)
+        waiting = view.list_pending_skills()
+        name, _ = resolve_skill_name(given.name, {*view.list_loadable_names(), *waiting, *view.loaded}, view)
         if given.path is not None:
             return _read_supporting_file(view, files, name, given.path, given.offset, running)
         skill = waiting.get(name) or view.load_skill(name)
@@ -244,7 +244,7 @@ def build_read_skill_tool(view: LibraryView, files: SupportingFileAccess) -> Too
 
 
 def _read_supporting_file(
-    view: LibraryView, files: SupportingFileAccess, name: str, path: str, offset: int, running: ToolCallContext
+    view: LibraryView, files: SupportingFileReader, name: str, path: str, offset: int, running: ToolCallContext
 ) -> ToolResult:
     found = files.find_file(name, path)
     origin = view.unreviewed_origin(name)

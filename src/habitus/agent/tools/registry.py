@@ -22,7 +22,7 @@ from habitus.events import OK, AgentEvent, Outcome, ToolCall, ToolResult, build_
 from habitus.evidence.model import EvidenceItem
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.text import escape_block_lines, escape_marks, replace_surrogates, replace_surrogates_in_value
+from habitus.text import escape_block_lines, escape_prompt_marks, replace_surrogates, replace_surrogates_in_value
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,9 @@ def _clean_result(made: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact and escape a result, then truncate it: half of a secret could not be recognized."""
     reason = redactor.redact(replace_surrogates(made.outcome.reason)).text[:500]
     content = redactor.redact(replace_surrogates(made.content)).text
-    return truncate_result(replace(made, content=escape_marks(content), outcome=replace(made.outcome, reason=reason)))
+    return truncate_result(
+        replace(made, content=escape_prompt_marks(content), outcome=replace(made.outcome, reason=reason))
+    )
 
 
 def truncate_result(result: ToolResult) -> ToolResult:

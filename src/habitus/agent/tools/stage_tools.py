@@ -51,7 +51,7 @@ def _build_code_tool(tool: CodeTool, run: RunToolCode, fall_back: ToolFallback) 
         said = [f"[{done.notice}]" if done.notice else "", render_tool_run(done), below]
         return ToolResult(content="\n\n".join(part for part in said if part), outcome=done.outcome)
 
-    reach = _get_reach(tool.permissions)
+    reach = _get_tool_reach(tool.permissions)
     return Tool(
         name=tool.callable_name,
         description=describe_tool(tool),
@@ -68,7 +68,7 @@ def _build_code_tool(tool: CodeTool, run: RunToolCode, fall_back: ToolFallback) 
     )
 
 
-def _get_reach(granted: Permissions) -> ToolReach:
+def _get_tool_reach(granted: Permissions) -> ToolReach:
     if granted.network:
         return ToolReach.NETWORK
     return ToolReach.HERE if granted.write else ToolReach.NOTHING
@@ -235,7 +235,7 @@ class OfferedTools:
             self._refresh_tools()
             self._looks = self.view.revision
         few = len(self.skill_tools) <= CODE_TOOLS
-        self._listed = self.skill_tools if few else self._select_most_relevant(request)
+        self._listed = self.skill_tools if few else self._select_most_relevant_tools(request)
         if self._first is None:
             self._first = frozenset(tool.name for tool in self.skill_tools)
         offered = [tool for tool in self._listed if not self._is_withheld(tool)]
@@ -327,7 +327,7 @@ class OfferedTools:
         item = self.view.snapshot.by_name.get(name)
         return item is None or item.summary is None or is_unavailable(item.summary, gates)
 
-    def _select_most_relevant(self, request: UserRequest) -> list[Tool]:
+    def _select_most_relevant_tools(self, request: UserRequest) -> list[Tool]:
         by_skill: dict[str, list[Tool]] = {}
         for tool in self.skill_tools:
             by_skill.setdefault(tool.skill or tool.name.replace("_", "-"), []).append(tool)
@@ -397,7 +397,7 @@ class StageAdvisor:
             lines.append(f"These steps are done; do not repeat them: {', '.join(ran)}.")
         if others := [each.name for each in self._list_recipes(name) if each.name != failed]:
             lines.append(f"There is its recipe `{others[0]}`.")
-        if self.view.is_in_view(name):
+        if self.view.is_text_in_conversation(name):
             return " ".join([*lines, "Its steps are in this conversation."])
         self.view.record_loaded_skill(skill, is_asked=False)
         return "\n\n".join(

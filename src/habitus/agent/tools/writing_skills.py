@@ -299,7 +299,7 @@ class SkillChangeSubmitter:
 
     def is_name_taken(self, name: str) -> bool:
         """Whether a skill of that name exists or is pending."""
-        return self.view.library.is_name_taken(name) or name in self.view.list_pending()
+        return self.view.library.is_name_taken(name) or name in self.view.list_pending_skills()
 
     async def write_skill(self, layer: str, name: str, tree: Tree, reason: str, question: str) -> SubmitResult:
         """Submit a change that replaces the files of a skill."""

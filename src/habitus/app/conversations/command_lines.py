@@ -16,7 +16,7 @@ from habitus.app.conversations.running_code import open_environments, open_fork_
 from habitus.app.conversations.secrets import open_call_log
 from habitus.app.library.layers import build_gate_context
 from habitus.errors import NotFound, Refused
-from habitus.files import compute_tree_hash, read_content, write_atomically
+from habitus.files import compute_tree_hash, read_tree_file, write_atomically
 from habitus.journal.model import TurnOrigin, classify_origin
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.credentials.command_lines import COMMAND, CommandLineProxy, CommandLineResult, CommandLineRunner
@@ -181,7 +181,7 @@ class SkillCommandLines:
             return None
         if not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(own, read_content(path, files.tree[path], files.folders.get(path)))
+            write_atomically(own, read_tree_file(path, files.tree[path], files.folders.get(path)))
         return own
 
 

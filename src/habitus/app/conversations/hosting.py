@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from habitus.agent.background import BackgroundTasks, EventLoopThread, run_in_thread
 from habitus.agent.choosing import ExposureAssigner
-from habitus.agent.hosted_turn import HostedTurnRunner, TurnContext
+from habitus.agent.hosted_turn import HostedTurnRunner, TurnContextManager
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.session import Conversation, generate_id
 from habitus.agent.stream import AskPerson, defer_consent
@@ -93,9 +93,9 @@ class HostedConversations:
         self._serving = ApprovalWatcher(home)
         self._housekeeper = Housekeeper(home)
 
-    def open_turn(self, request: HostTurnRequest) -> TurnContext:
+    def open_turn(self, request: HostTurnRequest) -> TurnContextManager:
         """Return the turn as a context manager, for `with` or `async with`."""
-        return TurnContext(self._loop, partial(self._begin_turn, request))
+        return TurnContextManager(self._loop, partial(self._begin_turn, request))
 
     async def list_offered_tools(self, request: HostTurnRequest) -> tuple[Tool, ...]:
         """Return the tools that a turn of this conversation would offer now, without opening one."""

@@ -41,7 +41,7 @@ from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import ReadableFileFolders
 from habitus.tools.execution import ToolExecutor, ToolExecutorPool
 from habitus.tools.health import ToolHealthStore
-from habitus.tools.making import ToolParts
+from habitus.tools.making import ToolServices
 from habitus.tools.model import CodeTool, RegressionReport, ToolStatus
 from habitus.tools.service import ToolService
 
@@ -57,7 +57,7 @@ MayInstallPackage = Callable[[str], Awaitable[bool]]
 def open_tools(home: Home) -> ToolService:
     """Open the tools of a home; the sandbox is probed on first use."""
     health = ToolHealthStore(home.shared)
-    parts = ToolParts(
+    parts = ToolServices(
         catalogue=ToolCatalogue(home.skills, health, trust=home.trust, approvals=home.approvals),
         library=home.skills,
         review=home.review,

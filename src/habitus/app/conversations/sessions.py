@@ -15,11 +15,11 @@ from habitus import sql
 from habitus.agent.background import run_in_thread
 from habitus.agent.choosing import ExposureAssigner, SessionMemory
 from habitus.agent.history import MessageHistory, rebuild_history
-from habitus.agent.library_view import LibraryView, SupportingFileAccess, VersionPins, build_sandbox_services
+from habitus.agent.library_view import LibraryView, SupportingFileReader, VersionPins, build_sandbox_services
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import IdentityPrompt
 from habitus.agent.session import Conversation, Session, generate_id
-from habitus.agent.stream import AskPerson, TimedConsentPrompt, defer_consent
+from habitus.agent.stream import AskPerson, ConsentPromptTimer, defer_consent
 from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
@@ -130,7 +130,7 @@ def open_conversation(
     A host that doesn't show our prompt tracks itself what its model has seen, and accepts a changing list of tools. In
     a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
     """
-    outage, person = open_outage_monitor(home), TimedConsentPrompt(ask)
+    outage, person = open_outage_monitor(home), ConsentPromptTimer(ask)
     is_real = classify_origin(source_type) is TurnOrigin.REAL
     # An agent with our hooks reads the skill's file itself, so it always has the current version.
     reads_files = offers is not None
@@ -150,7 +150,7 @@ def open_conversation(
     given = open_given_files(home, f"{SESSION_PADS_DIR}/{id}")
     calls = SessionCommandLines(home, view, given, outage, user=user, source_type=source_type)
     services = {**build_sandbox_services(view), **calls.services}
-    files = SupportingFileAccess(view, given, calls.describe_call)
+    files = SupportingFileReader(view, given, calls.describe_call)
     can_read = resolve_readable_folders(home.settings, read)
     pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)

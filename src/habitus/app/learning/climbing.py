@@ -24,7 +24,7 @@ from habitus.app.library import saving
 from habitus.app.library.content import find_near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, RunBudget
 from habitus.llm.agents import list_installed_programs
 from habitus.llm.model import ChatMessage, PersonMessage, ProviderError, TextContent, UnusableAnswerError
@@ -32,7 +32,7 @@ from habitus.memory.model import Engram, LessonScope, LessonState
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import names, trees
 from habitus.skills.choosing import evals
-from habitus.skills.choosing.evals import FailedClimbStore, TriggerEvalCase
+from habitus.skills.choosing.evals import FailedStageTrialStore, TriggerEvalCase
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import LifecycleTransition, list_higher_stages
@@ -103,7 +103,7 @@ class ClimbRunner:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._failed = FailedClimbStore(home.shared, home.clock)
+        self._failed = FailedStageTrialStore(home.shared, home.clock)
 
     def list_due_climbs(self, transitions: Iterable[DueTransition]) -> list[StageClimb]:
         """Return the climbs that items have earned, without those already proposed or failed at this version."""
@@ -398,4 +398,4 @@ def _add_trigger_eval_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
     """
     query = lesson.body.trigger if lesson.body is not None else lesson.text
     case = TriggerEvalCase(query=query, should_trigger=True)
-    return {**tree, evals.EVALS_FILE: build_file(evals.add_eval_case(tree, skill.name, case))}
+    return {**tree, evals.EVALS_FILE: build_tree_file(evals.add_eval_case(tree, skill.name, case))}

@@ -234,7 +234,7 @@ def apply_transitions(home: Home, steps: Sequence[DueTransition]) -> Iterator[tu
     now = _SkillsAndRecipes(home)
     for step in steps:
         if _is_lesson_item(step.item):
-            home.memory.remove(step.item.name, by=home.settings.signature, reason=step.reason)
+            home.memory.remove(step.item.name, by=home.settings.author_name, reason=step.reason)
             yield step, None
         elif (proposal := _propose_transition(now, step)) is not None:
             yield step, proposal

@@ -261,7 +261,7 @@ def open_improve_run(
         open_solver=open_solver or open_default,
         drafter=model,
         redactor=home.redactor,
-        user=home.settings.signature,
+        user=home.settings.author_name,
     )
 
 

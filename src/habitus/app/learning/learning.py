@@ -15,7 +15,7 @@ from habitus.agent.recorder import record_judgement as keep_judgement
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.model import ItemUse, SourceKind, TurnOutcome, UseManner
+from habitus.journal.model import ItemUse, JudgementSourceKind, TurnOutcome, UseManner
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner, LessonSink
 from habitus.learning.remedies import wording
@@ -325,7 +325,7 @@ class TurnJudgementResult:
 
 
 def record_judgement(
-    home: Home, turn: str, *, ok: bool, by: str, source_kind: SourceKind, reason: str = ""
+    home: Home, turn: str, *, ok: bool, by: str, source_kind: JudgementSourceKind, reason: str = ""
 ) -> TurnJudgementResult:
     """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
     refuse_if_read_only(home)

@@ -23,7 +23,7 @@ from habitus.app.library import saving
 from habitus.app.library.content import find_near_duplicates
 from habitus.errors import HabitusError
 from habitus.events import EventKind, OutcomeKind
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.journal.usage import get_effective_outcome
 from habitus.learning.budget import DEFAULT_PATIENCE_S, RunBudget
@@ -208,7 +208,7 @@ class RepeatedProcedureFinder:
             turns=tuple(turn.id for turn in turns),
             text=text,
         )
-        tree = {**before, trees.CHUNKS_FILE: build_file(written)}
+        tree = {**before, trees.CHUNKS_FILE: build_tree_file(written)}
         return _SuggestionDraft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
 
     def _find_writable_skill(self, name: str) -> tuple[str, Tree] | None:

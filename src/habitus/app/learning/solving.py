@@ -28,7 +28,7 @@ from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome
 from habitus.evidence.model import FixedAssignments, has_left_trace_of_steps
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
-from habitus.journal.model import ExposureAssignment, SkillPlacementKind, SourceKind, Turn
+from habitus.journal.model import ExposureAssignment, JudgementSourceKind, SkillPlacementKind, Turn
 from habitus.learning.budget import BudgetedModel, RunBudget, judge_by_rubric
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
@@ -194,7 +194,7 @@ async def run_own_agent_rollout(
             ask = partial(judge_by_rubric, model=model, redactor=home.redactor)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         if fixed is not None:
-            session.judge(outcome.kind, turn=done.turn, source=source_type, source_kind=SourceKind.VALIDATOR)
+            session.judge(outcome.kind, turn=done.turn, source=source_type, source_kind=JudgementSourceKind.VALIDATOR)
         turns = await asyncio.to_thread(home.journal.list_session_turns, session.id, user=home.settings.user)
     return rollout.with_outcome(
         outcome,

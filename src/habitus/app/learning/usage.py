@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.journal.usage import UsageObserver
+from habitus.journal.usage import UsageCountObserver
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import Stage
 from habitus.skills.stores.usage_cache import add_counts_by_key, list_countable_skills, read_cached_usage
 from habitus.use_counts import UsageByKey, UsageCounts, UseKey
 
 
-class UsageCounterUpdater(UsageObserver):
+class UsageCounterUpdater(UsageCountObserver):
     """Writes every change of the counts to the counters beside the skills."""
 
     def __init__(self, home: Home) -> None:

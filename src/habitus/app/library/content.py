@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.files import Tree, TreeFile, build_file, is_eval_file, write_atomically
+from habitus.files import Tree, TreeFile, build_tree_file, is_eval_file, write_atomically
 from habitus.skills import trees
 from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD, SkillFinder
 from habitus.skills.library import Library
@@ -139,7 +139,9 @@ def list_version_changes(skills: Library, name: str, before: int, after: int) ->
 def list_candidate_changes(skills: Library, name: str, version: int, text: str) -> tuple[FileChange, ...]:
     """Return the file changes that another text for the main file would make."""
     old = skills.read_tree(name, version)
-    return list_file_changes(old, {**old, trees.find_main_file(old) or trees.MAIN_FILES[0]: build_file(text.encode())})
+    return list_file_changes(
+        old, {**old, trees.find_main_file(old) or trees.MAIN_FILES[0]: build_tree_file(text.encode())}
+    )
 
 
 def list_proposed_changes(review: ReviewQueue, proposal: Proposal) -> tuple[FileChange, ...]:

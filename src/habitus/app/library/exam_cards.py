@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from habitus.app.home import Home
 from habitus.errors import Invalid
-from habitus.files import Tree, build_file, drop_eval_files, has_same_files
+from habitus.files import Tree, build_tree_file, drop_eval_files, has_same_files
 from habitus.improve.candidates import CandidateState
 from habitus.improve.cards import ExamCard, build_exam_card, hash_skill_files, parse_exam_card, serialize_exam_card
 from habitus.improve.report import build_candidate_report
@@ -26,7 +26,7 @@ def make_exam_card(home: Home, name: str) -> ExamCard:
 
 def build_card_tree(home: Home, name: str) -> Tree:
     """Return the file of a skill's card."""
-    return {trees.CARD_FILE: build_file(serialize_exam_card(make_exam_card(home, name)))}
+    return {trees.CARD_FILE: build_tree_file(serialize_exam_card(make_exam_card(home, name)))}
 
 
 def find_exam_card(home: Home, name: str) -> ExamCard | None:

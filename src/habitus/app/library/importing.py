@@ -20,7 +20,7 @@ from habitus.app.library.content import find_near_duplicates
 from habitus.app.library.undoing import build_change_undo, build_lesson_undo_targets
 from habitus.app.tasks.storing import add_new_tasks, name_copies_in_file
 from habitus.errors import Invalid, NotFound
-from habitus.files import Tree, build_file, drop_eval_files, read_content, translate_disk_errors
+from habitus.files import Tree, build_tree_file, drop_eval_files, read_tree_file, translate_disk_errors
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
@@ -337,7 +337,7 @@ def _load_large_files(tree: Tree, folder: Path | None) -> Tree:
     found = dict(tree)
     for path, file in tree.items():
         with suppress(OSError):
-            found[path] = replace(file, content=read_content(path, file, folder))
+            found[path] = replace(file, content=read_tree_file(path, file, folder))
     return found
 
 
@@ -389,11 +389,11 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
-            named = build_file(name_copies_in_file(file.content))
+            named = build_tree_file(name_copies_in_file(file.content))
             entry = replace(entry, tree={**entry.tree, trees.TASKS_FILE: named})
         return _strip_autorun_files(entry)
 
-    with home.memory.record_changes() as lessons:
+    with home.memory.collect_changes() as lessons:
         for result in open_importer(home).import_entries(
             map(note_tasks, entries),
             author,

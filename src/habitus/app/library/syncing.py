@@ -16,11 +16,11 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
 from habitus.files import (
     Tree,
-    build_file,
+    build_tree_file,
     compute_tree_hash,
     drop_eval_files,
     is_eval_file,
-    read_content,
+    read_tree_file,
     translate_disk_errors,
 )
 from habitus.hosts.connections import lock_folder
@@ -306,7 +306,7 @@ def _load_whole_skill(skills: Library, item: ListedSkill) -> _LocalSkill:
     found = dict(tree)
     for path, file in tree.items():
         try:
-            found[path] = replace(file, content=read_content(path, file, folder))
+            found[path] = replace(file, content=read_tree_file(path, file, folder))
         except OSError:
             # A missing file is reported by `_find_sync_objection`.
             continue
@@ -336,11 +336,11 @@ def _read_agent_copy(folder: Path, name: str, put: SyncedSkillEntry | None) -> T
         place = place.resolve()
     if not place.is_dir() or not trees.find_main_file(one.name for one in place.iterdir()):
         # Something that is no skill is in the way: a placeholder that equals nothing makes it a conflict.
-        return {} if not os.path.lexists(place) else {"?": build_file(b"")}
+        return {} if not os.path.lexists(place) else {"?": build_tree_file(b"")}
     try:
         return drop_eval_files(disk.read_folder(place, DiagnosticCollector(name)))
     except (UnreadableEntryError, OSError):
-        return {"?": build_file(b"")}
+        return {"?": build_tree_file(b"")}
 
 
 def _write_agent_copy(skills: Library, here: _LocalSkill, place: Path, method: SyncMethod) -> None:

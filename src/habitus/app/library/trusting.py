@@ -194,7 +194,7 @@ def store_trust(home: Home, found: TrustTarget) -> None:
             for name, tree in skills.items() if not root.startswith(TASKS_ROOT_PREFIX) else ():
                 trees.refuse_code_name_conflict(name, tree)
         _get_trust_store(home.trust, home.approvals, root).trust(
-            root, skills, home.settings.signature, keep_existing=found.is_single
+            root, skills, home.settings.author_name, keep_existing=found.is_single
         )
 
 
@@ -260,4 +260,4 @@ def _normalize_package_name(package: str) -> str:
 
 
 def _allow_package(home: Home, name: str) -> None:
-    home.trust.trust(get_package_root(home.project), {name: {}}, home.settings.signature)
+    home.trust.trust(get_package_root(home.project), {name: {}}, home.settings.author_name)

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from habitus.app.home import Home, check_change_allowed
-from habitus.errors import Invalid, NotFound, Refused, UserError, build_no_version_error
+from habitus.errors import Invalid, NotFound, Refused, UserError, build_unknown_version_error
 from habitus.files import has_same_files
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram
@@ -122,7 +122,7 @@ def _plan_target_undo(home: Home, target: str, author: Author) -> list[UndoActio
     item = home.skills.find(address)
     known = [one.number for one in home.skills.list_versions(address)]
     if version not in known:
-        raise build_no_version_error(item.name, version, known)
+        raise build_unknown_version_error(item.name, version, known)
     layer = home.skills.get_layer(item.layer)
     return [lambda: [_revert_versions(home.skills, layer, item.name, version, version, author)]]
 
@@ -134,7 +134,7 @@ def _find_lesson(memory: Cortex, id: str) -> Engram | None:
 
 
 def _undo_lesson_version(memory: Cortex, lesson: Engram, version: int, author: Author) -> UndoneChange:
-    with memory.record_changes() as made:
+    with memory.collect_changes() as made:
         after = memory.undo_version(lesson.id, version, by=author.name)
     said = f"is without version {version}: {after.text}" if made else f"has nothing of version {version} any more"
     return UndoneChange(
@@ -270,7 +270,7 @@ def rollback_to_timestamp(home: Home, timestamp: datetime, reason: str, *, dry_r
         home.skills.get_layer(layer).allow_removal(author)
     if not dry_run:
         steps = home.skills.restore_state_at(timestamp, author)
-    with home.memory.record_changes() as changed:
+    with home.memory.collect_changes() as changed:
         lessons = home.memory.roll_back_to(timestamp, by=author.name, dry_run=dry_run)
     targets = (*([author.change_id] if steps else []), *build_lesson_undo_targets(changed))
     undo = ("undo", *targets) if targets and not dry_run else ()

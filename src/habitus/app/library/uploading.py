@@ -21,7 +21,7 @@ from habitus.app.library.importing import ImportOptions, ImportResult, build_upl
 from habitus.app.operating.job_kinds import add_job
 from habitus.app.operating.jobs import open_queue
 from habitus.errors import Invalid, Refused
-from habitus.files import Tree, build_file, parse_user_path, translate_disk_errors
+from habitus.files import Tree, build_tree_file, parse_user_path, translate_disk_errors
 from habitus.jobs.model import Job
 from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget, ask_for_structured_answer
 from habitus.llm.model import Model
@@ -286,7 +286,7 @@ def _read_tree(top: Path) -> Tree:
     """Return the files at a path that are small enough to read; links are not followed."""
     paths = [top] if top.is_file() else sorted(top.rglob("*"))
     return {
-        str(path.relative_to(top)) if path != top else path.name: build_file(path.read_bytes())
+        str(path.relative_to(top)) if path != top else path.name: build_tree_file(path.read_bytes())
         for path in paths
         if path.is_file()
         and not path.is_symlink()

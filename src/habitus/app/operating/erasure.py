@@ -23,7 +23,7 @@ from habitus.app.operating.people import open_user_accounts
 from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_remaining_data
 from habitus.app.tasks.storing import load_editable_tasks, save_tasks
 from habitus.errors import HabitusError, Refused
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.hosts.hook import LOG_FILE, NOTED_SESSIONS_FILE
 from habitus.jobs.queue import JobQueue
 from habitus.journal.evidence_records import reset_evidence_sums
@@ -240,7 +240,7 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
         manifest = tree[trees.TOOL_FILE].content or b"" if trees.TOOL_FILE in tree else b""
         recorder = CaseContributor(conversations=person.conversations, payloads=brought.get(item.name, ()))
         if theirs := tuple(case for case in read_recorded_cases(manifest) if recorder.has_contributed(case)):
-            without = {**tree, trees.TOOL_FILE: build_file(remove_contributed_cases(manifest, recorder))}
+            without = {**tree, trees.TOOL_FILE: build_tree_file(remove_contributed_cases(manifest, recorder))}
             found.append(_ToolWithCases(item=item, cases=theirs, tree_without_cases=without))
     return found
 

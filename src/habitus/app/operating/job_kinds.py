@@ -471,7 +471,7 @@ def add_job(
     host = home_directory.get_host_name(settings.home) if queue.is_shared and of.is_local(inputs) else ""
     lanes = JobConcurrencyKeys(model=model, user=user, host=host)
     # The files of an upload are this server's own.
-    is_admin = None if inputs.get("is_upload") else settings.guest_admin
+    is_admin = None if inputs.get("is_upload") else settings.is_guest_admin
     submitter = {"user": user, **({} if is_admin is None else {_GUEST_ADMIN: is_admin})}
     return queue.add_job(kind, {**inputs, **submitter}, id=id, keys=lanes, priority=priority)
 

@@ -20,7 +20,7 @@ from habitus.agent.choosing import (
     SessionMemory,
     choose_skills,
     find_relevant_skills,
-    find_unseen_skills,
+    find_skills_new_to_user,
 )
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
@@ -336,7 +336,7 @@ class HookContextComposer:
     def _describe_new_skills(self) -> str:
         home, gates = self._home, self._build_gate_context()
         snapshot = home.skills.snapshot(user=self._user.name)
-        news = find_unseen_skills(home.journal, self._user.name, snapshot, gates, home.skills.layers)
+        news = find_skills_new_to_user(home.journal, self._user.name, snapshot, gates, home.skills.layers)
         if news and not home.is_read_only:
             home.journal.mark_skills_seen(self._user.name, menu.list_visible_hashes(snapshot, gates))
         return prompt.build_news_section(news).text

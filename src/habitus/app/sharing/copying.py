@@ -20,7 +20,7 @@ from habitus import sql
 from habitus.app import home_directory
 from habitus.app.operating.people import signing_keys
 from habitus.errors import Refused, StorageFailed
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.memory.store import increment_revision
 from habitus.search.store import raise_all_generations as next_learned
 from habitus.settings import Settings
@@ -308,7 +308,7 @@ def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
         for path, file in found.tree.items()
     }
     return {
-        path: build_file(content, executable=found.tree[path].executable)
+        path: build_tree_file(content, executable=found.tree[path].executable)
         for path, content in contents.items()
         if content is not None
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from habitus.app.home import Home, check_change_allowed
 from habitus.app.tasks.storing import load_tasks, parse_proposed_tasks
 from habitus.errors import Invalid, NotFound
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
@@ -43,7 +43,7 @@ def propose_tasks(home: Home, found: Sequence[TaskCandidate], *, source: str, re
 
 def _propose_skill_tasks(home: Home, skill: str, found: Sequence[TaskCandidate], author: Author) -> int:
     mined = [one for one in found if one.skill == skill]
-    tree = {trees.TASKS_FILE: build_file(serialize_tasks([one.task for one in mined]).encode())}
+    tree = {trees.TASKS_FILE: build_tree_file(serialize_tasks([one.task for one in mined]).encode())}
     details = {"tasks": [one.task.id for one in mined]}
     change = SkillChange(
         action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details

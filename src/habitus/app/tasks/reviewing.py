@@ -17,7 +17,7 @@ from habitus.app.tasks.storing import (
     parse_proposed_tasks,
 )
 from habitus.errors import Refused
-from habitus.files import Tree, build_file, compute_tree_hash
+from habitus.files import Tree, build_tree_file, compute_tree_hash
 from habitus.skills.model import SkillSource
 from habitus.skills.proposals import Proposal, ProposalAction
 from habitus.skills.sources.trust import TASKS_ROOT_PREFIX, read_origins
@@ -91,7 +91,7 @@ def mark_tasks_reviewed(home: Home, name: str, tasks: Iterable[Task]) -> None:
     ids = {task.id for task in tasks}
     found = {task.id: build_task_tree(task) for task in list_foreign_tasks(home, name) if task.id in ids}
     if found:
-        home.trust.trust(get_tasks_root(home, name), found, home.settings.signature, keep_existing=True)
+        home.trust.trust(get_tasks_root(home, name), found, home.settings.author_name, keep_existing=True)
 
 
 def keep_approved_tasks(home: Home, proposal: Proposal) -> None:
@@ -110,5 +110,7 @@ def build_task_tree(task: Task) -> Tree:
     programs = {"setup": task.setup, "validator": task.validator} | {
         name: solution.code for name, solution in solutions.items() if solution is not None
     }
-    scripts = {f"{name}.py": build_file(code.encode("utf-8", "replace")) for name, code in programs.items() if code}
-    return {TASK_FILE: build_file(text.encode("utf-8", "replace")), **scripts}
+    scripts = {
+        f"{name}.py": build_tree_file(code.encode("utf-8", "replace")) for name, code in programs.items() if code
+    }
+    return {TASK_FILE: build_tree_file(text.encode("utf-8", "replace")), **scripts}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import HabitusError, NotFound, did_you_mean
-from habitus.files import Tree, TreeFile, build_file, is_eval_file, write_atomically
+from habitus.files import Tree, TreeFile, build_tree_file, is_eval_file, write_atomically
 from habitus.improve.tasks import name_near_copies
 from habitus.settings import Settings
 from habitus.skills import trees
@@ -101,7 +101,7 @@ def accept_proposed_tasks(home: Home, proposal: Proposal) -> None:
         return
     item = home.skills.find(f"{proposal.change.name}@{proposal.change.layer}")
     new = [
-        replace(task, reviewed_by=proposal.decided_by or home.settings.signature)
+        replace(task, reviewed_by=proposal.decided_by or home.settings.author_name)
         for task in parse_proposed_tasks(proposal.change)
     ]
     known = {task.id for task in new}
@@ -128,13 +128,13 @@ def collect_shared_evals(home: Home, name: str) -> dict[str, TreeFile]:
     item = home.skills.find(name)
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
     shared = {
-        path: build_file(home.redact(_read_text(tree, path)).encode())
+        path: build_tree_file(home.redact(_read_text(tree, path)).encode())
         for path in tree
         if is_eval_file(path) and path != trees.TASKS_FILE
     }
     tasks = [replace(task, origin=TaskOrigin(kind=task.origin.kind)) for task in load_editable_tasks(home, item)]
     return (
-        {**shared, trees.TASKS_FILE: build_file(home.redact(files.serialize_tasks(tasks)).encode())}
+        {**shared, trees.TASKS_FILE: build_tree_file(home.redact(files.serialize_tasks(tasks)).encode())}
         if tasks
         else shared
     )

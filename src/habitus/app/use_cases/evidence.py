@@ -19,9 +19,9 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.errors import ConflictingOptions
-from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingPlan
+from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingForecast
 from habitus.evidence.model import EvidenceItem, ItemKind
-from habitus.journal.model import SourceKind
+from habitus.journal.model import JudgementSourceKind
 from habitus.memory.cortex import Cortex
 
 
@@ -67,7 +67,7 @@ def _format_finding_key(finding: ItemFinding) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ItemEvidencePlan:
     item: EvidenceItem
-    plan: WithholdingPlan
+    plan: WithholdingForecast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,9 @@ def record_outcome(
     by: Annotated[
         str, option("Source of the feedback; later feedback from the same source replaces it.", rest_default="api")
     ] = "user",
-    source_kind: Annotated[SourceKind, InputField(is_door=True, rest_default=SourceKind.PROGRAM)] = SourceKind.PERSON,
+    source_kind: Annotated[
+        JudgementSourceKind, InputField(is_door=True, rest_default=JudgementSourceKind.PROGRAM)
+    ] = JudgementSourceKind.PERSON,
 ) -> TurnJudgementResult:
     """Record how a turn went, in whichever agent it ran; the skills that it used get the credit or the blame.
 

@@ -203,7 +203,7 @@ def edit_lesson(
     with _collect_undo_command(memory) as undo:
         after = memory.edit(
             id,
-            by=home.settings.signature,
+            by=home.settings.author_name,
             text=text,
             kind=kind,
             scope=scope,
@@ -232,7 +232,7 @@ def remove_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> M
     memory = select_memory(home, all_users)
     # Look all of them up first: an unknown id must fail before anything is removed.
     found = [memory.get(id).id for id in ids]
-    gone = [memory.remove(id, by=home.settings.signature) for id in found]
+    gone = [memory.remove(id, by=home.settings.author_name) for id in found]
     return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *found))
 
 
@@ -247,7 +247,7 @@ def restore_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> 
     """Restore lessons from the archive."""
     memory = select_memory(home, all_users)
     found = [memory.get(id).id for id in ids]
-    back = [memory.restore(id, by=home.settings.signature) for id in found]
+    back = [memory.restore(id, by=home.settings.author_name) for id in found]
     return MoveLessonsResult(lessons=back, undo=("lessons", "remove", *found))
 
 
@@ -269,7 +269,7 @@ def retract_lessons(
     where = f"turn {turn}" if turn else f"session {session}"
     if not found:
         raise NotFound(f"No lessons come from {where}.", hint="See 'habitus sessions list'.")
-    gone = [memory.remove(one.id, by=home.settings.signature, reason=f"withdrawn with {where}") for one in found]
+    gone = [memory.remove(one.id, by=home.settings.author_name, reason=f"withdrawn with {where}") for one in found]
     return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
 
 
@@ -277,7 +277,7 @@ def retract_lessons(
 def _collect_undo_command(memory: Cortex) -> Iterator[list[str]]:
     """Collect the changes to lessons made inside, and yield the command that undoes them; empty if there are none."""
     undo: list[str] = []
-    with memory.record_changes() as made:
+    with memory.collect_changes() as made:
         yield undo
     undo += ("undo", *build_lesson_undo_targets(made)) if made else ()
 

@@ -28,7 +28,9 @@ def pause_learning(home: Home) -> PauseStatus:
     refuse_if_read_only(home)
     refuse_unless_admin(home, "pause learning for all users")
     was_paused = home.pause.get_state() is not None
-    return PauseStatus(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("learn", "resume"))
+    return PauseStatus(
+        paused=home.pause.pause(home.settings.author_name), undo=() if was_paused else ("learn", "resume")
+    )
 
 
 @use_case("learn resume", route="DELETE /pause", access=Access.ADMIN, undo="learn pause")

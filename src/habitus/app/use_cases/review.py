@@ -211,7 +211,7 @@ def _decide_each(items: Sequence[InboxItem], decide: Callable[[InboxItem], Decis
 
 def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResult:
     if isinstance(item.subject, Engram):
-        lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.signature)
+        lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.author_name)
         return DecisionResult(
             item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
         )
@@ -255,7 +255,7 @@ def reject_items(
 
 def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
     if isinstance(item.subject, Engram):
-        lesson = select_memory(home, all_users).reject(item.id, by=home.settings.signature, reason=reason)
+        lesson = select_memory(home, all_users).reject(item.id, by=home.settings.author_name, reason=reason)
         return DecisionResult(
             item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
         )
@@ -367,7 +367,7 @@ def edit_proposal_text(
     """Edit the text of a proposal before you approve it."""
     before, _ = get_editable_text(home, id)
     if (number := parse_proposal_number(id)) is None:
-        after = home.memory.edit(id, by=home.settings.signature, text=text.strip())
+        after = home.memory.edit(id, by=home.settings.author_name, text=text.strip())
         return EditProposalTextResult(item=build_lesson_item(after), changed=after.text.encode() != before)
     path, _ = get_main_file(home.review.get(number).change.tree)
     content = text.encode("utf-8", "replace")

@@ -94,7 +94,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
         asked.item.name,
         asked.content_hash,
         user=user,
-        by=home.settings.signature,
+        by=home.settings.author_name,
         secrets=[*named, *kept, *(secrets.list_grantable_secrets(home.vault, asked) if request.all else ())],
         hosts=[*request.host, *(grant.what for grant in had if grant.kind is GrantTargetKind.HOST)],
     )

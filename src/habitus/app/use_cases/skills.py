@@ -23,7 +23,7 @@ from habitus.app.use_cases.declaration import (
 )
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.evidence.model import ItemKind
-from habitus.files import is_eval_file, read_content
+from habitus.files import is_eval_file, read_tree_file
 from habitus.journal.model import TrialVariantCounts
 from habitus.search.model import SearchResults
 from habitus.skills import lifecycle, names, trees
@@ -312,7 +312,7 @@ def read_skill_file(home: Home, name: str, path: str, version: int | None = None
         near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
         raise NotFound(f"'{name}' has no file '{path}'.", hint=near)
     try:
-        return read_content(path, tree[path], skills.find_directory(name))
+        return read_tree_file(path, tree[path], skills.find_directory(name))
     except OSError as error:
         raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", hint="") from None
 

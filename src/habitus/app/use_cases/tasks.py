@@ -282,4 +282,4 @@ def _parse_json(text: str) -> Any:
 def _mark_as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
     """Build the task, reviewed by this user unless it says otherwise."""
     task = parse_task(row, "the task", origin=TaskOrigin(kind=TaskOriginKind.PERSON))
-    return task if task.reviewed_by else replace(task, reviewed_by=settings.signature)
+    return task if task.reviewed_by else replace(task, reviewed_by=settings.author_name)

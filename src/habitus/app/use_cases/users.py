@@ -56,7 +56,7 @@ def add_user(
     refuse_unless_admin(home, "let people in")
     accounts = open_user_accounts(home)
     # What somebody did without an account, as the owner does, is kept under their name.
-    if home.settings.guest_admin is not None and accounts.get(name) is None and name in home.journal.list_users():
+    if home.settings.is_guest_admin is not None and accounts.get(name) is None and name in home.journal.list_users():
         raise Refused(f"'{name}' has worked here without an account.", hint="Choose another name, or ask the owner.")
     made = accounts.add(name, role)
     return AddUserResult(

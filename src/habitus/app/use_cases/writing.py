@@ -25,7 +25,7 @@ from habitus.app.use_cases.declaration import (
 )
 from habitus.app.use_cases.skills import MAX_VERSION
 from habitus.errors import ConflictingOptions, Invalid, NotFound, Refused, Stale
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.skills import names, trees
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FieldChanges
 from habitus.skills.edits import EditOperation, TextEdit
@@ -133,7 +133,7 @@ def _find_skill_created_since(home: Home, since: datetime, request: CreateSkillR
 def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     """Create a skill; without steps, a skeleton to fill in."""
     skill = _build_skill(request if request.name else replace(request, name=_derive_skill_name(home.skills, request)))
-    files = {trees.CLI_CODE: build_file((_TEMPLATES / "cli.py.txt").read_bytes())} if request.cli else None
+    files = {trees.CLI_CODE: build_tree_file((_TEMPLATES / "cli.py.txt").read_bytes())} if request.cli else None
     if request.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
     try:
@@ -253,7 +253,7 @@ def edit_skill_in_editor(home: Home, request: EditSkillRequest, open_editor: Ope
     done = SkillWriteResult(name=item.name, layer=item.layer, version=version, is_changed=False)
     with open_editor(content, f"{item.name}.md") as written:
         if written != content:
-            changed = {**tree, path: build_file(written)}
+            changed = {**tree, path: build_tree_file(written)}
             left = trees.parse_skill_tree(item.name, changed).skill
             # An inherited body that was left alone stays inherited instead of being copied into the skill.
             if borrowed and left is not None and left.body == borrowed:

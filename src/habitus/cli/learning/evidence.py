@@ -12,7 +12,7 @@ from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult
 from habitus.cli import output
 from habitus.cli.completion import WideOption
 from habitus.evidence.estimation import EstimateBasis, VariantCounts
-from habitus.evidence.findings import ItemFinding, WithholdingPlan
+from habitus.evidence.findings import ItemFinding, WithholdingForecast
 from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind
 from habitus.text import to_one_line
 
@@ -113,7 +113,7 @@ def render_plan_evidence(context: typer.Context, result: PlanEvidenceResult, wid
     output.print_line(_describe_withholding(result.withhold) + reckoned, style="dim")
 
 
-def _format_plan_cells(found: WithholdingPlan) -> tuple[str, ...]:
+def _format_plan_cells(found: WithholdingForecast) -> tuple[str, ...]:
     """Return the table cells of an item's plan: detectable effect, rate, conversations, days and cost."""
     cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} succeed"
     return (

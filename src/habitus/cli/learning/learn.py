@@ -115,7 +115,7 @@ def _ask_lesson_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]
 
 def _record_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
     """Collect the lessons that are saved inside the block, for the undo command."""
-    return habitus.memory.record_changes() if apply else nullcontext([])
+    return habitus.memory.collect_changes() if apply else nullcontext([])
 
 
 @contextmanager

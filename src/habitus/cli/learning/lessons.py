@@ -165,7 +165,7 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
         if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
             raise typer.Abort
         # The recorded lessons make the undo command precise.
-        with habitus.memory.record_changes() as made:
+        with habitus.memory.collect_changes() as made:
             looked = habitus.memory.apply_page_texts(_split_memory_pages(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
     undo = ("undo", *build_lesson_undo_targets(made)) if made else ()

@@ -180,7 +180,7 @@ async def serve_http_apps(
             timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
         )
         try:
-            with nullcontext() if metrics is None else tracing.observe_counts(metrics.increment_counter):
+            with nullcontext() if metrics is None else tracing.forward_counts(metrics.increment_counter):
                 await StreamEndingServer(config, ending).serve(sockets=[door])
         finally:
             await behind.close()

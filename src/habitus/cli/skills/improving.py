@@ -32,7 +32,7 @@ from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.candidates import CandidateState
-from habitus.improve.gate import GateClaim
+from habitus.improve.gate import GateHypothesis
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.report import CandidateReport, VersionComparison, build_candidate_report
 from habitus.improve.rollouts import RolloutRunner
@@ -245,7 +245,7 @@ def render_list_improvements(context: typer.Context, result: improving.ListImpro
 def _format_candidate_row(report: CandidateReport) -> list[object]:
     """Return the table cells of a candidate."""
     one, gate, exam = report.candidate, report.gate, report.exam
-    claim = " (shorter)" if one.claim is GateClaim.NOT_WORSE else ""
+    claim = " (shorter)" if one.claim is GateHypothesis.NOT_WORSE else ""
     claim += f" (solver: {one.solver})" if one.solver else ""
     measured: tuple[object, ...] = ("", "", "", one.reason, "")
     if gate is not None:

@@ -32,7 +32,7 @@ class Embedder(Protocol):
     def width(self) -> int: ...
 
     @property
-    def request_words(self) -> int:
+    def max_request_words(self) -> int:
         """The number of words of a request and its parts that the model can embed within a search's time."""
         ...
 
@@ -50,7 +50,7 @@ class NoEmbedder:
 
     name = "none"
     width = 0
-    request_words = ALL_WORDS
+    max_request_words = ALL_WORDS
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         return np.zeros((len(texts), 0), dtype=np.float32)
@@ -64,7 +64,7 @@ class WordLlamaEmbedder:
 
     name = "wordllama-256"
     width = 256
-    request_words = ALL_WORDS
+    max_request_words = ALL_WORDS
 
     def __init__(self) -> None:
         # Only the rows that are used are read.

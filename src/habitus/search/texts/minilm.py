@@ -26,7 +26,7 @@ class MiniLMEmbedder:
     name = "minilm-l6-v2"
     width = _WIDTH
     # About 20 ms.
-    request_words = 48
+    max_request_words = 48
 
     def __init__(self, directory: Path | None = None) -> None:
         where = directory or find_encoder_weights()

@@ -111,7 +111,7 @@ failed_climbs = sa.Table(
 )
 
 
-class FailedClimbStore:
+class FailedStageTrialStore:
     """Trials that kept an item from its next stage."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:

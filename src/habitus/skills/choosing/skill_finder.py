@@ -78,7 +78,7 @@ class SkillFinder:
         If a search server is unavailable, search the last known summaries instead.
         """
         try:
-            with tracing.trace_step("search"):
+            with tracing.trace_child_span("search"):
                 return self._get_updated_index(at).search(query, k=k, among=among, refresh=look)
         except DatabaseUnavailable:
             if self._shared is None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from habitus.files import Tree, TreeFile, build_file
+from habitus.files import Tree, TreeFile, build_tree_file
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector, make_json_storable
@@ -87,7 +87,7 @@ def fit_to_skill_md(
 
 def build_imported_folder(skill: Skill, others: Tree) -> dict[str, TreeFile]:
     """Return the files of an imported skill with a newly rendered SKILL.md."""
-    return {"SKILL.md": build_file(skill_md.render_skill_md(skill)), **others}
+    return {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill)), **others}
 
 
 def make_strict_copy(name: str, tree: Tree, *, description: str) -> Tree:

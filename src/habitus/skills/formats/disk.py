@@ -15,7 +15,7 @@ from habitus.files import (
     TEMPORARY_PREFIX,
     Tree,
     TreeFile,
-    build_file,
+    build_tree_file,
     check_inner_path,
     get_temporary_path,
     translate_disk_errors,
@@ -59,7 +59,7 @@ def read_folder(top: Path, notes: DiagnosticCollector) -> dict[str, TreeFile]:
             raise UnreadableEntryError(f"There are more than {MAX_FILES:,} files in it.")
         if total > MAX_BYTES:
             raise UnreadableEntryError(f"It is larger than {MAX_BYTES // 2**20} MB.")
-        files[path] = build_file(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
+        files[path] = build_tree_file(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
     return files
 
 

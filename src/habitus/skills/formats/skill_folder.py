@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
-from habitus.files import Tree, build_file
+from habitus.files import Tree, build_tree_file
 from habitus.skills import names, trees
 from habitus.skills.formats import conversion, disk, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, UnreadableEntryError
@@ -118,7 +118,7 @@ def _decode_text(content: bytes) -> str:
 def _import_skill_md_file(path: Path, origin: str, content: bytes, stated: str) -> IncomingSkill:
     """Import a complete SKILL.md under another file name; it names itself."""
     name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file(path, "")
-    tree = {"SKILL.md": build_file(content)}
+    tree = {"SKILL.md": build_tree_file(content)}
     parsed = trees.parse_skill_tree(name, tree)
     if parsed.skill is None:
         raise UnreadableEntryError(parsed.diagnostics[-1].message)

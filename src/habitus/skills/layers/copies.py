@@ -16,7 +16,7 @@ from habitus.skills.stores import records
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillCopy:
+class LayerSkillCopy:
     """The copy of a skill in one layer."""
 
     layer: Layer
@@ -53,11 +53,11 @@ def load_effective_copies(
     only_layer: bool = False,
     check_disk: bool = False,
     own_files: Tree | None = None,
-) -> list[SkillCopy]:
+) -> list[LayerSkillCopy]:
     """Load the copies that take effect, lowest layer first; an untrusted copy above a trusted one is left out.
     `own_files` are the files of the highest copy, if already read.
     """
-    made: list[SkillCopy] = []
+    made: list[LayerSkillCopy] = []
     has_trusted = False
     for name in () if only_layer else item.hidden:
         layer = get_layer(name)
@@ -67,7 +67,7 @@ def load_effective_copies(
         skill = layer.store.load(item.name, check_disk=check_disk) if is_trusted or not has_trusted else None
         if skill is not None:
             made.append(
-                SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_layer_source(skill, layer), digest))
+                LayerSkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_layer_source(skill, layer), digest))
             )
             has_trusted = has_trusted or is_trusted
     layer = get_layer(item.layer)
@@ -76,11 +76,11 @@ def load_effective_copies(
     skill = layer.store.load(item.name, check_disk=check_disk, tree=own_files)
     if skill is not None:
         trusted = policy.apply_trust(layer, apply_layer_source(skill, layer), item.tree_hash)
-        made.append(SkillCopy(layer=layer, skill=trusted, version=item.pinned_version))
+        made.append(LayerSkillCopy(layer=layer, skill=trusted, version=item.pinned_version))
     return made
 
 
-def merge_skill_copies(copies: Sequence[SkillCopy], fill: Mapping[str, str] | None = None) -> Skill | None:
+def merge_skill_copies(copies: Sequence[LayerSkillCopy], fill: Mapping[str, str] | None = None) -> Skill | None:
     """Merge the copies into one skill, or None if there are none; without `fill` its placeholders stay."""
     skill: Skill | None = None
     fills = False
@@ -96,7 +96,7 @@ def merge_skill_copies(copies: Sequence[SkillCopy], fill: Mapping[str, str] | No
     return skill
 
 
-def merge_copy_folders(copies: Sequence[SkillCopy], outside: OutsideContentPolicy) -> SkillFiles:
+def merge_copy_folders(copies: Sequence[LayerSkillCopy], outside: OutsideContentPolicy) -> SkillFiles:
     """Merge the files of the copies; a copy that extends a lower one adds its files over the others."""
     tree: dict[str, TreeFile] = {}
     untrusted: set[str] = set()

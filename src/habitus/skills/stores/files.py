@@ -18,7 +18,7 @@ from habitus.files import (
     TEMPORARY_PREFIX,
     Tree,
     TreeFile,
-    build_file,
+    build_tree_file,
     get_temporary_path,
     sync_to_disk,
     translate_disk_errors,
@@ -371,7 +371,7 @@ def _read_file(full: str, found: os.stat_result, *, keep: bool, expected: TreeFi
             content = file.readall()
             if expected is not None and expected.content == content and expected.executable == executable:
                 return expected
-            return build_file(content, executable=executable)
+            return build_tree_file(content, executable=executable)
         # Files too large for the history are only hashed, in chunks.
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return TreeFile(sha256=digest, size=found.st_size, executable=executable)

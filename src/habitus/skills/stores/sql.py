@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import Tree, TreeFile, build_file, compute_tree_hash
+from habitus.files import Tree, TreeFile, build_tree_file, compute_tree_hash
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Diagnostic, Severity, Skill, SkillSource
@@ -132,7 +132,7 @@ class SqlBackend:
     def _read_files(self, conn: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, TreeFile]]:
         found: dict[str, dict[str, TreeFile]] = {folder: {} for folder in folders}
         for row in conn.execute(_FILES_QUERY, {"folders": list(folders)}) if folders else ():
-            found[row.skill][row.path] = build_file(bytes(row.bytes), executable=row.executable)
+            found[row.skill][row.path] = build_tree_file(bytes(row.bytes), executable=row.executable)
         return found
 
     def _replace_files(self, conn: sa.Connection, wanted: Mapping[str, Tree], there: Mapping[str, Tree]) -> None:
@@ -172,7 +172,7 @@ _FILES_QUERY = sa.select(files).where(files.c.skill.in_(_FOLDERS_PARAMETER)).ord
 def _parse_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> FolderContents:
     """Return a row and its files as the content of one folder."""
     try:
-        main = build_file(_render_main_file(_parse_skill(row), others.get(MAIN_FILE)))
+        main = build_tree_file(_render_main_file(_parse_skill(row), others.get(MAIN_FILE)))
     except ValueError as error:
         problem = Diagnostic(
             file=f"agent_skills/{row['_id']}",
@@ -191,7 +191,7 @@ def _split_skill_from_files(folder: str, tree: Tree) -> tuple[Skill | None, Tree
     others = {path: file for path, file in tree.items() if path != main}
     if content is not None and (skill is None or skill_md.render_skill_md(skill, is_checked=False) != content):
         # The columns can't hold the comments, order and unknown keys of a hand-written file.
-        others[MAIN_FILE] = build_file(content)
+        others[MAIN_FILE] = build_tree_file(content)
     return skill, others
 
 

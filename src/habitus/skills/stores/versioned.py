@@ -13,7 +13,7 @@ from typing import assert_never
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import Invalid, NotFound, Refused, StorageFailed, build_no_version_error
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed, build_unknown_version_error
 from habitus.files import Tree, check_inner_path, has_same_files
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_md
@@ -299,7 +299,7 @@ class SkillStore:
         """Make an earlier version current, as a new version."""
         wanted = self.read_tree(name, to)
         if wanted is None:
-            raise build_no_version_error(name, to, [version.number for version in self.list_versions(name)])
+            raise build_unknown_version_error(name, to, [version.number for version in self.list_versions(name)])
         return self._write_files(
             names.canonicalize_name(name), lambda folder, old: trees.restore_version_files(wanted, old), author, None
         )

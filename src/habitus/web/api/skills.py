@@ -10,7 +10,7 @@ from habitus.app.library import uploading
 from habitus.app.library.importing import ImportResult
 from habitus.app.operating.idempotency import RequestAttempt, answer_once
 from habitus.app.use_cases.skills import read_skill_file
-from habitus.files import build_file
+from habitus.files import build_tree_file
 from habitus.jobs.model import Job
 from habitus.plain_data import to_plain
 from habitus.skills.auto_executed import is_auto_executed
@@ -94,7 +94,7 @@ def upload_skills(
         return answer_once(
             habitus,
             key,
-            ["uploads", schemas.to_json_value(sent.name), build_file(sent.content).sha256, overwrite],
+            ["uploads", schemas.to_json_value(sent.name), build_tree_file(sent.content).sha256, overwrite],
             make,
         )
     answer: schemas.JsonObject = schemas.to_json_value(

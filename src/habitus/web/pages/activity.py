@@ -15,7 +15,7 @@ from habitus.app.conversations.past_sessions import build_turn_details, get_past
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning.learning import record_judgement
 from habitus.app.use_cases.sessions import find_turns
-from habitus.journal.model import SourceKind, Turn
+from habitus.journal.model import JudgementSourceKind, Turn
 from habitus.journal.usage import UseVerdict
 from habitus.memory.model import Engram
 from habitus.web.api.schemas import RequestHome
@@ -114,5 +114,5 @@ def record_feedback(
     request: Request, habitus: RequestHome, id: str, turn: str, ok: Annotated[bool, Form()]
 ) -> HTMLResponse:
     """Record a person's feedback on a turn; later feedback replaces it."""
-    record_judgement(habitus, turn, ok=ok, by="user", source_kind=SourceKind.PERSON)
+    record_judgement(habitus, turn, ok=ok, by="user", source_kind=JudgementSourceKind.PERSON)
     return _render_conversation(request, habitus, id, FlashMessage(text="Thank you. Your feedback was recorded."))

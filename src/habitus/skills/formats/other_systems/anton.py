@@ -9,7 +9,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from habitus.files import Tree, TreeFile, build_file
+from habitus.files import Tree, TreeFile, build_tree_file
 from habitus.skills import lifecycle, names, trees
 from habitus.skills.formats import conversion, disk
 from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, UnreadableEntryError
@@ -79,15 +79,15 @@ class AntonFormat(disk.SkillFolderFormat):
         main = trees.find_main_file(item.tree)
         own = {path: file for path, file in item.tree.items() if path != main}
         files = _rename_folder(own, SCRIPTS_FOLDER, CODE_FOLDER, DiagnosticCollector(label))
-        files[META_FILE] = build_file(dump_json(_build_meta(item.skill, label, files)))
+        files[META_FILE] = build_tree_file(dump_json(_build_meta(item.skill, label, files)))
         steps = conversion.get_original_body(item.skill, "anton", conversion.TEXT_FILE_FRAME)
         # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
-        files[STEPS_FILE] = build_file(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
-        files[STATS_FILE] = build_file(dump_json(_build_stats(item)))
+        files[STEPS_FILE] = build_tree_file(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
+        files[STATS_FILE] = build_tree_file(dump_json(_build_stats(item)))
         dependencies = item.skill.manifest.dependencies
         # An equal requirements.txt keeps its comments and order.
         if _read_requirements(files, DiagnosticCollector(REQUIREMENTS_FILE)) != dependencies:
-            files[REQUIREMENTS_FILE] = build_file("".join(f"{name}\n" for name in dependencies).encode())
+            files[REQUIREMENTS_FILE] = build_tree_file("".join(f"{name}\n" for name in dependencies).encode())
         return label, files
 
 
@@ -222,7 +222,7 @@ def _build_skill_md_folder(item: OutgoingSkill) -> tuple[str, Tree]:
         metadata={**stated, **{key: value for key, value in own.items() if value}},
     )
     tree = trees.update_main_file(item.tree, plain)
-    return skill.name, {**tree, STATS_FILE: build_file(dump_json(_build_stats(item)))}
+    return skill.name, {**tree, STATS_FILE: build_tree_file(dump_json(_build_stats(item)))}
 
 
 def _build_meta(skill: Skill, label: str, files: Tree) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.files import MAX_KEPT_BYTES, TreeFile, build_file
+from habitus.files import MAX_KEPT_BYTES, TreeFile, build_tree_file
 from habitus.skills import names, trees
 from habitus.skills.formats import conversion, disk, recipes_md, tool_json
 from habitus.skills.formats.base import (
@@ -101,7 +101,7 @@ class GhostFormat(SkillFormat):
         files = export.render_files(lessons)
         with disk.open_export_target(to, overwrite=overwrite) as top:
             top.mkdir()
-            disk.write_tree(top, {path: build_file(content) for path, content in files.items()})
+            disk.write_tree(top, {path: build_tree_file(content) for path, content in files.items()})
         paths, left_out = tuple(to / path for path in files), tuple(export.left_out)
         return FormatExportResult(paths=paths, left_out=left_out, lessons=len(lessons))
 
@@ -230,7 +230,7 @@ def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
         counters[Stage.CODE] = _parse_counters(tool.entry, notes)
     if recipes:
         chunks = recipes_md.render_recipes([entry.recipe for entry in recipes], title=f"Recipes of {name}")
-        files[trees.CHUNKS_FILE] = build_file(chunks)
+        files[trees.CHUNKS_FILE] = build_tree_file(chunks)
         counters[Stage.CHUNKS] = sum((entry.counters for entry in recipes), UsageCounters())
     status = tool.status if tool else recipes[0].status
     skill = _build_skill(name, tool, recipes, status, notes)
@@ -285,7 +285,10 @@ def _build_tool_files(name: str, tool: _GhostTool, notes: DiagnosticCollector) -
         cases=() if payload is None else ({"payload": payload},),
         hash=tool_json.hash_code(tool.code),
     )
-    return {trees.TOOL_FILE: build_file(tool_json.render_tool_json(manifest)), trees.TOOL_CODE: build_file(tool.code)}
+    return {
+        trees.TOOL_FILE: build_tree_file(tool_json.render_tool_json(manifest)),
+        trees.TOOL_CODE: build_tree_file(tool.code),
+    }
 
 
 def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from habitus.files import Tree, TreeFile, build_file
+from habitus.files import Tree, TreeFile, build_tree_file
 from habitus.skills import names, trees
 from habitus.skills.formats import conversion, disk, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import (
@@ -81,15 +81,15 @@ class IstotaFormat(disk.SkillFolderFormat):
             del files[CLI_CODE]
         elif cli is not None and item.skill.manifest.cli and MODULE_FILE not in files:
             files[MODULE_FILE] = replace(cli, executable=False)
-            files.setdefault(RUNNER_FILE, build_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
+            files.setdefault(RUNNER_FILE, build_tree_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
         fields = _build_fields(item.skill, folder)
         memory = conversion.get_remembered_values(item.skill, "istota").get("toml")
         in_toml = _split_off_toml_fields(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
         if in_toml:
-            files[TOML_FILE] = build_file(_render_toml(in_toml).encode())
+            files[TOML_FILE] = build_tree_file(_render_toml(in_toml).encode())
         body = conversion.get_original_body(item.skill, "istota", conversion.TEXT_FILE_FRAME)
         front = "".join(f"{_format_key(key)}: {_format_yaml_value(value)}\n" for key, value in fields.items())
-        files[MAIN_FILE] = build_file((f"---\n{front}---\n{body}" if fields else body).encode())
+        files[MAIN_FILE] = build_tree_file((f"---\n{front}---\n{body}" if fields else body).encode())
         return folder, files
 
 
@@ -106,8 +106,8 @@ def _read_index(path: Path, origin: str) -> Iterator[ImportEntry]:
                 raise UnreadableEntryError(
                     f"Its entry in {INDEX_FILE} is not a table of fields, or no file can have its name."
                 )
-            main = build_file(disk.read_file(path / f"{name}.md", limit=frontmatter_fields.MAX_BYTES))
-            toml = build_file(_render_toml(fields).encode("utf-8", "replace"))
+            main = build_tree_file(disk.read_file(path / f"{name}.md", limit=frontmatter_fields.MAX_BYTES))
+            toml = build_tree_file(_render_toml(fields).encode("utf-8", "replace"))
             yield _build_incoming(path / name, name, main, toml, {}, here, DiagnosticCollector(here))
         except (UnreadableEntryError, OSError) as problem:
             yield SkippedEntry(origin=here, name=name, reason=describe_read_error(problem))
@@ -235,7 +235,7 @@ def _add_cli_shim(files: Tree, folder: str, notes: DiagnosticCollector) -> dict[
     missing = _find_missing_imports(files, folder)
     if missing:
         notes.add(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
-    return {**files, CLI_CODE: build_file(shim)}
+    return {**files, CLI_CODE: build_tree_file(shim)}
 
 
 def _render_shim(files: Tree, folder: str) -> bytes | None:
