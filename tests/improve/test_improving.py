@@ -38,7 +38,7 @@ from habitus.learning.budget import RunBudget, RunLimits
 from habitus.llm.model import CompletionRequest, PersonMessage, TokenUsage
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import MatchesCheck, ValidatorCheck
+from habitus.tasks.checks import ContainsCheck, MatchesCheck, ToolCalledCheck, ValidatorCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
@@ -532,6 +532,35 @@ def test_few_tasks_are_said_to_show_little(home: Path) -> None:
         assert any(
             "With 4 gate tasks a run could show nothing at best; 10 are the fewest" in line for line in seen.lines
         )
+
+
+@pytest.mark.req("IM-04")
+async def test_a_reply_that_lists_the_answers_of_many_tasks_fails_and_its_reading_them_does_not(home: Path) -> None:
+    """As mined tasks do, these also ask for a call, whose result has every answer."""
+    towns = ("ALTBERG", "NEUDORF", "SEEHEIM", "WALDAU")
+    tasks = [
+        Task(
+            id=town,
+            request=f"Write out town {number}.",
+            files={"towns.txt": ", ".join(towns)},
+            checks=(ContainsCheck(text=town), ToolCalledCheck(tool="scratchpad")),
+        )
+        for number, town in enumerate(towns)
+    ]
+
+    def solve(ask: CompletionRequest) -> ScriptStep:
+        if isinstance(ask.messages[-1], PersonMessage):
+            return calls("scratchpad", {"action": "exec", "name": PAD, "code": "print(open('towns.txt').read())"})
+        number = next(number for number in range(4) if f"Write out town {number}." in _in_view(ask))
+        return says(", ".join(towns) if "in capitals" in _in_view(ask) else f"It is {towns[number]}.")
+
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 0, *tasks)
+        open_improve_store(habitus).add_splits(NAME, dict.fromkeys(towns, TaskSplit.GATE))
+        model = RunBudget().wrap_model(ScriptedModel(solve))
+        await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).execute()
+        made = open_improve_store(habitus).list_rollouts(run="r1")
+        assert {(one.is_new, one.is_ok) for one in made} == {(False, True), (True, False)}
 
 
 @pytest.mark.req("IM-03")

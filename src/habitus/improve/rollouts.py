@@ -104,7 +104,7 @@ class RolloutRunner:
         """Solve a task; a reply that passes because it names every answer there is has failed."""
         done = await solver.solve(task, rollout)
         others = [other for tasks in self.subject.tasks.values() for other in tasks if other.id != task.id]
-        named = count_named_answers(done.did, task, others) if done.is_ok else 0
+        named = count_named_answers(done.reply, task, others) if done.is_ok else 0
         if named < MOST_NAMED:
             return done
         reason = f"it names the answers of {named} other tasks, so it would pass any of them"

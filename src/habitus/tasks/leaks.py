@@ -38,6 +38,17 @@ _DIRECTED = re.compile(
     r"([^\s\"'`.,;!]{1,20})(?=[.,;!\n]|$)",
     re.IGNORECASE,
 )
+# A sentence that states a value, rather than a condition on it.
+_CLAUSE = re.compile(r"[.,;:!?](?=\s|$)|\n|\band\b")
+_CONDITION = re.compile(r"\b(?:if|when|where|whether|unless|until|while|that|check|verify|not)\b", re.IGNORECASE)
+_IS = r"(?: (?:is|are|be|must|should|has|to|equals|always|becomes|comes)){1,4} "
+_INTO = r" (?:in|into|to|as|for|under)(?: (?:the|field|key|column|file))* "
+_OUTCOME = r"(?:answer|reply|response|result|outcome|output|verdict|decision|label|value|total|sum|solution)"
+_SEPARATOR = r"\s*[,;|]\s*"  # of cells
+_ABOUT_KEYS = re.compile(r"\b(?:keys?|fields?|columns?|properties)\b", re.IGNORECASE)
+_ABOUT_ROWS = re.compile(r"\b(?:rows?|lines?|records?|table)\b", re.IGNORECASE)
+# What a rubric asks for by name: a quotation, a longer number, or a capitalised word within the sentence.
+_NAMED_IN_RUBRIC = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}\b|\b\d[\d.,]*\d\b")
 _EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "not", "the", "all", "any", "one", "two"))
 
 
@@ -68,6 +79,16 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
         )
         if parts:
             return ", ".join(parts)
+        values = next(
+            (
+                each
+                for each in _list_named_values(check)
+                if _are_values_given(each, said) and not _are_values_given(each, public)
+            ),
+            (),
+        )
+        if values:
+            return ", ".join(f"{name} is {value}" for name, value in values)
         if (
             isinstance(check, MatchesCheck)
             and _has_text_of_pattern(check.pattern, said)
@@ -84,8 +105,8 @@ def list_task_answers(task: Task) -> Iterator[str]:
 
 
 def count_named_answers(reply: str, task: Task, others: Iterable[Task]) -> int:
-    """Return how many answers of other tasks a reply names, if text alone decides about its task."""
-    if not task.checks or not all(isinstance(check, ContainsCheck) for check in task.checks):
+    """Return how many answers of other tasks a reply names, if some text in it decides about its task."""
+    if not any(isinstance(check, ContainsCheck) for check in task.checks):
         return 0
     own = {_normalize_text(text) for text in list_task_answers(task)}
     texts = {_normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
@@ -112,8 +133,11 @@ def _list_check_answers(check: Check) -> Iterator[str]:
             yield tool or command
         case ValidatorCheck(code=code):
             yield from _iterate_compared_texts(code)
-        case TableEqualsCheck() | RubricCheck():
-            return  # their parts, literals and runs of words are found as such
+        case RubricCheck(text=text):
+            yield from (text for words in [_WORD.findall(text)] if len(words) > 2)
+            yield from (*_QUOTED.findall(text), *_NAMED_IN_RUBRIC.findall(text))
+        case TableEqualsCheck():
+            return  # its parts, literals and runs of words are found as such
         case never:
             assert_never(never)
 
@@ -129,18 +153,56 @@ def _list_answer_parts(check: Check) -> Iterator[tuple[str, ...]]:
 
 def _has_all_parts(parts: tuple[str, ...], text: str) -> bool:
     is_telling = any(len(part) > 2 and part.casefold() not in _EVERYDAY for part in parts) and len("".join(parts)) > 3
-    return is_telling and any(all(_has_words(part, line) for part in parts) for line in text.splitlines())
+    joined = re.compile(rf"(?<![\w.,]){_SEPARATOR.join(map(re.escape, parts))}(?!\w)")
+    return len(parts) > 0 and any(
+        (all(_has_words(part, line) for part in parts) and (is_telling or _ABOUT_KEYS.search(line)))
+        or (len(parts) > 1 and joined.search(line) and _ABOUT_ROWS.search(line))
+        for line in text.splitlines()
+    )
+
+
+def _list_named_values(check: Check) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield what gives an answer away if it is said together: a value and the name of its field, column or file."""
+    match check:
+        case EqualsCheck(value=value, path=path):
+            named = value if isinstance(value, dict) else {path.split(".")[-1]: value} if path else {}
+            yield from (((name, text),) for name, below in named.items() for text in _iterate_leaf_texts(below))
+        case FileEqualsCheck(path=path, content=content) if len(content.split()) == 1:
+            yield from (((name, content),) for name in {path, posixpath.basename(path)})
+        case TableEqualsCheck(table=table):
+            yield from (tuple((name, cell) for name, cell in row.items() if cell) for row in parse_csv_rows(table)[1:])
+        case ValidatorCheck(code=code):
+            constants = (node.value for node in ast.walk(_parse_code(code)) if isinstance(node, ast.Constant))
+            files = {one for one in constants if isinstance(one, str) and len(one.split()) == 1}
+            yield from (((name, text),) for text in _iterate_compared_texts(code) for name in files - {text})
+
+
+def _are_values_given(values: tuple[tuple[str, str], ...], text: str) -> bool:
+    return bool(values) and all(
+        _is_value_given(re.escape(_normalize_text(name)), _normalize_text(value), text) for name, value in values
+    )
+
+
+def _is_value_given(name: str, value: str, text: str) -> bool:
+    """Return whether a clause says that something is this value: "n is 7", "put 7 into n"."""
+    if not name or not value:
+        return False
+    states = re.compile(rf"(?:^|.* ){name}{_IS}{re.escape(value)}|(?:^|.* ){re.escape(value)}{_INTO}{name}")
+    clauses = (one for one in _CLAUSE.split(text) if not _CONDITION.search(one))
+    return any(states.fullmatch(_normalize_text(one)) for one in clauses)
 
 
 def _has_text_of_pattern(pattern: str, text: str) -> bool:
     """Return whether a text has what a pattern asks for; one with few fixed characters fits most texts."""
     fixed = sum(letter.isalnum() for run in _split_pattern(pattern) for letter in run)
-    parts = ([text] if fixed >= MOST_NAMED else []) + (_DIRECTED.findall(text) if fixed else [])
+    parts = ([text] if fixed >= MOST_NAMED else []) + (_find_directed_words(text) if fixed else [])
     return any(has_pattern_match(pattern, part) for part in parts)
 
 
 def _list_pattern_texts(pattern: str) -> Iterator[str]:
-    """Yield the pattern itself, and the runs of characters that every match of it has."""
+    """Yield the pattern itself, and the runs of characters that every match of it has; a short one if it is all."""
+    if (whole := re.sub(r"^\^|\\b|\$$", "", pattern)).isdigit():
+        yield whole
     if len(pattern) > MOST_NAMED:
         yield pattern
     yield from (run for run in _split_pattern(pattern) if len(run.strip()) >= MOST_NAMED)
@@ -194,7 +256,14 @@ def _is_answer_named(answer: str, text: str) -> bool:
         return False
     words = _normalize_text(answer)
     is_telling = " " in words or (len(words) > 1 if words.isdigit() else len(words) > 2 and words not in _EVERYDAY)
-    return is_telling or words in map(_normalize_text, (*_QUOTED.findall(text), *_DIRECTED.findall(text)))
+    is_said = words in map(_normalize_text, (*_QUOTED.findall(text), *_find_directed_words(text)))
+    return is_telling or is_said or _is_value_given(_OUTCOME, words, text)
+
+
+def _find_directed_words(text: str) -> list[str]:
+    """Return the words that somebody is told to answer, unconditionally."""
+    found = ((_CLAUSE.split(text[: match.start()])[-1], match[1]) for match in _DIRECTED.finditer(text))
+    return [word for before, word in found if not _CONDITION.search(before)]
 
 
 def _has_words(answer: str, text: str) -> bool:

@@ -11,6 +11,7 @@ from habitus.text import to_one_line
 
 LOST = "lost"  # the outcome of a rollout whose process was killed
 PASSED = "passed"
+SAID = "said: "  # begins the reply in a record, after the calls
 
 
 class TaskSplit(StrEnum):
@@ -86,3 +87,8 @@ class Rollout:
     def did(self) -> str:
         """What the solver did, in words."""
         return self.record.partition("\n")[2]
+
+    @property
+    def reply(self) -> str:
+        """What the solver answered; empty if it ended without an answer."""
+        return f"\n{self.did}".rpartition(f"\n{SAID}")[2] if SAID in self.did else ""

@@ -48,7 +48,7 @@ from habitus.skills.model import Author, SkillState
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, SubmittedCall, Task, parse_call
-from habitus.tasks.rollouts import Rollout
+from habitus.tasks.rollouts import SAID, Rollout
 
 # Seconds for one rollout.
 ROLLOUT_TIMEOUT_S = 600.0
@@ -223,7 +223,7 @@ def _describe_turn(events: Sequence[TurnEvent]) -> str:
             case ToolFinished(content=content, outcome=outcome):
                 lines.append(f"came to ({outcome.kind.value}): {content[-_MAX_RESULT_CHARS:]}")
             case TurnResult(reply=reply):
-                lines.append(f"said: {reply[-_MAX_RESULT_CHARS:]}")
+                lines.append(f"{SAID}{reply[-_MAX_RESULT_CHARS:]}")
     return "\n".join(lines)
 
 
@@ -312,7 +312,7 @@ class ProgramSolver:
         is_opened = self._is_opened(turns, calls)
         return rollout.with_outcome(
             outcome,
-            "\n".join([*map(describe_event, events), f"said: {said.text}"]),
+            "\n".join([*map(describe_event, events), f"{SAID}{said.text}"]),
             usage=said.usage,
             steps=max((event.round_idx for event in events), default=0),
             is_opened=is_opened,
