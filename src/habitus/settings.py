@@ -251,7 +251,7 @@ class Settings(_SettingsSection):
     )
     user: str = Field(default="local", description="The user; default is the account of this process.")
     is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
-    is_guest: bool = Field(default=False, description="Whether the user signed in, and is not who owns the home.")
+    owner: str = Field(default="", description="Who owns the home, if the user signed in as somebody else.")
     operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
     git_host: str = Field(default="", description="Host of OWNER/REPO; default is GitHub.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
@@ -326,11 +326,17 @@ class Settings(_SettingsSection):
 
     def as_user(self, name: str, *, is_admin: bool | None = None) -> Settings:
         """Return the settings of another user: signed in with a role, or only claimed without one."""
-        changed: dict[str, Any] = {"user": name, "is_claimed": is_admin is None, "is_guest": is_admin is not None}
+        changed: dict[str, Any] = {"user": name, "is_claimed": is_admin is None, "owner": ""}
         if is_admin is not None:
+            changed["owner"] = self.owner or self.user
             theirs = self.users.get(name, UserSettings()).model_copy(update={"admin": is_admin})
             changed["users"] = {**self.users, name: theirs}
         return self.model_copy(update=changed)
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the user signed in, and does not own the home."""
+        return bool(self.owner)
 
     @property
     def is_guest_admin(self) -> bool | None:
@@ -347,7 +353,7 @@ class Settings(_SettingsSection):
 SETTINGS_FILE = "habitus.toml"
 # Follows a name that is not the account's.
 CLAIMED_SUFFIX = " (claimed)"
-_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed", "is_guest"}
+_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed", "owner"}
 # Sections whose keys the user chooses.
 _FREE_SECTIONS = {"users", "skill_config"}
 

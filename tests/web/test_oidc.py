@@ -26,6 +26,7 @@ from habitus.app.use_cases.storage import erase_user
 from habitus.app.use_cases.users import add_user, remove_user
 from habitus.settings import OidcSettings, Settings, WebSettings
 from tests.web.conftest import HOST
+from tests.web.test_guests import ask_three_times
 
 PEOPLE = {
     "s-ann": {"preferred_username": "Ann@example.org", "groups": ["staff", "reviewers"]},
@@ -86,7 +87,7 @@ def habitus_settings(home: Path, habitus_settings: Settings, port: int) -> Setti
         issuer=f"http://127.0.0.1:{port}", admins=("platform",), reviewers=("reviewers",), viewers=("staff",)
     )
     web = WebSettings(address=f"http://{HOST}")
-    return habitus_settings.model_copy(update={"oidc": oidc, "web": web})
+    return habitus_settings.model_copy(update={"oidc": oidc, "web": web, "user": "olga"})
 
 
 def sign_in(app: ASGIApp, sub: str, path: str = "/") -> TestClient:
@@ -184,8 +185,10 @@ def test_an_account_removed_here_is_out_at_once_and_does_not_come_back_by_itself
     tell(provider, "s-ann", PEOPLE["s-ann"])
     added = add_user(habitus, "ann", open_user_accounts(habitus).add("x", UserRole.VIEWER).person.role)
     assert added.name == "ann"
-    remove_user(habitus, "ann")
+    # Her conversations keep nobody from coming back as who they were.
+    ask_three_times(habitus.as_user("ann"), "ann", "How long does tea take?")
     assert role_of(sign_in(app, "s-ann")) == "reviewer"
+    assert [one.name for one in open_user_accounts(habitus).list()].count("ann") == 1
     remove_user(habitus, "ann")
     # Not even who was removed is left of an erased person.
     erase_user(habitus, user="ann")
@@ -220,6 +223,31 @@ def test_nobody_takes_the_account_of_another(provider: str, app: ASGIApp, habitu
     assert two.get(address).status_code == 409
     assert one.get(address).status_code == 303
     assert one.get(address).status_code == 409
+
+
+@pytest.mark.req("OP-07", "CL-04")
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_nobody_comes_in_under_the_name_of_who_works_here_without_an_account(
+    provider: str, app: ASGIApp, habitus: Habitus, is_owner: bool
+) -> None:
+    """The owner's conversations, and those of a local account that was removed, would be listed for them."""
+    name = habitus.settings.user if is_owner else "zoe"
+    if not is_owner:
+        open_user_accounts(habitus).add(name, UserRole.VIEWER)
+        ask_three_times(habitus, name, "PRIVATE question")
+        open_user_accounts(habitus).remove(name)
+    tell(provider, "s-ben", {"preferred_username": name, "groups": ["platform"]})
+    namesake = sign_in(app, "s-ben")
+    assert came_to(namesake)[0] == "409"
+    assert "has worked here without an account" in bytes.fromhex(came_to(namesake)[1]).decode()
+    assert namesake.get("/api/v1/sessions").status_code == 401
+    assert namesake.get("/activity").status_code == 401
+    # Neither does a new name at the provider lead there.
+    tell(provider, "s-ben", PEOPLE["s-ben"])
+    ben = sign_in(app, "s-ben")
+    tell(provider, "s-ben", {"preferred_username": name, "groups": ["platform"]})
+    assert role_of(sign_in(app, "s-ben")) == "admin"
+    assert ben.get("/api/v1/sessions").json()["sessions"] == []
 
 
 @pytest.mark.req("OP-07")

@@ -29,6 +29,7 @@ from habitus.app.operating.identity_provider import (
     open_identity_provider,
 )
 from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, StorageFailed, did_you_mean
+from habitus.journal.tables import turns
 from habitus.plain_data import INTERNAL
 from habitus.settings import Settings
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
@@ -171,11 +172,23 @@ class UserAccountStore:
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         row = {"name": name, "role": role.value, "link": _hash_token(link), "token": _hash_token(token)}
         with sql.write_transaction(self._engine) as connection:
-            sql.upsert_rows(
-                connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")}
-            )
-            connection.execute(signing_keys.delete().where(signing_keys.c.name == f"{_REMOVED_PREFIX}{name}"))
+            removed = signing_keys.delete().where(signing_keys.c.name == f"{_REMOVED_PREFIX}{name}")
+            # An account of the provider comes back as the same person's, not as a namesake's.
+            if subject := connection.execute(removed.returning(signing_keys.c.key)).scalar():
+                row["subject"] = subject
+            sql.upsert_rows(connection, sign_ins, [row], lambda new: {key: new[key] for key in row if key != "name"})
         return UserInvitation(person=_parse_account(name, row), link=link, token=token)
+
+    def refuse_name_in_use(self, name: str) -> None:
+        """Raise `Refused` for a new account under the name of somebody who works here without one."""
+        with sql.read_transaction(self._engine) as connection:
+            self._refuse_name_in_use(connection, name)
+
+    def _refuse_name_in_use(self, connection: sa.Connection, name: str) -> None:
+        # Their conversations, such as the owner's, would be listed for the account.
+        is_active = connection.execute(sa.select(turns.c.user).where(turns.c.user == name).limit(1)).first()
+        if is_active or name == (self._settings.owner or self._settings.user):
+            raise Refused(f"'{name}' has worked here without an account.", hint="It needs another name: ask the owner.")
 
     @functools.cached_property
     def provider(self) -> IdentityProvider | None:
@@ -240,6 +253,7 @@ class UserAccountStore:
         if connection.execute(sa.select(sign_ins.c.name).where(sign_ins.c.name == found.name)).first():
             hint = f"Ask an admin to remove the other account: 'habitus users remove {found.name}'."
             raise Refused(f"'{found.name}' is somebody else here.", hint=hint)
+        self._refuse_name_in_use(connection, found.name)
 
     def record_activity(self, person: UserAccount, now: datetime) -> None:
         """Record that a user is active, at most every few minutes."""

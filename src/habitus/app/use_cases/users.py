@@ -10,7 +10,6 @@ from habitus.access import Access
 from habitus.app.home import Home, refuse_unless_admin, refuse_unless_writable
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
 from habitus.app.use_cases.declaration import PageAddress, argument, option, use_case
-from habitus.errors import Refused
 
 _NAME = "What they are called; every change names them."
 
@@ -55,9 +54,8 @@ def add_user(
     refuse_unless_writable(home)
     refuse_unless_admin(home, "let people in")
     accounts = open_user_accounts(home)
-    # What somebody did without an account, as the owner does, is kept under their name.
-    if home.settings.is_guest_admin is not None and accounts.get(name) is None and name in home.journal.list_users():
-        raise Refused(f"'{name}' has worked here without an account.", hint="Choose another name, or ask the owner.")
+    if home.settings.is_guest_admin is not None and accounts.get(name) is None:
+        accounts.refuse_name_in_use(name)
     made = accounts.add(name, role)
     return AddUserResult(
         name=name,
