@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -201,7 +202,7 @@ def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) ->
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "localhost", *TRANSLATED])
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(Refused, match="not on the public internet"):
-        resolve_public_address(host, 443)
+        resolve_public_address(host, 443, DownloadBudget())
 
 
 def _publish_files(site: Path, files: list[str]) -> None:
@@ -273,6 +274,78 @@ def test_a_server_that_sends_a_byte_at_a_time_is_cut_off(is_slow_from_the_start:
             server.shutdown()
             thread.join()
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("sends", [b"", b"\x16\x03\x03\x40\x00"])
+@pytest.mark.parametrize("is_behind_proxy", [True, False])
+def test_a_server_that_never_finishes_tls_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, sends: bytes, is_behind_proxy: bool
+) -> None:
+    """It accepts and says nothing, or sends a byte of its handshake now and then."""
+    gone = threading.Event()
+
+    def accept(listener: socket.socket) -> None:
+        with suppress(OSError):
+            line, _ = listener.accept()
+            with line:
+                if is_behind_proxy:
+                    assert line.recv(100).startswith(b"CONNECT localhost:443 ")
+                    line.sendall(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n")
+                line.sendall(sends)
+                while not gone.wait(0.1):
+                    line.sendall(sends and b"\0")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        (thread := threading.Thread(target=accept, args=[listener])).start()
+        if is_behind_proxy:
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+            monkeypatch.setenv("no_proxy", "")
+        began = time.monotonic()
+        try:
+            url = f"https://localhost{'' if is_behind_proxy else f':{port}'}/x"
+            with pytest.raises(StorageFailed, match="It took longer than 1 s"):
+                download_url(url, DownloadPolicy(budget=DownloadBudget(seconds=1)))
+        finally:
+            gone.set()
+        assert time.monotonic() - began < 10
+        thread.join()
+
+
+def test_a_resolver_that_hangs_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gone = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[Any]:
+        gone.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    began = time.monotonic()
+    for is_public_only in (True, False):
+        policy = DownloadPolicy(is_public_only=is_public_only, budget=DownloadBudget(seconds=0.5))
+        with pytest.raises(StorageFailed, match="It took longer than 0 s"):
+            download_url("https://example.org/x", policy)
+    with pytest.raises(StorageFailed, match="It took longer than 0 s"):
+        resolve_public_address("example.org", 443, DownloadBudget(seconds=0.5))
+    gone.set()
+    assert time.monotonic() - began < 10
+
+
+def test_all_addresses_of_a_name_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a host that drops packets each address got the whole time."""
+    asked: list[float] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> socket.socket:
+        asked.append(timeout)
+        time.sleep(timeout)
+        raise TimeoutError("timed out")
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{number}", 443)) for number in range(8)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(StorageFailed, match="It took longer than 1 s"):
+        download_url("https://example.org/x", DownloadPolicy(budget=DownloadBudget(seconds=0.8)))
+    assert (len(asked), sum(asked) < 1) == (8, True)
 
 
 def test_what_may_not_go_out_is_not_published(direct: Direct, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import http.client
 import io
 import ipaddress
 import json
+import queue
 import re
 import shutil
 import socket
@@ -208,6 +209,7 @@ def _get_archive_suffix(url: str) -> str:
 
 MAX_DOWNLOAD_BYTES = 50 << 20
 _MAX_REDIRECTS = 5
+_MAX_HEAD_LINE = 1 << 16
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
@@ -288,9 +290,9 @@ def refuse_other_host(url: str, following: str, policy: DownloadPolicy) -> None:
         raise Refused(f"{at.hostname} redirects to {there.hostname}.", hint=hint)
 
 
-def resolve_public_address(host: str, port: int) -> str:
+def resolve_public_address(host: str, port: int, budget: DownloadBudget) -> str:
     """Return an IP address of a host; raise `Refused` unless all its addresses are public."""
-    found = _resolve_addresses(host, port)
+    found = _resolve_addresses(host, port, budget)
     for address in found:
         # All addresses, because the connection could use any; the zone id of IPv6 doesn't parse.
         if not _is_public_address(address.partition("%")[0]):
@@ -326,11 +328,12 @@ def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> by
     if at.scheme == "http" and (policy.is_public_only or not _is_loopback(host)):
         raise Refused(f"{host} would be asked without encryption.", hint="Give https://….")
     budget = policy.budget or DownloadBudget()
-    connection = _open_connection(at, host, policy, budget.get_seconds_left())
-    # A server that sends one byte at a time would pass every time-out of a single read.
-    deadline = threading.Timer(budget.get_seconds_left(), _cut_connection, [connection.sock])
+    lines: list[socket.socket] = []
+    # A server that sends one byte at a time, of its handshake too, would pass every time-out of a single read.
+    deadline = threading.Timer(budget.get_seconds_left(), _cut_connections, [lines])
     deadline.start()
     try:
+        connection = _open_connection(at, host, policy, budget, lines)
         path = f"{at.path or '/'}{f'?{at.query}' if at.query else ''}"
         connection.request("GET", path, headers={"User-Agent": "habitus", "Accept": "*/*"})
         answer = connection.getresponse()
@@ -349,7 +352,8 @@ def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> by
         ) from None
     finally:
         deadline.cancel()
-        connection.close()
+        for line in lines:
+            line.close()
 
 
 def _read_body(answer: http.client.HTTPResponse, host: str, max_bytes: int, budget: DownloadBudget) -> bytes:
@@ -367,47 +371,91 @@ def _read_body(answer: http.client.HTTPResponse, host: str, max_bytes: int, budg
     return bytes(content)
 
 
-def _cut_connection(line: socket.socket | None) -> None:
-    with suppress(OSError):
-        if line is not None:
+def _cut_connections(lines: Sequence[socket.socket]) -> None:
+    for line in lines:
+        with suppress(OSError):
             # Not the method of a TLS socket, which forgets its state while another thread reads.
             socket.socket.shutdown(line, socket.SHUT_RDWR)
 
 
-def _open_connection(at: SplitResult, host: str, policy: DownloadPolicy, timeout: float) -> http.client.HTTPConnection:
-    """Connect to the checked address, whatever the name resolves to a moment later."""
+def _open_connection(
+    at: SplitResult, host: str, policy: DownloadPolicy, budget: DownloadBudget, lines: list[socket.socket]
+) -> http.client.HTTPConnection:
+    """Connect to the checked address, whatever the name resolves to a moment later; `lines` gets what is opened."""
     port = at.port or (443 if at.scheme == "https" else 80)
     # Behind a proxy the address can't be pinned, so public-only requests go direct.
-    proxy = "" if policy.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, "")
+    proxy = urlsplit("" if policy.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, ""))
     try:
-        if proxy:
-            return _open_tunnel(urlsplit(proxy), at.scheme, host, port, timeout)
-        address = resolve_public_address(host, port) if policy.is_public_only else host
-        line = socket.create_connection((address, port), timeout=timeout)
-        connection = http.client.HTTPConnection(host, port, timeout=timeout)
-        connection.sock = _wrap_tls(line, host) if at.scheme == "https" else line
+        if proxy.hostname:
+            proxy_port = proxy.port or 3128
+            line = _connect(_resolve_addresses(proxy.hostname, proxy_port, budget), proxy_port, budget, lines)
+            _open_tunnel(line, host, port)
+        elif policy.is_public_only:
+            line = _connect([resolve_public_address(host, port, budget)], port, budget, lines)
+        else:
+            line = _connect(_resolve_addresses(host, port, budget), port, budget, lines)
+        connection = http.client.HTTPConnection(host, port)
+        connection.sock = _wrap_tls(line, host, lines) if at.scheme == "https" else line
     except OSError as error:
+        budget.get_seconds_left()
         raise StorageFailed(f"{host} can't be reached: {error}.", hint="Check the address and the network.") from None
     return connection
 
 
-def _open_tunnel(proxy: SplitResult, scheme: str, host: str, port: int, timeout: float) -> http.client.HTTPConnection:
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(proxy.hostname or "", proxy.port or 3128, timeout=timeout)
-    connection.set_tunnel(host, port)
-    connection.connect()
-    return connection
+def _connect(addresses: Sequence[str], port: int, budget: DownloadBudget, lines: list[socket.socket]) -> socket.socket:
+    """Connect to the first address that answers; all share the time that is left."""
+    for left in range(len(addresses), 0, -1):
+        timeout = budget.get_seconds_left() / left
+        try:
+            lines.append(socket.create_connection((addresses[-left], port), timeout=timeout))
+        except OSError:
+            if left == 1:
+                raise
+            continue
+        lines[-1].settimeout(budget.get_seconds_left())
+        break
+    return lines[-1]
 
 
-def _wrap_tls(line: socket.socket, host: str) -> ssl.SSLSocket:
-    return ssl.create_default_context().wrap_socket(line, server_hostname=host)
+def _open_tunnel(line: socket.socket, host: str, port: int) -> None:
+    """Ask a proxy for a connection to the host."""
+    line.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    # Unbuffered, because what follows the head belongs to the host.
+    with line.makefile("rb", buffering=0) as answer:
+        status = answer.readline(_MAX_HEAD_LINE)
+        while answer.readline(_MAX_HEAD_LINE).strip():
+            pass
+    if status.split()[1:2] != [b"200"]:
+        raise OSError(f"the proxy answers {status.decode('latin-1').strip()!a}")
 
 
-def _resolve_addresses(host: str, port: int) -> list[str]:
-    try:
-        return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    except OSError as error:
-        raise StorageFailed(f"{host} is not known: {error}.", hint="Check the address.") from None
+def _wrap_tls(line: socket.socket, host: str, lines: list[socket.socket]) -> ssl.SSLSocket:
+    wrapped = ssl.create_default_context().wrap_socket(line, server_hostname=host, do_handshake_on_connect=False)
+    lines.append(wrapped)
+    wrapped.do_handshake()
+    return wrapped
+
+
+def _resolve_addresses(host: str, port: int, budget: DownloadBudget) -> list[str]:
+    """Return the addresses of a host, waiting for the resolver until the deadline."""
+    answers: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def ask_resolver() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.put([str(info[4][0]) for info in found])
+        except (OSError, UnicodeError) as error:
+            answers.put(error)
+
+    # Nothing ends a call of the resolver, so it is left behind.
+    threading.Thread(target=ask_resolver, daemon=True).start()
+    while True:
+        with suppress(queue.Empty):
+            answer = answers.get(timeout=budget.get_seconds_left())
+            break
+    if isinstance(answer, Exception):
+        raise StorageFailed(f"{host} is not known: {answer}.", hint="Check the address.")
+    return answer
 
 
 def _is_loopback(host: str) -> bool:

@@ -162,7 +162,7 @@ def _build_address_pinning_options(repository: str, policy: DownloadPolicy) -> t
         return ()
     at = urlsplit(repository)
     host, port = at.hostname or "", at.port or 443
-    address = resolve_public_address(host, port)
+    address = resolve_public_address(host, port, policy.budget or DownloadBudget())
     return ("-c", f"http.curloptResolve={host}:{port}:{address}", "-c", "http.followRedirects=false")
 
 
