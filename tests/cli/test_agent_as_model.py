@@ -59,7 +59,7 @@ def test_our_own_agent_works_with_it_and_a_chat_does_not(direct: Direct) -> None
     plain = direct("chat", "How do I review a change?", env=env)
     assert plain.code == 1
     assert "malformed answer: the answer: Input should be a JSON object" in plain.err
-    assert "_ToolRound" not in plain.err
+    assert "_ModelRoundAnswer" not in plain.err
     near = direct("chat", "x", "--model", "claude-coed", env=env)
     assert near.err == "habitus: 'claude-coed' names no provider. Did you mean 'claude-code'?\n"
     found = {check["name"]: check for check in direct.json("doctor", env=env)["checks"]}

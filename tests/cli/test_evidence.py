@@ -165,7 +165,10 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
 def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(judged: Path, tmp_path: Path) -> None:
     home = shutil.copytree(judged, tmp_path / "home")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
-        assert [one.decision.verdict for one in habitus.evidence.find_item("brew-tea")] == ["promote", "retire"]
+        assert [one.decision.verdict for one in habitus.evidence.find_item_findings("brew-tea")] == [
+            "promote",
+            "retire",
+        ]
         with habitus.turn("and now?", conversation=list(pairs(habitus, "v2"))[2][0]) as turn:
             turn.done("Like this.", ok=True)
         assert {(1.0, 0.0), (0.0, 1.0)} & {one.explicit_scores for one in habitus.journal.load_exposures(["brew-tea"])}
@@ -173,11 +176,11 @@ def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(jud
             turn.done("Like this.")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2040, 1, 1, tzinfo=UTC)) as habitus:
         habitus.journal.prune_turns()
-        before = habitus.evidence.find_item("brew-tea")[1].estimate
+        before = habitus.evidence.find_item_findings("brew-tea")[1].estimate
         assert before.offered.weak + before.withheld.weak == 1
         for ok in (False, True, True):
             habitus.outcome("ticket-7", ok=ok)
-        after = habitus.evidence.find_item("brew-tea")[1].estimate
+        after = habitus.evidence.find_item_findings("brew-tea")[1].estimate
         assert after.offered.explicit + after.withheld.explicit == 2 * PAIRS + 1
         assert habitus.evidence.erase_user(habitus.settings.user) > 0
         assert habitus.evidence.compute_findings().items == ()
@@ -191,7 +194,7 @@ def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) 
         for n in range(3):
             with habitus.turn("how do I brew tea?", conversation=f"c{n}") as turn:
                 turn.done("Like this.", ok=True)
-        (found,) = habitus.evidence.find_item("brew-tea")
+        (found,) = habitus.evidence.find_item_findings("brew-tea")
         assert (found.decision.verdict, found.estimate.basis) == ("not known yet", "associational")
         assert found.decision.reason.startswith("It was opened in none of ")
 
@@ -221,7 +224,7 @@ def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) 
         until = habitus.journal.load_sums(habitus.clock()).until
         assert list(habitus.journal.iterate_exposures((), since=until)) == []
         (row, *_) = browse_skills(habitus, ListSkillsRequest(q="brew-tea")).rows
-        (found,) = habitus.evidence.find_item("brew-tea")
+        (found,) = habitus.evidence.find_item_findings("brew-tea")
         assert (row.item.name, row.verdict, row.effect) == ("brew-tea", "promote", found.estimate.offering)
 
 

@@ -15,7 +15,7 @@ import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.command_lines import SkillCommandLines
+from habitus.app.conversations.command_lines import SkillCommandLineDirectory
 from habitus.app.conversations.secrets import open_call_log
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, build_failed_outcome
@@ -70,7 +70,7 @@ def opened(direct: Direct, patch: pytest.MonkeyPatch) -> Habitus:
 def called(direct: Direct, patch: pytest.MonkeyPatch, *, user: str | None = None) -> GrantedCredentials:
     """What its command line would get in a session of somebody."""
     with opened(direct, patch) as habitus:
-        return SkillCommandLines(habitus, habitus.get_user(user)).command_line("pdf-mailer").granted
+        return SkillCommandLineDirectory(habitus, habitus.get_user(user)).command_line("pdf-mailer").granted
 
 
 def standing(direct: Direct) -> dict[str, str]:

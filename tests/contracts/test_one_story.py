@@ -237,7 +237,7 @@ async def test_one_story_has_the_same_numbers_in_every_view(
         (counters,) = home.skills.read_counters("brew-tea").values()
         assert {name: getattr(counters, name) for name in USES} == USES
         # Each use was in a conversation of its own, so evidence has the same words, and a sign for what nobody judged.
-        (finding,) = home.evidence.find_item("brew-tea")
+        (finding,) = home.evidence.find_item_findings("brew-tea")
         offered = finding.estimate.offered
         assert (finding.estimate.used, offered.explicit) == (USES["used"], USES["succeeded"] + USES["failed"])
         assert offered.weak == USES["no_feedback"]

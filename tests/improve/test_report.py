@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.reporting import OpenQuestion, ReportedNumber, RequestTotals
+from habitus.app.learning.reporting import DataGap, ReportedNumberKind, RequestTotals
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid
 from tests.improve.test_comparing import approved, ask, conversations
@@ -41,7 +41,11 @@ async def test_the_report_says_because_of_only_from_randomised_conversations(hom
         assert report.cost.tokens > 0
         (undecided,) = report.unknown
         assert undecided.unknown.startswith("Whether version 2 of name-a-town is better than 1: Not known")
-        for of, count in ((ReportedNumber.FAILED, 6), (ReportedNumber.REQUESTS, 34), (ReportedNumber.COMPARED, 33)):
+        for of, count in (
+            (ReportedNumberKind.FAILED, 6),
+            (ReportedNumberKind.REQUESTS, 34),
+            (ReportedNumberKind.COMPARED, 33),
+        ):
             assert list_report_rows(habitus, of=of, limit=100).total == count
 
 
@@ -57,14 +61,14 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
         report = show_report(habitus, month=month)
         assert report.requests == RequestTotals(requests=2, succeeded=0, failed=1, no_feedback=1, without_text=2)
         assert not report.unknown
-        (row,) = list_report_rows(habitus, of=ReportedNumber.FAILED, month=month).rows
+        (row,) = list_report_rows(habitus, of=ReportedNumberKind.FAILED, month=month).rows
         assert (row.said, row.has_text) == ("failed", False)
         with pytest.raises(Invalid, match="'October' is not a month"):
             show_report(habitus, month="October")
         for conversation in ("c3", "c4", "c5"):
             ask(habitus, conversation)
         assert show_report(habitus).unknown == [
-            OpenQuestion(
+            DataGap(
                 unknown="How 3 of 3 requests went.",
                 settled_by="Feedback: /good and /bad in the chat, the buttons on the page, "
                 "or 'habitus sessions outcome'.",

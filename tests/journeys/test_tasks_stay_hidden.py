@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.learning.improving import describe_practice, open_improve_store
+from habitus.app.learning.improving import build_practice_prompt, open_improve_store
 from habitus.app.learning.solving import open_temporary_home, run_own_agent_rollout
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
@@ -122,7 +122,7 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
     assert (approved.status_code, "people who may read tasks" in approved.text) == (409, True)
     assert "How tea is brewed" in answers["/api/v1/skills/{name}"]
     assert [route for route, text in answers.items() if ANSWER in text] == []
-    told = describe_practice(habitus, "brew-tea")
+    told = build_practice_prompt(habitus, "brew-tea")
     assert "What is practice?" in told
     assert "What is beside?" not in told
     assert ANSWER not in told

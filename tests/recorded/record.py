@@ -30,7 +30,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.cli import main
 from habitus.cli.opening import share_habitus
 from habitus.jobs.model import MAX_ATTEMPTS, JobConcurrencyLimits
-from habitus.jobs.queue import JobClaims
+from habitus.jobs.queue import JobClaimer
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.choosing.evals import FailedStageTrialStore
 from habitus.skills.model import Stage
@@ -236,7 +236,7 @@ def _request(habitus: Habitus) -> None:
 
 def _leave_dead_job(habitus: Habitus) -> None:
     """A job whose workers died with it again and again."""
-    worker = JobClaims(habitus.shared, "bakery-1")
+    worker = JobClaimer(habitus.shared, "bakery-1")
     for _ in range(MAX_ATTEMPTS):
         worker.claim_jobs(["mine"], max_count=1, limits=JobConcurrencyLimits())
         worker.release_ended_leases(worker.take_snapshot().ended_leases)

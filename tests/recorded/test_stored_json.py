@@ -24,7 +24,7 @@ from habitus.app.learning.improving import open_improve_store
 from habitus.app.operating.jobs import open_queue
 from habitus.events import OutcomeKind
 from habitus.journal.outbox import JournalOutbox
-from habitus.learning.remedies.session_facts import StudiedFileStore
+from habitus.learning.remedies.session_facts import SessionFactsStore
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import load_sign_in_keys
@@ -79,7 +79,7 @@ def _proposals(habitus: Habitus) -> object:
 
 def _studied(habitus: Habitus) -> object:
     kept_for = timedelta(days=365)
-    return StudiedFileStore(engine=habitus.local, clock=habitus.clock, kept_for=kept_for).load_facts()
+    return SessionFactsStore(engine=habitus.local, clock=habitus.clock, kept_for=kept_for).load_facts()
 
 
 READERS: dict[str, Reader] = {

@@ -15,7 +15,7 @@ from habitus.app import Habitus
 from habitus.llm.model import SessionModels
 from habitus.llm.scripted import Script, ScriptedModel
 from habitus.repl.chat import Chat
-from habitus.repl.lines import CommandReport
+from habitus.repl.lines import CommandOutput
 
 
 @dataclass(kw_only=True, slots=True)
@@ -25,7 +25,7 @@ class Kept:
     answer: Consent = Consent.YES
     can_ask: bool = True
     events: list[TurnEvent] = field(default_factory=list)
-    reports: list[CommandReport] = field(default_factory=list)
+    reports: list[CommandOutput] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     questions: list[ConsentQuestion] = field(default_factory=list)
     commands: list[Sequence[str]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Kept:
                 done = event if isinstance(event, TurnResult) else done
         return done
 
-    def show_report(self, report: CommandReport) -> None:
+    def show_report(self, report: CommandOutput) -> None:
         self.reports.append(report)
 
     show_note = show_report

@@ -21,7 +21,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases import tasks
 from habitus.events import OutcomeKind
 from habitus.jobs.model import JobConcurrencyLimits, JobState
-from habitus.jobs.queue import JobClaims
+from habitus.jobs.queue import JobClaimer
 from habitus.jobs.worker import WorkerConfig, run_worker
 from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
@@ -109,7 +109,7 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
     id = queue.add_job("curate", {})
     with habitus.shared.begin() as connection:  # it waited for three days
         connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
-    first, second = (JobClaims(habitus.shared, worker) for worker in ("first", "second"))
+    first, second = (JobClaimer(habitus.shared, worker) for worker in ("first", "second"))
     (job,) = first.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
     first.save_plan(job, json.dumps([1, 2, 3]))
     assert labels.estimate_time_left(queue.get(id)) == ""

@@ -154,7 +154,7 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
     assert "No data yet" in browser.get("/skills/brew-tea?tab=results").text
     furnish_with_life(habitus)
     page = browser.get("/skills/close-the-month?tab=results").text
-    (finding,) = habitus.evidence.find_skill(habitus.skills.find("close-the-month"))
+    (finding,) = habitus.evidence.find_skill_findings(habitus.skills.find("close-the-month"))
     assert html.escape(finding.sentence.partition(" Costs")[0]) in page
     assert 'aria-label="Per 100 conversations. v3: +' in page
     assert finding.decision.verdict is ItemVerdict.PROMOTE

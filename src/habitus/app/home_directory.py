@@ -130,11 +130,11 @@ def raise_not_writable(home: Path) -> NoReturn:
             hint=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
         )
     if _is_disk_full(home):
-        raise StorageFailed(f"{describe_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
-    raise Refused(f"{describe_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
+        raise StorageFailed(f"{explain_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
+    raise Refused(f"{explain_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
 
 
-def describe_read_only(home: Path) -> str:
+def explain_read_only(home: Path) -> str:
     """Describe in a few words why the home isn't writable."""
     return f"No space is left in {home}" if _is_disk_full(home) else f"{home} is read-only"
 

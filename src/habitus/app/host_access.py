@@ -25,12 +25,12 @@ class HostFiles:
 
     is_granted = True
 
-    def require(self, what: str = "which files are read") -> None:
+    def require_access(self, what: str = "which files are read") -> None:
         """Raise `Refused` unless the caller may name files of this machine."""
 
     def read_text_below(self, root: Path, named: str) -> str | None:
         """Return the text of a file in a folder; None if it is missing, elsewhere, hidden, too large or not text."""
-        self.require()
+        self.require_access()
         top = root.resolve()
         path = (top / Path(named).expanduser()).resolve()
         # Hidden files hold credentials and the state of programs, even inside a project.
@@ -49,7 +49,7 @@ class NoHostFiles(HostFiles):
 
     is_granted = False
 
-    def require(self, what: str = "which files are read") -> None:
+    def require_access(self, what: str = "which files are read") -> None:
         """Refuse."""
         raise Refused(f"Only the owner of this home decides {what}.", hint="Ask them to do it where Habitus runs.")
 
@@ -57,14 +57,14 @@ class NoHostFiles(HostFiles):
 class HostPrograms:
     """Programs of this machine that a request names, which run with the owner's rights."""
 
-    def require(self, name: str) -> None:
+    def require_access(self, name: str) -> None:
         """Raise `Refused` unless the caller may have this program started."""
 
 
 class NoHostPrograms(HostPrograms):
     """The programs of a guest's home: none."""
 
-    def require(self, name: str) -> None:
+    def require_access(self, name: str) -> None:
         """Refuse."""
         raise Refused("Only the owner starts programs of this machine.", hint=f"Leave '{name[:80]}' out.")
 
@@ -72,7 +72,7 @@ class NoHostPrograms(HostPrograms):
 class HostNetwork:
     """The network as this machine reaches it."""
 
-    def limit(self, policy: DownloadPolicy) -> DownloadPolicy:
+    def restrict_downloads(self, policy: DownloadPolicy) -> DownloadPolicy:
         """Return the policy within which the caller may download."""
         return policy
 
@@ -80,7 +80,7 @@ class HostNetwork:
 class PublicNetworkOnly(HostNetwork):
     """The network of a guest's home: https to public addresses."""
 
-    def limit(self, policy: DownloadPolicy) -> DownloadPolicy:
+    def restrict_downloads(self, policy: DownloadPolicy) -> DownloadPolicy:
         """Return a policy that refuses this machine's own network."""
         return replace(policy, is_public_only=True)
 

@@ -22,7 +22,7 @@ from habitus import optional_packages
 from habitus.cli import output
 
 
-class _FlagHelpMixin:
+class _NoFlagMetavarMixin:
     """Leaves the value placeholder out of the help of on/off switches."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -34,7 +34,7 @@ class _FlagHelpMixin:
         return found
 
 
-class CommandGroup(_FlagHelpMixin, TyperGroup):
+class CommandGroup(_NoFlagMetavarMixin, TyperGroup):
     """A group of commands; if the first word names none of them, its default command runs, if there is one."""
 
     default: LazyCommand | None = None
@@ -81,7 +81,7 @@ class CommandGroup(_FlagHelpMixin, TyperGroup):
             formatter.write_dl([(command.name or "", extract_first_sentence(command.help or "")) for command in shown])
 
 
-class _LoadedCommand(_FlagHelpMixin, TyperCommand):
+class _LoadedCommand(_NoFlagMetavarMixin, TyperCommand):
     """A command whose module is imported; as the default of a group it also lists the group's commands."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import describe_read_only
+from habitus.app.home_directory import explain_read_only
 from habitus.app.operating.damage import find_damage
 from habitus.app.review import reminding
 from habitus.cli import output
@@ -50,7 +50,7 @@ def open_habitus(context: typer.Context, *, model: str = "", is_server: bool = F
             yield habitus
             # Printed after the command, whose own refusals come first.
             if habitus.is_read_only:
-                output.print_error(f"habitus: {describe_read_only(settings.home)}; changes are not possible.")
+                output.print_error(f"habitus: {explain_read_only(settings.home)}; changes are not possible.")
             _remind_of_pending_review(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise

@@ -308,7 +308,7 @@ LEASE_S = 5.0
 _FORGET_AFTER_MS = 3_600_000
 
 
-class JobClaims:
+class JobClaimer:
     """Claims jobs for one worker and records their progress and results."""
 
     def __init__(

@@ -18,7 +18,7 @@ from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs import fleet
 from habitus.jobs.model import FIRST_RETRY_DELAY_S, JobConcurrencyLimits, JobHandler, JobState
-from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaims, JobLease, QueueSnapshot
+from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer, JobLease, QueueSnapshot
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
     """
     row = fleet.describe_new_worker()
     name: str = row["name"]
-    room = JobClaims(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
+    room = JobClaimer(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
     hands = _WorkerPool(handlers, room, config)
     looking = _WorkerLoop(room, hands, config)
     thread = threading.Thread(target=looking.poll_until_stopped, name="jobs-look")
@@ -84,7 +84,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
 class _WorkerPool:
     """Runs the parts of claimed jobs in threads."""
 
-    def __init__(self, kinds: Mapping[str, JobHandler], room: JobClaims, manner: WorkerConfig) -> None:
+    def __init__(self, kinds: Mapping[str, JobHandler], room: JobClaimer, manner: WorkerConfig) -> None:
         self.kinds = kinds
         self.freed = threading.Event()
         self._room = room
@@ -213,7 +213,7 @@ _LONGEST_SLEEP_S = 10.0
 class _WorkerLoop:
     """The loop of a worker: renews leases, releases those that ended, and claims jobs."""
 
-    def __init__(self, claims: JobClaims, pool: _WorkerPool, config: WorkerConfig) -> None:
+    def __init__(self, claims: JobClaimer, pool: _WorkerPool, config: WorkerConfig) -> None:
         self._claims = claims
         self._pool = pool
         self._config = config

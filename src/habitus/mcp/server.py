@@ -28,7 +28,7 @@ from habitus.mcp.scope import McpServerOptions
 if TYPE_CHECKING:
     from habitus.app.operating.people import UserAccount
     from habitus.app.sharing.availability import ReadinessReport
-    from habitus.mcp.serving import McpService
+    from habitus.mcp.serving import McpHomeService
 
 SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -45,12 +45,12 @@ class LazyHome:
         self.bus = InMemorySubscriptionBus()
         self._scope = scope
         self._one_at_a_time = asyncio.Lock()
-        self._serving: dict[UserAccount | None, McpService] = {}
+        self._serving: dict[UserAccount | None, McpHomeService] = {}
         # Services on the offline snapshot; their clients may still be finishing.
-        self._left: list[McpService] = []
+        self._left: list[McpHomeService] = []
         self._asked_at = time.monotonic()
 
-    async def __call__(self, person: UserAccount | None = None) -> McpService:
+    async def __call__(self, person: UserAccount | None = None) -> McpHomeService:
         """Return the service as this person may use it; None is the owner."""
         async with self._one_at_a_time:
             await self._reopen_if_database_is_back()
@@ -70,8 +70,8 @@ class LazyHome:
             self._left += self._serving.values()
             self._serving = {}
 
-    def _open_service(self) -> McpService:
-        serving: McpService = importlib.import_module("habitus.mcp.serving").open_mcp_service(self._scope, self.bus)
+    def _open_service(self) -> McpHomeService:
+        serving: McpHomeService = importlib.import_module("habitus.mcp.serving").open_mcp_service(self._scope, self.bus)
         return serving
 
     async def find_person(self, token: str) -> UserAccount | None:
@@ -125,7 +125,7 @@ class HabitusMcpServer(Server[Any]):
 def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
     """Return an MCP server whose handlers call the lazily opened home."""
 
-    def serve(handle: Callable[[McpService, RequestContext, Any], Awaitable[Any]]) -> RequestHandler:
+    def serve(handle: Callable[[McpHomeService, RequestContext, Any], Awaitable[Any]]) -> RequestHandler:
         """Return a handler that calls the service of the person who asks, and reports user errors to the client."""
 
         async def answer(ctx: RequestContext, params: Any) -> Any:
@@ -143,7 +143,7 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         return types.ListPromptsResult(prompts=PROMPTS)
 
     async def set_level(
-        home: McpService, ctx: RequestContext, params: types.SetLevelRequestParams
+        home: McpHomeService, ctx: RequestContext, params: types.SetLevelRequestParams
     ) -> types.EmptyResult:
         home.set_log_level(get_client_id(ctx), ctx.session, params.level)
         return types.EmptyResult()

@@ -44,7 +44,7 @@ _MAX_LOGGED_CHARS = 300
 _MAX_WATCHED_FILES = 1000
 
 
-def open_mcp_service(scope: McpServerOptions, bus: SubscriptionBus) -> McpService:
+def open_mcp_service(scope: McpServerOptions, bus: SubscriptionBus) -> McpHomeService:
     """Open the home and return the service; raise `NotFound` for an unknown layer."""
     settings = read_settings(scope.home)
     if scope.layers:
@@ -54,7 +54,7 @@ def open_mcp_service(scope: McpServerOptions, bus: SubscriptionBus) -> McpServic
         for layer in scope.layers:
             # Raises an error that names the existing layers.
             habitus.skills.get_layer(layer)
-        return McpService(habitus, scope, bus)
+        return McpHomeService(habitus, scope, bus)
     except BaseException:
         habitus.close()
         raise
@@ -65,7 +65,7 @@ def check_home_readiness(scope: McpServerOptions, is_stand_in: bool) -> Readines
     return check_readiness(read_settings(scope.home), is_offline=is_stand_in)
 
 
-class McpService:
+class McpHomeService:
     """The home served to the clients of one person."""
 
     def __init__(self, habitus: Habitus, scope: McpServerOptions, bus: SubscriptionBus) -> None:
@@ -75,7 +75,7 @@ class McpService:
         self._user = habitus.get_user(scope.user or None)
         self.people = open_user_accounts(habitus)
         self.skills = McpSkillResources(SkillPublisher(habitus, self._user))
-        self._clients: dict[str, McpClientState] = {}
+        self._clients: dict[str, McpClientConversation] = {}
         # The files of skills whose changes clients want to hear of, with the digest they last had.
         self._watched_files: dict[str, str] = {}
         self._mark: Hashable = None
@@ -91,10 +91,10 @@ class McpService:
         """Return whether this serves an offline snapshot although the database is back."""
         return self._habitus.is_offline and is_database_back(self._habitus.settings)
 
-    def make_for_person(self, person: UserAccount) -> McpService:
+    def make_for_person(self, person: UserAccount) -> McpHomeService:
         """Return a service on the same home for one of its users."""
         theirs = self._habitus.as_user(person.name, is_admin=person.role is UserRole.ADMIN)
-        return McpService(theirs, replace(self._scope, person=person, user=""), self._bus)
+        return McpHomeService(theirs, replace(self._scope, person=person, user=""), self._bus)
 
     async def list_tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
         """List the tools that the client is offered and remember what it has seen."""
@@ -102,7 +102,7 @@ class McpService:
         known.listed_tools = await self._list_offered_tools(known)
         return types.ListToolsResult(tools=list(known.listed_tools.values()))
 
-    async def _list_offered_tools(self, client: McpClientState) -> Mapping[str, types.Tool]:
+    async def _list_offered_tools(self, client: McpClientConversation) -> Mapping[str, types.Tool]:
         return {
             tool.name: offered_tools.make_mcp_tool(tool)
             for tool in await client.list_tools()
@@ -143,7 +143,7 @@ class McpService:
             await self.notify_if_changed()
         return offered_tools.make_tool_result(result, declared)
 
-    async def _can_call_tool(self, name: str, client: McpClientState) -> bool:
+    async def _can_call_tool(self, name: str, client: McpClientConversation) -> bool:
         """Return whether the client may call the tool: anybody a listed one, an admin also unlisted code."""
         is_built_in = name in BUILT_IN_TOOLS
         if not is_built_in and offered_tools.is_admin_scope(self._scope):
@@ -152,7 +152,7 @@ class McpService:
         listed = client.listed_tools if is_built_in else None
         return name in (listed or await self._list_offered_tools(client))
 
-    async def _make_unknown_tool_result(self, name: str, client: McpClientState) -> types.CallToolResult:
+    async def _make_unknown_tool_result(self, name: str, client: McpClientConversation) -> types.CallToolResult:
         """Return an error that suggests only tools this client has."""
         offered = list(await self._list_offered_tools(client))
         near = did_you_mean(name, offered) or f"There are: {', '.join(offered)}."
@@ -193,9 +193,9 @@ class McpService:
         """Return what a prompt tells of a skill; empty if it is not about one."""
         # Both import numerical libraries, which only these prompts need.
         if prompt == "improve_skill":
-            from habitus.app.learning.improving import describe_practice
+            from habitus.app.learning.improving import build_practice_prompt
 
-            return describe_practice(self._habitus, skill)
+            return build_practice_prompt(self._habitus, skill)
         if prompt == "draft_tasks":
             from habitus.app.tasks.drafting import describe_examined_skill
 
@@ -216,14 +216,14 @@ class McpService:
             await self.disconnect_client(client)
         await asyncio.to_thread(self._habitus.close)
 
-    def _get_client_state(self, client: str, session: ServerSession) -> McpClientState:
+    def _get_client_state(self, client: str, session: ServerSession) -> McpClientConversation:
         """Return the state of a client, created on its first request."""
         if self._is_closed:
             raise Refused("Habitus is stopping.", hint="Start it again.")
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch_for_changes())
         if client not in self._clients:
-            self._clients[client] = McpClientState(
+            self._clients[client] = McpClientConversation(
                 self._habitus.hosted_conversations,
                 self._user,
                 session,
@@ -271,7 +271,7 @@ class McpService:
         self._watched_files[uri] = await self.skills.compute_digest(uri)
         return self._watched_files[uri] != digest
 
-    async def _notify_if_tools_changed(self, client: McpClientState) -> None:
+    async def _notify_if_tools_changed(self, client: McpClientConversation) -> None:
         """Notify a client if its list of tools differs from the one it has."""
         if client.listed_tools is None or client not in self._clients.values():
             # The client never listed its tools, or has left meanwhile.
@@ -287,7 +287,7 @@ class McpService:
 LOG_LEVELS: Sequence[types.LoggingLevel] = get_args(types.LoggingLevel)
 
 
-class McpClientState:
+class McpClientConversation:
     """The conversation of one client.
 
     A turn begins with a call. It ends when the model reports the outcome, after a while without calls, after many

@@ -19,7 +19,7 @@ from rich.text import Text
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion, ToolFinished, ToolStarted, TurnEvent, TurnResult
 from habitus.app import Habitus
-from habitus.app.conversations.models import describe_default_choice, open_named_models, refuse_agent_model
+from habitus.app.conversations.models import explain_default_model, open_named_models, refuse_agent_model
 from habitus.app.conversations.past_sessions import get_past_session
 from habitus.app.library import explaining, saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
@@ -29,7 +29,7 @@ from habitus.journal.model import SkillPlacementKind
 from habitus.llm.model import SessionModels, TokenUsage
 from habitus.memory.model import LessonDraftOutcome
 from habitus.repl import commands, display, lines
-from habitus.repl.lines import ChatSurface, CommandReport
+from habitus.repl.lines import ChatSurface, CommandOutput
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FIELD_NAMES
 from habitus.skills.model import Skill, SkillState
@@ -37,7 +37,7 @@ from habitus.sql.outage import get_storage_error_types
 from habitus.text import shorten_to_line, strip_control_characters
 
 
-def build_prompt_report(session: Session) -> CommandReport:
+def build_prompt_report(session: Session) -> CommandOutput:
     """Return each section of the prompt with its tokens, its budget and what was cut."""
     sections = session.sections()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -53,15 +53,15 @@ def build_prompt_report(session: Session) -> CommandReport:
         {"name": section.name, "tokens": section.tokens, "budget": section.budget, "cut": list(section.cut)}
         for section in sections
     ]
-    return CommandReport(type="why", shown=table, data={"sections": rows})
+    return CommandOutput(type="why", shown=table, data={"sections": rows})
 
 
-def build_skill_report(habitus: Habitus, session: Session, name: str) -> CommandReport:
+def build_skill_report(habitus: Habitus, session: Session, name: str) -> CommandOutput:
     """Return why a skill did or did not reach the last turn's prompt."""
     found, past = explaining.explain_skill_in_session(habitus, session, name)
     said = found.sentences
     said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is SkillPlacementKind.LOADED]
-    return CommandReport(
+    return CommandOutput(
         type="why",
         shown=Group(*(Text(strip_control_characters(line)) for line in said)),
         data={"name": found.name, "because": said},
@@ -127,7 +127,7 @@ CommandRunner = Callable[[Sequence[str]], list[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChatContext:
+class ChatRequestContext:
     """The paths, resources, features and folders sent with every request of a chat."""
 
     paths: Sequence[str] = ()
@@ -150,7 +150,7 @@ class Chat:
         models: SessionModels,
         resume: str = "",
         attached: Sequence[Path] = (),
-        context: ChatContext = ChatContext(),  # noqa: B008  # frozen
+        context: ChatRequestContext = ChatRequestContext(),  # noqa: B008  # frozen
         format_command: lines.CommandFormatter = commands.format_slash_command,
     ) -> None:
         """`open_session` resumes the session with an id or starts one; `format_command` formats a command as it is
@@ -357,7 +357,7 @@ class Chat:
             await self._models.close()
             self._models = models
         chosen = (
-            f"Model: {self.session.model}{'' if name else describe_default_choice(self.habitus.settings, os.environ)}."
+            f"Model: {self.session.model}{'' if name else explain_default_model(self.habitus.settings, os.environ)}."
         )
         self._surface.show_report(_make_line_report("model", chosen, model=self.session.model))
 
@@ -384,7 +384,7 @@ class Chat:
             said = f"Saved {saved.name}, version {saved.version}."
             shown = Group(Text(said), Text(f"Undo: {self._typed(*self._undos[-1])}", style="dim"))
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
-        self._surface.show_report(CommandReport(type="saved", shown=shown, data=data))
+        self._surface.show_report(CommandOutput(type="saved", shown=shown, data=data))
 
     async def _draft_skill(self, hint: str) -> Skill:
         drafting = asyncio.ensure_future(
@@ -397,19 +397,19 @@ class Chat:
         return drafting.result()
 
 
-def _make_line_report(type: str, text: str, style: str = "", **data: object) -> CommandReport:
-    return CommandReport(
+def _make_line_report(type: str, text: str, style: str = "", **data: object) -> CommandOutput:
+    return CommandOutput(
         type=type, shown=Text(strip_control_characters(text), style=style), data={"text": text, **data}
     )
 
 
-def _build_cost_report(usage: TokenUsage) -> CommandReport:
+def _build_cost_report(usage: TokenUsage) -> CommandOutput:
     """Return a report of the tokens and money spent so far."""
     spent = " · ".join(lines.format_usage(usage)) or "nothing yet"
     return _make_line_report("cost", f"This conversation has used: {spent}.", **asdict(usage))
 
 
-def _build_draft_report(draft: Skill) -> CommandReport:
+def _build_draft_report(draft: Skill) -> CommandOutput:
     """Return a report that shows a drafted skill."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
@@ -419,12 +419,12 @@ def _build_draft_report(draft: Skill) -> CommandReport:
             facts.add_row(field.noun, Text(strip_control_characters(value)))
     heading = Text(draft.name, style="bold")
     data = {name: getattr(draft, name) for name in ("name", *FIELD_NAMES, "body")}
-    return CommandReport(
+    return CommandOutput(
         type="draft", shown=Group(heading, facts, Text(), display.MarkdownRenderable(draft.body)), data=data
     )
 
 
-def _build_help_report() -> CommandReport:
+def _build_help_report() -> CommandOutput:
     """Return a report with all slash commands."""
     table = Table.grid(padding=(0, 2))
     table.add_column(width=38)
@@ -434,7 +434,7 @@ def _build_help_report() -> CommandReport:
     table.add_row(Text.assemble(("/NAME", "bold"), " [ARGUMENTS]"), "Call a skill; $ARGUMENTS in its text is replaced.")
     keys = "Alt-Enter starts a new line. Ctrl-C cancels the turn; pressed twice at an empty prompt, it quits."
     shown = Group(table, Text(), Text(keys, style="dim"))
-    return CommandReport(
+    return CommandOutput(
         type="help",
         shown=shown,
         data={

@@ -161,7 +161,7 @@ def format_usage(usage: TokenUsage) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommandReport:
+class CommandOutput:
     """The result of a command: rendered for people, typed data for programs."""
 
     type: str
@@ -183,9 +183,9 @@ class ChatSurface(Protocol):
         """Show a turn to its end; return None if it was cancelled."""
         ...
 
-    def show_report(self, report: CommandReport) -> None: ...
+    def show_report(self, report: CommandOutput) -> None: ...
 
-    def show_note(self, report: CommandReport) -> None:
+    def show_note(self, report: CommandOutput) -> None:
         """Show something unasked, beside the replies."""
         ...
 
@@ -240,7 +240,7 @@ class JsonLinesSurface:
                 done = event if isinstance(event, TurnResult) else done
         return done
 
-    def show_report(self, report: CommandReport) -> None:
+    def show_report(self, report: CommandOutput) -> None:
         self.write_row({"type": report.type, **report.data})
 
     show_note = show_report
@@ -306,10 +306,10 @@ class PlainTextSurface:
             case _:
                 pass
 
-    def show_report(self, report: CommandReport) -> None:
+    def show_report(self, report: CommandOutput) -> None:
         self.write(_render_plain_text(report, width=100) + "\n")
 
-    def show_note(self, report: CommandReport) -> None:
+    def show_note(self, report: CommandOutput) -> None:
         self.write_remark(_render_plain_text(report, width=1000))
 
     def show_error(self, message: str, hint: str = "") -> None:
@@ -323,7 +323,7 @@ class PlainTextSurface:
         yield
 
 
-def _render_plain_text(report: CommandReport, *, width: int) -> str:
+def _render_plain_text(report: CommandOutput, *, width: int) -> str:
     """Return a report as plain text."""
     text = io.StringIO()
     console = Console(file=text, width=width, highlight=False, markup=False, emoji=False, color_system=None)

@@ -33,7 +33,7 @@ from habitus.redact import Redactor
 from habitus.repl.chat import Chat
 from habitus.repl.commands import format_slash_command, list_completions
 from habitus.repl.display import TurnDisplay
-from habitus.repl.lines import CommandFormatter, CommandReport
+from habitus.repl.lines import CommandFormatter, CommandOutput
 from habitus.text import strip_control_characters
 
 # The most lines of a change that are shown before its question.
@@ -76,7 +76,7 @@ class TerminalSurface:
             self._display = None
         return done
 
-    def show_report(self, report: CommandReport) -> None:
+    def show_report(self, report: CommandOutput) -> None:
         self.console.print(report.shown)
 
     show_note = show_report

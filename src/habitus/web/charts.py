@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from markupsafe import Markup
 
-from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsageHistory
+from habitus.app.learning.insights import SkillConfusionMatrix, SkillEffect, SkillUsageHistory
 from habitus.app.library.browsing import MapCluster, MapDot, SkillMap
 from habitus.evidence.findings import ItemFinding
 from habitus.evidence.model import EffectEstimate
@@ -394,7 +394,7 @@ _CELL, _NAMES = 40, 210
 _CONFUSION_RATIO = 0.9
 
 
-def render_confusion_matrix(found: ConfusionMatrix) -> Markup:
+def render_confusion_matrix(found: SkillConfusionMatrix) -> Markup:
     """Return a matrix of skills: the darker a cell, the better the column's skill matches the row's own description."""
     parts = []
     for row, (name, cells) in enumerate(zip(found.names, found.rows, strict=True)):
@@ -414,7 +414,7 @@ def render_confusion_matrix(found: ConfusionMatrix) -> Markup:
     return _render_chart(f"Confused: {said}", size, *parts, css="chart matrix")
 
 
-def list_confused_pairs(found: ConfusionMatrix) -> list[tuple[str, str]]:
+def list_confused_pairs(found: SkillConfusionMatrix) -> list[tuple[str, str]]:
     """Return the pairs of names in which the second skill may be chosen instead of the first."""
     numbers = range(len(found.names))
     return [
@@ -425,7 +425,7 @@ def list_confused_pairs(found: ConfusionMatrix) -> list[tuple[str, str]]:
     ]
 
 
-def _is_confused(found: ConfusionMatrix, row: int, column: int) -> bool:
+def _is_confused(found: SkillConfusionMatrix, row: int, column: int) -> bool:
     return found.rows[row][column] >= max(found.rows[row][row] * _CONFUSION_RATIO, 0.01)
 
 

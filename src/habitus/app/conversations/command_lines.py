@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView, list_loadable_skills
-from habitus.app.conversations.running_code import open_environments, open_fork_server_pool, open_given_files_by_hash
+from habitus.app.conversations.running_code import (
+    open_environments,
+    open_fork_server_pool,
+    open_given_file_store_by_hash,
+)
 from habitus.app.conversations.secrets import open_call_log
 from habitus.app.library.layers import build_gate_context
 from habitus.errors import NotFound, Refused
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
 SKILL_FILES_DIR = "skill-files"
 
 
-class SkillCommandLines:
+class SkillCommandLineDirectory:
     """The `CommandLineDirectory` of one user.
 
     Nothing is cached: a gate that was closed meanwhile is closed.
@@ -73,7 +77,7 @@ class SkillCommandLines:
         """Return a skill's command line with its grants. Raises `Refused` if it may not be called."""
         item = self._find_skill(name)
         files, digest = self._read_trusted_files(item)
-        granted = self._resolve_grant(item, digest, self._build_values(item, files))
+        granted = self._resolve_credentials(item, digest, self._build_variable_sources(item, files))
         for value in granted.sensitive:
             # From now on the value is redacted in everything that is stored or shown.
             self._home.vault.add_redacted_value(value)
@@ -100,11 +104,11 @@ class SkillCommandLines:
             files, digest = self._read_trusted_files(item)
             kept = self._home.vault.names()
             unopened = replace(
-                self._build_values(item, files),
+                self._build_variable_sources(item, files),
                 secret=lambda name: "" if name in kept else None,
                 file=lambda path: Path(path) if path in files.tree else None,
             )
-            self._resolve_grant(item, digest, unopened)
+            self._resolve_credentials(item, digest, unopened)
         except Refused as refusal:
             return refusal
         return None
@@ -151,16 +155,16 @@ class SkillCommandLines:
             APPROVED_ROOT, item.name, item.tree_hash, lambda: self._home.skills.read_tree(address)
         )
 
-    def _build_values(self, item: ListedSkill, files: SkillFiles) -> VariableSources:
+    def _build_variable_sources(self, item: ListedSkill, files: SkillFiles) -> VariableSources:
         return VariableSources(
             user=self._user.name,
             config=self._home.settings.skill_config,
             secret=self._get_secret,
             environ=os.environ,
-            file=lambda path: self._copy_own_file(item.name, path, files),
+            file=lambda path: self._copy_file_for_user(item.name, path, files),
         )
 
-    def _resolve_grant(self, item: ListedSkill, digest: str, values: VariableSources) -> GrantedCredentials:
+    def _resolve_credentials(self, item: ListedSkill, digest: str, values: VariableSources) -> GrantedCredentials:
         assert item.summary is not None
         grants = GrantStore(self._home.local, self._home.clock).list_for_skill(item.name, self._user.name)
         _refuse_if_skill_changed(item.name, grants, digest)
@@ -174,7 +178,7 @@ class SkillCommandLines:
     def _get_secret(self, name: str) -> str | None:
         return self._home.vault.get(name) if name in self._home.vault.names() else None
 
-    def _copy_own_file(self, skill: str, path: str, files: SkillFiles) -> Path | None:
+    def _copy_file_for_user(self, skill: str, path: str, files: SkillFiles) -> Path | None:
         """Return the user's own copy of a skill's file, created on first use; None if the skill has no such file."""
         own = self._home.writable_dir / SKILL_FILES_DIR / sanitize_file_name(self._user.name) / skill / path
         if path not in files.tree or ".." in Path(path).parts:
@@ -209,14 +213,14 @@ async def run_command_line(home: Home, skill: str, arguments: Sequence[str], std
     """Run a skill's command line as the user of the settings, with their grants."""
     user, name = home.get_user(), names.canonicalize_name(skill)
     # Any name is allowed here: unlike a model, a person is told which gate is closed.
-    caller = _open_caller(home, SkillCommandLines(home, user), lambda: [name], who=user.name)
+    caller = _open_command_line_runner(home, SkillCommandLineDirectory(home, user), lambda: [name], who=user.name)
     try:
         return await caller.run_command_line(name, arguments, stdin)
     finally:
         await caller.close()
 
 
-class SessionCommandLines:
+class SessionCommandLineService:
     """The command lines that a conversation's code may call, through a service and the command `habitus-skill`.
 
     The list is fixed on first use.
@@ -232,14 +236,14 @@ class SessionCommandLines:
         user: RequestUser,
         source_type: str,
     ) -> None:
-        self._directory = SkillCommandLines(home, user)
+        self._directory = SkillCommandLineDirectory(home, user)
         self._view = view
         self._outage = outage
         self._lock = threading.Lock()
         # Only real conversations may call them: a trial or self-play must not use a person's accounts.
         self._names: Collection[str] | None = None if classify_origin(source_type) is TurnOrigin.REAL else ()
         who = f"{user.name}, session {view.conversation}"
-        self._caller = _open_caller(home, self._directory, self.list_allowed_skills, who=who)
+        self._caller = _open_command_line_runner(home, self._directory, self.list_allowed_skills, who=who)
         is_here = home.settings.sandbox.runtime == "local" and probe_machine().bubblewrap is not None
         self._proxy = CommandLineProxy(self._caller, given.folder / COMMANDS, uid=os.getuid()) if is_here else None
         self.services: HostServices = {"skills.run": self._answer_call}
@@ -251,7 +255,7 @@ class SessionCommandLines:
                 self._names = self._outage.read_or_default(self._find_callable_skills, None)
             return self._names or ()
 
-    def describe_call(self, skill: Skill) -> str:
+    def describe_how_to_call(self, skill: Skill) -> str:
         """Return the lines that tell the model how to call a skill's command line; empty if it may not."""
         if not skill.manifest.cli or skill.name not in self.list_allowed_skills():
             return ""
@@ -289,8 +293,8 @@ class SessionCommandLines:
         return (await self._caller.handle_request(question)).to_message()
 
 
-def _open_caller(
-    home: Home, directory: SkillCommandLines, allowed: Callable[[], Collection[str]], *, who: str
+def _open_command_line_runner(
+    home: Home, directory: SkillCommandLineDirectory, allowed: Callable[[], Collection[str]], *, who: str
 ) -> CommandLineRunner:
     return CommandLineRunner(
         directory,
@@ -298,7 +302,7 @@ def _open_caller(
         open_call_log(home),
         open_fork_server_pool(home),
         open_environments(home.writable_dir),
-        open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
+        open_given_folder=partial(open_given_file_store_by_hash, home.writable_dir),
         caller=who,
         clock=home.clock,
     )

@@ -20,7 +20,11 @@ from habitus.agent.stream import AskPerson, defer_consent
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.running_code import open_tools
-from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, run_housekeeping_after_session
+from habitus.app.conversations.sessions import (
+    open_conversation,
+    open_outage_guard,
+    run_housekeeping_after_session,
+)
 from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.learning import open_advice_only_learner, open_learner
 from habitus.app.operating.housekeeping import Housekeeper
@@ -155,7 +159,7 @@ class HostedConversations:
     def _open_conversation(self, id: str, request: HostTurnRequest) -> _HostedConversation:
         home = self._home
         refuse_if_read_only(home)
-        owner, past = open_outage_monitor(home).read_or_default(lambda: self._read_owner_and_last_turn(id), _UNKNOWN)
+        owner, past = open_outage_guard(home).read_or_default(lambda: self._read_owner_and_last_turn(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _foreign_conversation_error(id)
         conversation = open_conversation(

@@ -39,10 +39,10 @@ def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels
     return SessionModels(main, cheap, open_model=open_named)
 
 
-def require_model_program(host: HostAccess, name: str) -> None:
+def require_model_program_access(host: HostAccess, name: str) -> None:
     """Raise `Refused` if a model is a program or a script of this machine, and the caller may not name one."""
     if find_agent_program(name) is not None or name.startswith(SCRIPT_PREFIX):
-        host.programs.require(name)
+        host.programs.require_access(name)
 
 
 def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ def resolve_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple
     return default.main, settings.cheap_model or default.cheap
 
 
-def describe_default_choice(settings: Settings, environ: Mapping[str, str]) -> str:
+def explain_default_model(settings: Settings, environ: Mapping[str, str]) -> str:
     """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
     if settings.model:
         return ""
@@ -145,7 +145,7 @@ def store_model_key(vault: Vault, provider: str, key: str) -> str:
 _TEST_REQUEST = "Answer with one word: ready."
 
 
-def ask_model_once(settings: Settings, name: str) -> str:
+def probe_model(settings: Settings, name: str) -> str:
     """Return a model's answer to a short request, which costs a few tokens; raises if it can't answer."""
     model = open_named_models(settings, name).main
     request = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=_TEST_REQUEST),)),))
@@ -159,5 +159,5 @@ def ask_model_once(settings: Settings, name: str) -> str:
 
 def open_named_models(settings: Settings, name: str) -> SessionModels:
     """Open a model by name, ignoring the settings. A guest's home names no program of this machine."""
-    require_model_program(make_host_access(settings), name)
+    require_model_program_access(make_host_access(settings), name)
     return open_models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -63,7 +63,7 @@ def open_tools(home: Home) -> ToolService:
         review=home.review,
         health=health,
         workshops=ToolExecutorPool(lambda: _open_tool_executor(home)),
-        files=ReadableFileFolders(home.skills, partial(open_given_files_by_hash, home.writable_dir)),
+        files=ReadableFileFolders(home.skills, partial(open_given_file_store_by_hash, home.writable_dir)),
         approvals=home.approvals,
         scan=home.scan_tree,
         clock=home.clock,
@@ -129,15 +129,15 @@ def _open_library_view(home: Home) -> LibraryView:
     return LibraryView(library=home.skills, review=home.review, outage=OutageGuard(), redactor=home.redactor)
 
 
-def open_given_files(home: Home, folder: str) -> GivenFolder:
+def open_given_file_store(home: Home, folder: str) -> GivenFolder:
     """Return the store of files given to the cells of these scratchpads; its path is valid where they run."""
-    runtime = _open_runtime(home, folder, None, ())
+    runtime = _open_scratchpad_runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
         return GivenFolder(home.writable_dir / folder / _GIVEN_DIR, find_visible_path=runtime.find_given_path)
     return _open_given_folder(home.writable_dir / folder / _GIVEN_DIR)
 
 
-def open_given_files_by_hash(writable_dir: Path, digest: str) -> GivenFolder:
+def open_given_file_store_by_hash(writable_dir: Path, digest: str) -> GivenFolder:
     """Return the store of files with this hash, for code outside any session."""
     return _open_given_folder(writable_dir / "cache" / "given" / digest)
 
@@ -163,15 +163,15 @@ def open_scratchpads(
     if home.settings.install_missing:
         may_install = _allow_package_install
     return scratchpads.SessionScratchpads(
-        _open_runtime(home, folder, given, read),
-        services=_build_services(home) if services is None else services,
+        _open_scratchpad_runtime(home, folder, given, read),
+        services=_build_host_services(home) if services is None else services,
         may_install=may_install,
         initial_packages=list_initial_packages,
         keep_made=given.folder.with_name(MADE_DIR) if given else None,
     )
 
 
-def _build_services(home: Home) -> HostServices:
+def _build_host_services(home: Home) -> HostServices:
     """Return the services for cells that no conversation runs."""
 
     async def answer(question: str, asked: Any) -> Any:
@@ -200,7 +200,9 @@ def resolve_readable_folders(settings: Settings, folders: Sequence[Path]) -> tup
     return found
 
 
-def _open_runtime(home: Home, folder: str, given: GivenFolder | None, read: Sequence[Path]) -> ScratchpadRuntime:
+def _open_scratchpad_runtime(
+    home: Home, folder: str, given: GivenFolder | None, read: Sequence[Path]
+) -> ScratchpadRuntime:
     where, may_be_weaker = home.settings.sandbox.runtime, home.settings.allow_weaker_sandbox
     permissions, limits = Permissions(read=tuple(read)), SandboxLimits(cpu_s=None)
     if where != "local":

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from habitus.app.home import Home
 
 
-class SecretStatus(StrEnum):
+class SecretRequestStatus(StrEnum):
     """The status of a secret that a skill asks for."""
 
     GRANTED = "granted"
@@ -53,7 +53,7 @@ class SecretRequest:
     skill: str
     variable: str
     secret: str
-    status: SecretStatus
+    status: SecretRequestStatus
     # A command; empty if nothing has to be done.
     hint: str = ""
 
@@ -79,7 +79,7 @@ class SecretsOverview:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecretDeclaration:
+class DeclaredSecrets:
     """The secrets that a skill declares in its current version."""
 
     item: ListedSkill
@@ -107,10 +107,10 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
     grants, names = GrantStore(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, ALL_USERS)
     found = [
-        read_secret_declaration(home.skills, item) for item in home.skills.list_skills() if _can_ask_for_secrets(item)
+        read_declared_secrets(home.skills, item) for item in home.skills.list_skills() if _can_ask_for_secrets(item)
     ]
     requests = [
-        _build_request(asked, spec, [grant for grant in grants if grant.user in mine], names)
+        _build_secret_request(asked, spec, [grant for grant in grants if grant.user in mine], names)
         for asked in found
         for spec in asked.specs
         if spec.is_secret and (spec.sensitive or get_setting_by_dotted_name(config, spec.name) is None)
@@ -131,7 +131,7 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
     )
 
 
-def list_asking_skills(skills: Library, among: Collection[str]) -> tuple[str, ...]:
+def list_skills_asking_for_secrets(skills: Library, among: Collection[str]) -> tuple[str, ...]:
     """Return those of the given skills that declare variables for a command line."""
     layers = [layer.store.read_contents().summaries for layer in skills.layers]
     if not any(found.manifest.env for known in layers for name in among if (found := known.get(name)) is not None):
@@ -140,7 +140,7 @@ def list_asking_skills(skills: Library, among: Collection[str]) -> tuple[str, ..
     return tuple(item.name for item in skills.list_skills() if item.name in among and _can_ask_for_secrets(item))
 
 
-def read_secret_declaration(skills: Library, item: ListedSkill) -> SecretDeclaration:
+def read_declared_secrets(skills: Library, item: ListedSkill) -> DeclaredSecrets:
     """Read the secrets that a skill declares."""
     files = skills.read_files(item)
     untrusted = skills.describe_missing_trust(item)
@@ -150,7 +150,7 @@ def read_secret_declaration(skills: Library, item: ListedSkill) -> SecretDeclara
     if untrusted and (skill := trees.parse_skill_tree(item.name, files.tree).skill) is not None:
         stated = skill.manifest.env
     declared = parse_env_declarations(stated)
-    return SecretDeclaration(
+    return DeclaredSecrets(
         item=item,
         content_hash=compute_tree_hash(files.tree),
         specs=declared.specs,
@@ -159,7 +159,7 @@ def read_secret_declaration(skills: Library, item: ListedSkill) -> SecretDeclara
     )
 
 
-def list_grantable_secrets(vault: Vault, asked: SecretDeclaration) -> tuple[str, ...]:
+def list_grantable_secrets(vault: Vault, asked: DeclaredSecrets) -> tuple[str, ...]:
     """Return every secret a skill asks for, replaced by a variable of this host if only that exists."""
     names = set(vault.names())
     wanted = [
@@ -170,8 +170,8 @@ def list_grantable_secrets(vault: Vault, asked: SecretDeclaration) -> tuple[str,
     return tuple(dict.fromkeys(wanted))
 
 
-def _build_request(
-    asked: SecretDeclaration, spec: EnvSpec, grants: Sequence[Grant], names: Sequence[str]
+def _build_secret_request(
+    asked: DeclaredSecrets, spec: EnvSpec, grants: Sequence[Grant], names: Sequence[str]
 ) -> SecretRequest:
     skill = asked.item.name
     mine = [grant for grant in grants if grant.skill == skill]
@@ -182,15 +182,15 @@ def _build_request(
     ]
     granting = f"habitus secrets grant {spec.name} {skill}"
     if asked.untrusted:
-        standing, hint = SecretStatus.UNTRUSTED, f"habitus review trust {skill}"
+        standing, hint = SecretRequestStatus.UNTRUSTED, f"habitus review trust {skill}"
     elif not found:
-        standing, hint = SecretStatus.PENDING, granting
+        standing, hint = SecretRequestStatus.PENDING, granting
     elif all(grant.content_hash != asked.content_hash for grant in found):
-        standing, hint = SecretStatus.CHANGED, f"habitus secrets grant --again {skill}"
+        standing, hint = SecretRequestStatus.CHANGED, f"habitus secrets grant --again {skill}"
     elif spec.name not in names and not any(grant.what == spec.fallback for grant in found):
-        standing, hint = SecretStatus.NOT_SET, f"habitus secrets set {spec.name}"
+        standing, hint = SecretRequestStatus.NOT_SET, f"habitus secrets set {spec.name}"
     else:
-        standing, hint = SecretStatus.GRANTED, ""
+        standing, hint = SecretRequestStatus.GRANTED, ""
     return SecretRequest(skill=skill, variable=spec.var, secret=spec.name, status=standing, hint=hint)
 
 
@@ -203,15 +203,15 @@ def _is_grant_of_secret(grant: Grant, name: str) -> bool:
     return grant.kind is GrantTargetKind.SECRET and grant.what == name
 
 
-def find_secret_declaration(skills: Library, skill: str) -> SecretDeclaration:
+def find_declared_secrets(skills: Library, skill: str) -> DeclaredSecrets:
     """Find a skill and read the secrets it declares. Raises `Invalid` if it is broken."""
     item = skills.find(skill)
     if item.summary is None:
         raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
-    return read_secret_declaration(skills, item)
+    return read_declared_secrets(skills, item)
 
 
-def check_secret_declared(asked: SecretDeclaration, name: str) -> None:
+def check_secret_declared(asked: DeclaredSecrets, name: str) -> None:
     """Raise `Invalid` if the skill does not ask for this secret."""
     if name not in asked.secrets:
         known = f"It asks for: {', '.join(asked.secrets)}." if asked.secrets else "It asks for none."

@@ -23,8 +23,8 @@ from habitus.agent.stream import AskPerson, ConsentPromptTimer, defer_consent
 from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
-from habitus.app.conversations.command_lines import SessionCommandLines
-from habitus.app.conversations.running_code import open_given_files, open_scratchpads, resolve_readable_folders
+from habitus.app.conversations.command_lines import SessionCommandLineService
+from habitus.app.conversations.running_code import open_given_file_store, open_scratchpads, resolve_readable_folders
 from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.compared_versions import open_comparison_store
@@ -130,7 +130,7 @@ def open_conversation(
     A host that doesn't show our prompt tracks itself what its model has seen, and accepts a changing list of tools. In
     a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
     """
-    outage, person = open_outage_monitor(home), ConsentPromptTimer(ask)
+    outage, person = open_outage_guard(home), ConsentPromptTimer(ask)
     is_real = classify_origin(source_type) is TurnOrigin.REAL
     # An agent with our hooks reads the skill's file itself, so it always has the current version.
     reads_files = offers is not None
@@ -147,10 +147,10 @@ def open_conversation(
         offers=offers,
         versions=None if reads_files or not is_real else open_version_pins(home, id, offers.lots, outage, offers),
     )
-    given = open_given_files(home, f"{SESSION_PADS_DIR}/{id}")
-    calls = SessionCommandLines(home, view, given, outage, user=user, source_type=source_type)
+    given = open_given_file_store(home, f"{SESSION_PADS_DIR}/{id}")
+    calls = SessionCommandLineService(home, view, given, outage, user=user, source_type=source_type)
     services = {**build_sandbox_services(view), **calls.services}
-    files = SupportingFileReader(view, given, calls.describe_call)
+    files = SupportingFileReader(view, given, calls.describe_how_to_call)
     can_read = resolve_readable_folders(home.settings, read)
     pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
@@ -218,7 +218,7 @@ def open_conversation(
     return conversation
 
 
-def open_outage_monitor(home: Home) -> OutageGuard:
+def open_outage_guard(home: Home) -> OutageGuard:
     """Return the monitor that tells whether the shared database answers."""
     frozen = DATABASE_AWAY if home.is_offline else ""
     return OutageGuard(partial(explain_missing_answer, home.shared), frozen=frozen)

@@ -86,7 +86,7 @@ class StageClimb:
 
 
 @asynccontextmanager
-async def open_drafter(home: Home, model_name: str) -> AsyncIterator[BudgetedModel | None]:
+async def open_climb_model(home: Home, model_name: str) -> AsyncIterator[BudgetedModel | None]:
     """Open the named model within the token budget of the day; None if no model is named."""
     if not model_name:
         yield None
@@ -202,12 +202,12 @@ class ClimbRunner:
     def _describe_material(self, skill: ListedSkill, stage: Stage, *, is_asked: bool) -> str:
         """Describe the material for a stage; empty if there is none."""
         if stage is Stage.CHUNKS:
-            return next((found.text for found in self._mining.list_recipe_suggestions(skill.name)), "")
+            return next((found.text for found in self._procedure_finder.list_recipe_suggestions(skill.name)), "")
         uses = self._collect_coding_material(skill, is_asked=is_asked)
         return "" if uses is None or (uses.problem and not is_asked) else uses.evidence
 
     @functools.cached_property
-    def _mining(self) -> RepeatedProcedureFinder:
+    def _procedure_finder(self) -> RepeatedProcedureFinder:
         mining = RepeatedProcedureFinder(self._home)
         mining.find_suggestions()
         return mining
@@ -239,7 +239,7 @@ class ClimbRunner:
                 case Stage.STEPS:
                     return await self._climb_to_skill(climb, author, model)
                 case Stage.CHUNKS:
-                    made = self._mining.propose_recipe(climb.skill, author)
+                    made = self._procedure_finder.propose_recipe(climb.skill, author)
                     return replace(climb, text=made.text, proposal=made.proposal)
                 case Stage.CODE:
                     return await self._climb_to_code(climb, author, model)
@@ -357,17 +357,17 @@ def _build_skill_from_lesson(lesson: Engram, is_taken: Callable[[str], bool]) ->
         (body.trigger, body.correct_pattern, body.anti_pattern) if body is not None else ("", lesson.text, "")
     )
     steps = [
-        f"1. {_make_sentence(do)}",
-        *([f"2. Do not do this instead: {_make_sentence(instead_of)}"] if instead_of else []),
+        f"1. {_format_as_sentence(do)}",
+        *([f"2. Do not do this instead: {_format_as_sentence(instead_of)}"] if instead_of else []),
     ]
     title = _make_skill_title(when or do)
     return Skill(
         name=names.make_unique_name(title, is_taken),
         title=title,
-        description=_make_sentence(lesson.text),
-        when_to_use=_make_sentence(when or lesson.text),
+        description=_format_as_sentence(lesson.text),
+        when_to_use=_format_as_sentence(when or lesson.text),
         tags=body.domains if body is not None else (),
-        body="\n".join([*([f"{_make_sentence(when).rstrip('.')}:", ""] if when else []), *steps, ""]),
+        body="\n".join([*([f"{_format_as_sentence(when).rstrip('.')}:", ""] if when else []), *steps, ""]),
     )
 
 
@@ -384,7 +384,7 @@ def _make_skill_title(text: str) -> str:
     return " ".join(words[:end])
 
 
-def _make_sentence(text: str) -> str:
+def _format_as_sentence(text: str) -> str:
     """Return the text as a sentence with a capital and a full stop; text that may be code keeps its first letter."""
     line = to_one_line(text).strip()
     line = line if re.search(r"[`_=/\\$(){}<>|]|--", line) else line[:1].upper() + line[1:]

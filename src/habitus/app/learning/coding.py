@@ -187,7 +187,7 @@ def collect_material_from_steps(home: Home, skill: ListedSkill) -> CodeDraftMate
         ran = [
             call for call in seen.calls if call.name == SCRATCHPAD_TOPIC and call.success and call.arguments.get("code")
         ]
-        if seen.ok and ran and skill.name in mining.list_chosen_skills(turn):
+        if seen.ok and ran and skill.name in mining.list_skills_chosen_in_turn(turn):
             cells.append((turn, ran))
     told = describe_skill_procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_MAX_SHOWN_USES:]:
@@ -227,7 +227,7 @@ async def make_trial_cases(home: Home, uses: CodeDraftMaterial) -> tuple[Task, .
     ]
     # A field that changes between runs of one input changes for the others too, even if those ran only once.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
-    lasts = uses.recipe is None or not any(map(is_nondeterministic, _list_programs(home.tools, uses.recipe)))
+    lasts = uses.recipe is None or not any(map(is_nondeterministic, _list_recipe_code(home.tools, uses.recipe)))
     return tuple(_set_expected_result(case, apart, lasts=lasts) for case in cases)
 
 
@@ -236,7 +236,7 @@ def _set_expected_result(case: Task, apart: Collection[str], *, lasts: bool) -> 
     return case.with_expected_result(expected if expected is None or lasts else make_temporary_check(expected))
 
 
-def _list_programs(tools: ToolService, recipe: SkillRecipe) -> list[str]:
+def _list_recipe_code(tools: ToolService, recipe: SkillRecipe) -> list[str]:
     """Return the code of the recipe's tools and cells, with bare names for its placeholders."""
     ours = {tool.callable_name for tool in tools.active()}
     cells = [str(step.params.get("code", "")) for step in _list_recipe_steps(recipe) if step.tool == SCRATCHPAD_TOPIC]

@@ -85,7 +85,7 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
         raise Invalid(f"'{item.name}' has no earlier version to compare with.", hint="")
     old, new = versions[-2], versions[-1]
     before, after = (
-        _parse_skill_version(layer.store.read_tree(item.name, one.number), item.name) for one in (old, new)
+        _parse_earlier_version(layer.store.read_tree(item.name, one.number), item.name) for one in (old, new)
     )
     if problem := _explain_incomparable(before, after):
         raise Invalid(f"Versions {old.number} and {new.number} can't be compared in use: {problem}.", hint="")
@@ -99,7 +99,7 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
         share=share,
         changed_on=now if candidate else new.made_on,
         started_on=now,
-        is_cue_changed=_get_when_to_use(before[1]) != _get_when_to_use(after[1]),
+        is_cue_changed=_get_selection_texts(before[1]) != _get_selection_texts(after[1]),
         exam=_find_exam_estimate(home, item.name, candidate) if candidate else None,
         candidate=candidate,
     )
@@ -107,14 +107,14 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
     return comparison
 
 
-def _parse_skill_version(tree: Tree | None, name: str) -> tuple[Tree, Skill]:
+def _parse_earlier_version(tree: Tree | None, name: str) -> tuple[Tree, Skill]:
     skill = trees.parse_skill_tree(name, tree or {}).skill
     if tree is None or skill is None:
         raise Invalid(f"An earlier version of '{name}' can't be read any more.", hint="")
     return drop_eval_files(tree), skill
 
 
-def _get_when_to_use(skill: Skill) -> tuple[str, str]:
+def _get_selection_texts(skill: Skill) -> tuple[str, str]:
     return skill.description, skill.when_to_use
 
 

@@ -92,7 +92,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     """
     # Imported here because only curation needs the statistics and the journal; other commands start faster.
     from habitus.app.learning import due_transitions
-    from habitus.app.learning.climbing import ClimbRunner, open_drafter
+    from habitus.app.learning.climbing import ClimbRunner, open_climb_model
     from habitus.app.learning.comparing import settle_comparisons
 
     climbing = ClimbRunner(home)
@@ -107,7 +107,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
             is_done=False,
             steps=(
                 *tools,
-                *_find_failing_triggers(home),
+                *_list_failing_trigger_steps(home),
                 *map(_make_comparison_step, settle_comparisons(home, apply=False)),
                 *known,
                 *same,
@@ -116,7 +116,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
             ),
         )
     refuse_if_read_only(home)
-    async with open_drafter(home, model) as drafter:
+    async with open_climb_model(home, model) as drafter:
         looked_at = await _curate_tools(home)
         compared = list(map(_make_comparison_step, settle_comparisons(home, apply=True)))
         due = due_transitions.list_due_transitions(home)
@@ -132,11 +132,11 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
         ]
         climbed = [_make_climb_step(await climbing.run_climb(one, drafter)) for one in climbing.list_due_climbs(due)]
     aged = curate_memory(home.memory, is_thorough=True)
-    steps = (*looked_at, *_find_failing_triggers(home), *compared, *proposed, *merged, *climbed, *aged)
+    steps = (*looked_at, *_list_failing_trigger_steps(home), *compared, *proposed, *merged, *climbed, *aged)
     return CurationReport(is_done=True, steps=steps, spent=drafter.budget.summary if drafter is not None else "")
 
 
-def _find_failing_triggers(home: Home) -> list[CuratorStep]:
+def _list_failing_trigger_steps(home: Home) -> list[CuratorStep]:
     """Return a step for each eval case that says a skill should be chosen when it is not."""
     from habitus.app.library.explaining import evaluate_skill
 
@@ -154,7 +154,7 @@ def _find_failing_triggers(home: Home) -> list[CuratorStep]:
 
 
 def _make_merge_step(pair: DuplicatePair, proposal: Proposal | None = None) -> CuratorStep:
-    text = f"{pair.change}{_format_review_hint(proposal.id if proposal else None)}"
+    text = f"{pair.merge_effect}{_format_review_hint(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
 
 
@@ -252,12 +252,12 @@ async def _curate_tools(home: Home) -> list[CuratorStep]:
                 steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
         # A tool that degrades only now gets its grace period and is retired by a later run at the earliest.
         for due in unproved:
-            came_to = _describe_regression(due.item, await tools.renew(due.item))
+            came_to = _describe_regression_report(due.item, await tools.renew(due.item))
             steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
     return steps
 
 
-def _describe_regression(name: str, report: RegressionReport) -> str:
+def _describe_regression_report(name: str, report: RegressionReport) -> str:
     if report.passed:
         return "its cases pass again"
     if not report.failed_cases:
@@ -285,7 +285,7 @@ class DuplicatePair:
         return f"'{self.lesser.name}' is very similar to '{self.better.name}' ({self.similarity:.2f})."
 
     @property
-    def change(self) -> str:
+    def merge_effect(self) -> str:
         """What merging them changes."""
         if not self.added:
             return f"remove {self.lesser.name}, which adds nothing"

@@ -100,7 +100,7 @@ def _count_runs(recipe: SkillRecipe) -> UsageCounters:
 
 def list_due_transitions(home: Home) -> tuple[DueTransition, ...]:
     """Return the transitions that today's evidence on active items leads to."""
-    (found, by_request), now = home.evidence.compute_findings_and_chosen(), _SkillsAndRecipes(home)
+    (found, by_request), now = home.evidence.compute_findings_and_chosen_items(), _SkillsAndRecipes(home)
     back = {one.item: one for one in found.rollbacks}
     lessons = {(lesson.id, lesson.version): lesson for lesson in home.memory.list_lessons(limit=MAX_LESSONS)}
     steps = []
@@ -240,7 +240,7 @@ def apply_transitions(home: Home, steps: Sequence[DueTransition]) -> Iterator[tu
             yield step, proposal
 
 
-def propose_after_failure(home: Home, key: UseKey) -> None:
+def propose_transition_after_failure(home: Home, key: UseKey) -> None:
     """Propose to roll a new version back, or to switch a skill off, once its judged uses call for it."""
     layer = next((layer for layer in home.skills.layers if layer.store.key == key.layer), None)
     if layer is None or home.is_read_only or home.pause.get_state() is not None:
@@ -254,14 +254,14 @@ def propose_after_failure(home: Home, key: UseKey) -> None:
         return
     used = [one for one in home.journal.load_uses(key.item, key.layer) if one.use.stage == key.stage]
     judged = [one for one in used if one.verdict in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)]
-    step = _decide_after_failure(judged, key.version)
+    step = _decide_transition_after_failure(judged, key.version)
     if step is None or (step.transition is LifecycleTransition.ROLL_BACK and not layer.can_write):
         return
     due = replace(step, item=EvidenceItem(kind=ItemKind.SKILL, name=address, version=key.version))
     list(apply_transitions(home, [due]))
 
 
-def _decide_after_failure(judged: Sequence[JudgedUse], version: int) -> DueTransition | None:
+def _decide_transition_after_failure(judged: Sequence[JudgedUse], version: int) -> DueTransition | None:
     """Decide by the judged uses of a skill's steps, oldest first."""
     now = [one for one in judged if one.use.version == version]
     failed = [one for one in now if one.verdict is UseVerdict.FAILED]

@@ -52,9 +52,9 @@ class EvidenceService:
 
     def compute_findings(self) -> EvidenceFindings:
         """Return the findings about every skill version, lesson, recipe and tool that was offered or withheld."""
-        return self.compute_findings_and_chosen()[0]
+        return self.compute_findings_and_chosen_items()[0]
 
-    def compute_findings_and_chosen(self) -> tuple[EvidenceFindings, frozenset[tuple[str, str]]]:
+    def compute_findings_and_chosen_items(self) -> tuple[EvidenceFindings, frozenset[tuple[str, str]]]:
         """Return the findings, and the items that were ever chosen for a request."""
         now = self.clock()
         horizon = now - SETTLING_PERIOD
@@ -152,7 +152,7 @@ class EvidenceService:
             self.refuse_changes()
             self.journal.save_sums(CachedEvidenceSums(changes=changes, until=sums.until, sums=sums.pack()))
 
-    def find_item(self, name: str) -> tuple[ItemFinding, ...]:
+    def find_item_findings(self, name: str) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of an item.
 
         `name` is a skill's name, a lesson's id, or the name of a recipe or tool.
@@ -164,7 +164,7 @@ class EvidenceService:
             raise NotFound(f"There is no evidence about '{name}' yet.", hint=near or "It was never offered.")
         return mine
 
-    def find_skill(self, item: ListedSkill) -> tuple[ItemFinding, ...]:
+    def find_skill_findings(self, item: ListedSkill) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of a skill, newest first."""
         name = format_skill_address(item.name, item.layer)
         skills = [one for one in self.compute_findings().items if one.item.kind is ItemKind.SKILL]

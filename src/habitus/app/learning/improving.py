@@ -130,10 +130,10 @@ def preview_improve_run(home: Home, request: ImproveRequest) -> RunPlan:
 
 def list_skills_with_tasks(home: Home) -> list[str]:
     """Return the names of the skills that have enough tasks for a meaningful gate."""
-    return [one.name for one in _iterate_improvable(home)]
+    return [one.name for one in _iterate_improvable_skills(home)]
 
 
-def _iterate_improvable(home: Home) -> Iterator[SkillWithTasks]:
+def _iterate_improvable_skills(home: Home) -> Iterator[SkillWithTasks]:
     for item in home.skills.list_skills():
         if item.summary is not None and item.state is SkillState.OK:
             subject = load_skill_with_tasks(home, item.name)
@@ -148,7 +148,7 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
     """
     store, found = open_improve_store(home), []
     since = home.clock() - timedelta(days=_USAGE_DAYS)
-    for subject in _iterate_improvable(home):
+    for subject in _iterate_improvable_skills(home):
         plan = plan_improve_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
         if not plan.can_run:
             continue
@@ -183,7 +183,7 @@ def pick_skills_to_improve(home: Home) -> list[str]:
     return [one.skill for one in ranked if is_worth_its_price(one, home.settings.success_cents)]
 
 
-def describe_practice(home: Home, name: str) -> str:
+def build_practice_prompt(home: Home, name: str) -> str:
     """Return a skill's text and the results of practice with it, as a prompt for a drafter."""
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")
@@ -286,7 +286,7 @@ def plan_skill_trial(home: Home, name: str, cases: Sequence[Task], runs: int) ->
     return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each)
 
 
-def run_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:
+def open_trial_runner(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:
     """Run a trial in this home; its outcomes count as evidence."""
     refuse_if_read_only(home)
     name, summary = plan.subject.name, plan.subject.item.summary

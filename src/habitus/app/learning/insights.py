@@ -109,7 +109,7 @@ class UnusedSkill:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConfusionMatrix:
+class SkillConfusionMatrix:
     """How well each column's skill matches a request in the words of each row's skill, 0 to 1."""
 
     names: Sequence[str]
@@ -199,7 +199,7 @@ def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
     return tuple(sorted(old, key=lambda one: (str(one.since or ""), one.name)))
 
 
-def has_old_skills(home: Home) -> bool:
+def has_skills_old_enough(home: Home) -> bool:
     """Return whether a skill is old enough to say that it was never used."""
     since = home.clock() - _UNUSED_AFTER
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
@@ -234,7 +234,7 @@ def _build_uses_path(name: str, user: str | None) -> str:
     return f"/skills/{name}/uses{'' if user is None else '?own=true'}"
 
 
-def compute_confusion_matrix(home: Home) -> ConfusionMatrix:
+def compute_confusion_matrix(home: Home) -> SkillConfusionMatrix:
     """Return the confusion matrix of the skills that are most similar to another one."""
     seen = home.skills.snapshot()
     cues = {
@@ -251,7 +251,7 @@ def compute_confusion_matrix(home: Home) -> ConfusionMatrix:
         for name in names
     }
     order = sorted(names)
-    return ConfusionMatrix(names=order, rows=[[found[row].get(column, 0.0) for column in order] for row in order])
+    return SkillConfusionMatrix(names=order, rows=[[found[row].get(column, 0.0) for column in order] for row in order])
 
 
 def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:
@@ -295,7 +295,7 @@ def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
             for version in _list_latest_versions(home.skills, item)
         ),
         weeks=_count_weekly_uses(used, home.clock(), build_uses_path(item.layer, item.name)),
-        items=home.evidence.find_skill(item),
+        items=home.evidence.find_skill_findings(item),
         made=made,
     )
 

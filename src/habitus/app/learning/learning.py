@@ -33,7 +33,7 @@ from habitus.learning.remedies.session_facts import (
     FileStamp,
     SessionFacts,
     SessionFactsCollector,
-    StudiedFileStore,
+    SessionFactsStore,
     read_file_stamp,
 )
 from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
@@ -150,7 +150,7 @@ class RemedyReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RepeatedFailure:
+class FailureWithRemedy:
     """A recurring failure and, if known, the remedy against it."""
 
     failure: RecurringFailure
@@ -158,7 +158,7 @@ class RepeatedFailure:
 
 
 @dataclass
-class SessionFactCollector:
+class SessionFactsAggregator:
     """Collects the facts of sessions as they are read, together with the stored facts of earlier runs."""
 
     home: Home
@@ -167,7 +167,7 @@ class SessionFactCollector:
     _stamps: dict[str, FileStamp] = field(default_factory=dict)
     _found: RemedyFindings | None = None
 
-    def begin_file(self, path: Path) -> bool:
+    def begin_file_if_changed(self, path: Path) -> bool:
         """Whether the file is new or has changed since the last run."""
         return self._is_changed(str(path), read_file_stamp(path))
 
@@ -182,7 +182,7 @@ class SessionFactCollector:
         """Add a turn of a transcript to the facts of its session."""
         key = str(studied.file), studied.transcript
         if key not in self._readers:
-            project = resolve_project(studied.project)
+            project = resolve_project_root(studied.project)
             self._readers[key] = SessionFactsCollector(
                 session=studied.transcript, project=project, file=studied.file.name
             )
@@ -208,7 +208,7 @@ class SessionFactCollector:
     def compute_findings(self) -> RemedyFindings:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
-            earlier = self._store().load_facts(without=self._stamps)
+            earlier = self._open_facts_store().load_facts(without=self._stamps)
             self._found = collect_remedy_findings(
                 [*earlier, *(reader.build_facts() for reader in self._readers.values())]
             )
@@ -239,7 +239,7 @@ class SessionFactCollector:
     def _draft_remedy_lesson(self, found: SupportedRemedy | ProposedRule) -> LessonDraft:
         return wording.draft_lesson(found, now=self.home.clock(), user=self.home.settings.user)
 
-    def list_proposals(self) -> list[LessonBatch]:
+    def list_lesson_batches(self) -> list[LessonBatch]:
         """Return the lessons that held and the rules that were meant permanently, each to be decided once."""
         found = self.compute_findings()
         return [
@@ -258,25 +258,25 @@ class SessionFactCollector:
         for (file, _), reader in self._readers.items():
             facts[file].append(reader.build_facts())
         for file, of_file in facts.items():
-            self._store().save_facts(file, self._stamps[file], of_file)
+            self._open_facts_store().save_facts(file, self._stamps[file], of_file)
 
     @cached_property
     def _known_stamps(self) -> dict[str, FileStamp]:
-        return self._store().load_stamps()
+        return self._open_facts_store().load_stamps()
 
-    def _store(self) -> StudiedFileStore:
+    def _open_facts_store(self) -> SessionFactsStore:
         kept_for = timedelta(days=self.home.settings.retention.turn_days)
-        return StudiedFileStore(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
+        return SessionFactsStore(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
-def list_repeated_failures(home: Home) -> tuple[RepeatedFailure, ...]:
+def list_repeated_failures(home: Home) -> tuple[FailureWithRemedy, ...]:
     """Return the most expensive failures of recent sessions and all studied transcripts; nothing is stored."""
-    gathering = SessionFactCollector(home, only_new=True)
+    gathering = SessionFactsAggregator(home, only_new=True)
     gathering.read_journal(_MAX_RECENT_SESSIONS)
     found = gathering.compute_findings()
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS][:_MAX_REPEATED_FAILURES]
     ways = (*found.lessons, *found.candidates)
-    return tuple(RepeatedFailure(failure=each, remedy=_describe_best_remedy(each, ways)) for each in again)
+    return tuple(FailureWithRemedy(failure=each, remedy=_describe_best_remedy(each, ways)) for each in again)
 
 
 def _describe_best_remedy(failure: RecurringFailure, ways: Iterable[SupportedRemedy]) -> str:
@@ -289,7 +289,7 @@ def find_known_remedy(home: Home, tool: str, arguments: object, error: str, proj
 
     `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
-    where = resolve_project(project) if project else home.project
+    where = resolve_project_root(project) if project else home.project
     return wording.find_known_remedy(_list_visible_lessons(home.memory, where), tool, arguments, error)
 
 
@@ -298,7 +298,7 @@ def _list_visible_lessons(memory: Cortex, project: str) -> Iterable[Engram]:
     return (lesson for lesson in lessons if lesson.scope is not LessonScope.PROJECT or lesson.owner == project)
 
 
-def resolve_project(directory: str) -> str:
+def resolve_project_root(directory: str) -> str:
     """Return the root of the project that a directory belongs to; the directory itself if it is not on this machine."""
     path = Path(directory)
     return str(find_project_root(path)) if directory and path.is_dir() else directory

@@ -175,10 +175,10 @@ class RepeatedProcedureFinder:
 
     def _draft_from_sequence(self, found: MinedRecipe) -> _SuggestionDraft | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
-        used = Counter(name for turn in turns for name in list_chosen_skills(turn))
+        used = Counter(name for turn in turns for name in list_skills_chosen_in_turn(turn))
         # A recipe belongs to a skill only if more than half of its turns used that skill.
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
-        evidence = (describe_occurrences(turns), *_describe_runs(found))
+        evidence = (describe_occurrences(turns), *_describe_recipe_replays(found))
         if not set(found.tools) <= self._ours:
             if skill:
                 return None
@@ -237,7 +237,7 @@ class RepeatedProcedureFinder:
     def _group_similar_requests(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Yield groups of similar requests that were often enough served well without a skill."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED_KEY].get("turns", ())}
-        without = [turn for turn in turns if turn.request.strip() and not list_chosen_skills(turn)]
+        without = [turn for turn in turns if turn.request.strip() and not list_skills_chosen_in_turn(turn)]
         for group in group_similar_requests(
             [turn.request for turn in without],
             build_encoder(self._home.settings.search.encoder, get_weights_dir(self._home.settings)),
@@ -358,7 +358,7 @@ def _contains_sequence(some: Sequence[str], all: Sequence[str]) -> bool:
     return any(tuple(all[at : at + len(some)]) == tuple(some) for at in range(len(all) - len(some) + 1))
 
 
-def _describe_runs(found: MinedRecipe) -> list[str]:
+def _describe_recipe_replays(found: MinedRecipe) -> list[str]:
     """Describe the latest turns that the recipe was replayed on, with their arguments."""
     runs = []
     for one in found.occurrences[-_MAX_SHOWN_RUNS:]:
@@ -422,7 +422,7 @@ def _parse_arguments(text: str) -> dict[str, Any] | None:
     return {key: item for key, item in value.items() if key not in _SELF_DESCRIPTIONS}
 
 
-def list_chosen_skills(turn: Turn) -> set[str]:
+def list_skills_chosen_in_turn(turn: Turn) -> set[str]:
     """Return the skills that a turn used because of its request."""
     return {
         one.name

@@ -35,7 +35,7 @@ from habitus.text import format_count
 _ENOUGH_FEEDBACK = 0.5
 
 
-class ReportedNumber(StrEnum):
+class ReportedNumberKind(StrEnum):
     """A number of the report, whose requests can be listed."""
 
     REQUESTS = "requests"
@@ -95,12 +95,17 @@ class RequestTotals:
     @property
     def links(self) -> Mapping[str, str]:
         """The address of exactly the requests that each count counts, below the root of REST."""
-        counted = (ReportedNumber.REQUESTS, ReportedNumber.SUCCEEDED, ReportedNumber.FAILED, ReportedNumber.NO_FEEDBACK)
+        counted = (
+            ReportedNumberKind.REQUESTS,
+            ReportedNumberKind.SUCCEEDED,
+            ReportedNumberKind.FAILED,
+            ReportedNumberKind.NO_FEEDBACK,
+        )
         return {one.value: f"{self.address}&of={one}" for one in counted}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeSummary:
+class SkillChangeSummary:
     """A change that was proposed, decided or compared in the month."""
 
     skill: str
@@ -127,7 +132,7 @@ class LearningCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OpenQuestion:
+class DataGap:
     """Something that the month's data doesn't tell, and what would."""
 
     unknown: str
@@ -143,12 +148,12 @@ class MonthlyReport:
     # None while too few randomised conversations are judged.
     gain: GainEstimate | None
     gain_sentence: str
-    changes: Sequence[ChangeSummary]
+    changes: Sequence[SkillChangeSummary]
     proposed: int
     kept: int
     rolled_back: int
     cost: LearningCost
-    unknown: Sequence[OpenQuestion]
+    unknown: Sequence[DataGap]
 
 
 def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyReport:
@@ -213,7 +218,7 @@ def _explain_no_gain(compared: Sequence[ScoredExposure]) -> str:
 
 def _summarize_changes(
     home: Home, month: ReportMonth, proposals: Sequence[Proposal], reports: Sequence[ComparisonReport]
-) -> list[ChangeSummary]:
+) -> list[SkillChangeSummary]:
     store, by_candidate = open_improve_store(home), {one.comparison.candidate: one for one in reports}
     found = []
     for one in proposals:
@@ -229,7 +234,7 @@ def _summarize_changes(
         )
         state = report.comparison.state.value if report is not None else one.state.value
         found.append(
-            ChangeSummary(
+            SkillChangeSummary(
                 skill=one.change.name,
                 proposal=one.id,
                 state=f"compared in use: {state}" if is_running else state,
@@ -261,20 +266,20 @@ def _sum_learning_cost(home: Home, month: ReportMonth) -> LearningCost:
     )
 
 
-def _list_missing_feedback(totals: RequestTotals) -> list[OpenQuestion]:
+def _list_missing_feedback(totals: RequestTotals) -> list[DataGap]:
     if totals.no_feedback <= (1 - _ENOUGH_FEEDBACK) * totals.requests:
         return []
     return [
-        OpenQuestion(
+        DataGap(
             unknown=f"How {totals.no_feedback} of {format_count(totals.requests, 'request')} went.",
             settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus sessions outcome'.",
         )
     ]
 
 
-def _list_undecided_comparisons(month: ReportMonth, reports: Sequence[ComparisonReport]) -> list[OpenQuestion]:
+def _list_undecided_comparisons(month: ReportMonth, reports: Sequence[ComparisonReport]) -> list[DataGap]:
     return [
-        OpenQuestion(
+        DataGap(
             unknown=f"Whether version {one.comparison.new} of {one.comparison.skill} is better than "
             f"{one.comparison.old}: {one.result.sentence}",
             settled_by=f"About {format_count(one.result.missing, 'more judged conversation')} with it, if the "

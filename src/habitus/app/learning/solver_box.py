@@ -111,14 +111,14 @@ def _write_back_sign_in(copy: Path, real: Path, before: bytes) -> None:
     if copy.is_symlink() or not copy.is_file() or copy.stat().st_size > _MOST_CREDENTIAL_BYTES:
         return
     after = copy.read_bytes()
-    if not before or after == before or not _is_renewal(before, after):
+    if not before or after == before or not _is_sign_in_renewal(before, after):
         return
     with hold_lock(real.parent):
         if real.read_bytes() == before:
             write_atomically(real, after, mode=0o600)
 
 
-def _is_renewal(before: bytes, after: bytes) -> bool:
+def _is_sign_in_renewal(before: bytes, after: bytes) -> bool:
     """Return whether only texts and times differ: a program in the box may have written anything."""
     try:
         return bool(_outline_json_types(json.loads(before)) == _outline_json_types(json.loads(after)))

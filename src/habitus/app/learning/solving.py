@@ -120,7 +120,7 @@ async def open_temporary_home(
             await asyncio.to_thread(
                 _copy_competing_skills, home.skills, opened.skills, name, opened.build_author(), is_held
             )
-            await asyncio.to_thread(_copy_approval, home, opened, name)
+            await asyncio.to_thread(_copy_code_approval, home, opened, name)
             yield opened
         finally:
             await asyncio.to_thread(opened.close)
@@ -146,7 +146,7 @@ def _copy_competing_skills(skills: Library, apart: Library, name: str, author: A
         apart.write_tree(USER_LAYER, item.name, tree, author)
 
 
-def _copy_approval(home: Home, apart: Home, name: str) -> None:
+def _copy_code_approval(home: Home, apart: Home, name: str) -> None:
     """Approve the skill's code in the temporary home only if the same code is approved here."""
     if any(tool.name == name for tool in home.tools.active()):
         apart.approvals.trust(APPROVED_ROOT, {name: home.skills.read_tree(name)}, apart.build_author().name)
@@ -201,7 +201,7 @@ async def run_own_agent_rollout(
         _describe_turn(events),
         usage=session.usage,
         steps=done.rounds,
-        is_opened=any(map(partial(_is_opened, rollout.skill), turns)),
+        is_opened=any(map(partial(_is_skill_opened, rollout.skill), turns)),
         is_followed=any(not one.is_ignored for turn in turns for one in _list_used_exposures(rollout.skill, turn)),
     )
 
@@ -231,7 +231,7 @@ def _make_silent_learner(home: Home) -> Learner:
     return Learner(None, spending=home.spending, mode=MonitorMode.OFF, redactor=home.redactor)
 
 
-def _is_opened(skill: str, turn: Turn) -> bool:
+def _is_skill_opened(skill: str, turn: Turn) -> bool:
     is_in_view = any(one.name == skill and one.place in _VISIBLE_PLACES for one in turn.selected)
     return is_in_view or bool(_list_used_exposures(skill, turn))
 
@@ -303,20 +303,20 @@ class ProgramSolver:
             turns = await asyncio.to_thread(self._read_transcripts, room)
             if problem := _find_program_failure(said.text, turns):
                 return rollout.with_outcome(build_infra_outcome(problem), usage=said.usage)
-            calls = tuple(call for turn in turns for call in _list_calls(self.home.clock, turn))
+            calls = tuple(call for turn in turns for call in _list_submitted_calls(self.home.clock, turn))
             payer = self.judge_model
             ask = partial(judge_by_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         events = [event for turn in turns for event in turn.turn.events]
-        is_opened = self._is_opened(turns, calls)
+        is_opened = self._is_skill_opened(turns, calls)
         return rollout.with_outcome(
             outcome,
             "\n".join([*map(describe_event, events), f"{SAID}{said.text}"]),
             usage=said.usage,
             steps=max((event.round_idx for event in events), default=0),
             is_opened=is_opened,
-            is_followed=is_opened and self._is_followed(task, calls, said.text),
+            is_followed=is_opened and self._is_skill_followed(task, calls, said.text),
         )
 
     async def _run_program(self, task: Task, room: Path, work: Path) -> ProgramAnswer:
@@ -368,11 +368,11 @@ class ProgramSolver:
             study_file(path, self.home.redactor, turns.append)
         return turns
 
-    def _is_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedCall]) -> bool:
+    def _is_skill_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedCall]) -> bool:
         used = {names.canonicalize_name(use.skill) for turn in turns for use in turn.skill_uses}
         return self.skill in used or any(f"{self.skill}/SKILL.md" in call.arguments for call in calls)
 
-    def _is_followed(self, task: Task, calls: Sequence[SubmittedCall], reply: str) -> bool:
+    def _is_skill_followed(self, task: Task, calls: Sequence[SubmittedCall], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
         return has_left_trace_of_steps(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
@@ -402,7 +402,7 @@ def _find_program_failure(reply: str, turns: Sequence[StudiedTurn]) -> str:
     return f"the program has no helper to run commands: {errors[0][:200]}" if is_helpless else ""
 
 
-def _list_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedCall]:
+def _list_submitted_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedCall]:
     _, done = mining.observe_transcript_turn(turn, clock())
     return [
         SubmittedCall(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))

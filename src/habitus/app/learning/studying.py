@@ -13,7 +13,7 @@ from pathlib import Path
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning import learning
-from habitus.app.learning.learning import RemedyReport, SessionFactCollector
+from habitus.app.learning.learning import RemedyReport, SessionFactsAggregator
 from habitus.app.learning.mining import MiningSuggestion, RepeatedProcedureFinder
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import parse_user_path
@@ -72,7 +72,7 @@ class StudyReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SendPreview:
+class ModelSendPreview:
     """The amount of text that would be sent to a model."""
 
     calls: int
@@ -150,7 +150,7 @@ class TranscriptStudy:
             refuse_if_read_only(home)
             home.pause.refuse_if_paused()
         self._applier = learning.open_lesson_applier(home, home.memory, self._redactor) if apply else None
-        self._gathering = SessionFactCollector(home, only_new=only_new)
+        self._gathering = SessionFactsAggregator(home, only_new=only_new)
         self._mining = RepeatedProcedureFinder(home)
         self._files: list[FileStudyResult] = []
         self._unchanged = self._own = 0
@@ -165,7 +165,7 @@ class TranscriptStudy:
 
     def read_file(self, path: Path, on_turn: Callable[[], None] = lambda: None) -> None:
         """Study one file turn by turn; skip it if the last run read it as it is."""
-        if not self._gathering.begin_file(path):
+        if not self._gathering.begin_file_if_changed(path):
             self._unchanged += 1
             return
         failures = FailedCallCollector(file=path)
@@ -216,10 +216,10 @@ class TranscriptStudy:
             self._mining.find_suggestions()
 
     @property
-    def send_preview(self) -> SendPreview:
+    def send_preview(self) -> ModelSendPreview:
         """The amount of text that `ask_model` would send."""
         calls = sum(len(each.cells) for each in self._failures)
-        return SendPreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
+        return ModelSendPreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
 
     async def ask_model(self, model: Model) -> None:
         """Ask a model about the failures, one call per file.
@@ -245,15 +245,15 @@ class TranscriptStudy:
             if self._applier is not None:
                 self._applier.apply_post_mortem(failures, found)
 
-    def list_proposals(self) -> list[LessonBatch]:
+    def list_lesson_batches(self) -> list[LessonBatch]:
         """Return the lessons, remedies and rules that could be stored and were not decided yet."""
         assert self._applier is not None
-        return [each for each in (*self._taught, *self._gathering.list_proposals()) if self._applier.is_new(each)]
+        return [each for each in (*self._taught, *self._gathering.list_lesson_batches()) if self._applier.is_new(each)]
 
     def store_lessons(self, accepted: Sequence[LessonBatch] | None = None) -> None:
         """Teach memory the accepted lessons, by default all, propose the procedures, and remember the files as read."""
         assert self._applier is not None
-        for taught in (*self._taught, *self._gathering.list_proposals()) if accepted is None else accepted:
+        for taught in (*self._taught, *self._gathering.list_lesson_batches()) if accepted is None else accepted:
             self._applier.store_batch(taught)
         self._mining.propose_all()
         self._gathering.store_facts()

@@ -24,7 +24,7 @@ class UsageCounterUpdater(UsageCountObserver):
         home = self._home
         with sql.write_transaction(home.shared) as connection:
             for key, change in changes.items():
-                if not self._is_only_here(key):
+                if not self._is_machine_local(key):
                     add_counts_by_key(connection, key, change)
                 if key.part:
                     home.recipes.add_counts(key.item, key.layer, key.part, change)
@@ -32,18 +32,18 @@ class UsageCounterUpdater(UsageCountObserver):
     def after_changes(self, changes: UsageByKey) -> None:
         """Add the changes of skills in the other database, and propose what new failures of steps call for."""
         # Not earlier: whoever holds a connection must not wait for another.
-        if here := [key for key in changes if self._is_only_here(key)]:
+        if here := [key for key in changes if self._is_machine_local(key)]:
             with sql.write_transaction(self._home.local) as connection:
                 for key in here:
                     add_counts_by_key(connection, key, changes[key])
         for key, change in changes.items():
             if change.failed > 0 and key.stage == Stage.STEPS.value:
                 # Loads the statistics, which only failures need.
-                from habitus.app.learning.due_transitions import propose_after_failure
+                from habitus.app.learning.due_transitions import propose_transition_after_failure
 
-                propose_after_failure(self._home, key)
+                propose_transition_after_failure(self._home, key)
 
-    def _is_only_here(self, key: UseKey) -> bool:
+    def _is_machine_local(self, key: UseKey) -> bool:
         """Whether the skill is in this machine's database while the journal is in a shared one."""
         return self._home.local is not self._home.shared and key.layer != USER_LAYER
 

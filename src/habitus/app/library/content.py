@@ -115,7 +115,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VersionChange:
+class SkillVersionChanges:
     """The changes one version made to the version before it, which is 0 for the first."""
 
     before: int
@@ -123,11 +123,11 @@ class VersionChange:
     files: tuple[FileChange, ...]
 
 
-def get_version_change(skills: Library, name: str, version: int) -> VersionChange:
+def get_version_change(skills: Library, name: str, version: int) -> SkillVersionChanges:
     """Return the changes that a version made."""
     kept = (one.number for one in skills.list_versions(name))
     before = max((number for number in kept if number < version), default=0)
-    return VersionChange(before=before, after=version, files=list_version_changes(skills, name, before, version))
+    return SkillVersionChanges(before=before, after=version, files=list_version_changes(skills, name, before, version))
 
 
 def list_version_changes(skills: Library, name: str, before: int, after: int) -> tuple[FileChange, ...]:

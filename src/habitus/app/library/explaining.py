@@ -53,7 +53,7 @@ class SelectionPreview:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RequestPreview:
+class RequestSkillsPreview:
     """A previewed request: the skills it would get, and the best matches with their scores."""
 
     preview: SelectionPreview
@@ -106,7 +106,7 @@ def build_menu_options(home: Home) -> menu.MenuOptions:
 _MAX_MATCHES = 8
 
 
-def preview_request(home: Home, text: str) -> RequestPreview:
+def preview_request(home: Home, text: str) -> RequestSkillsPreview:
     """Preview the skills that an agent would get for these words."""
     seen = preview_selection(home, build_request(home, text))
     found = rank_eligible_skills(home.finder, seen, text)
@@ -116,7 +116,7 @@ def preview_request(home: Home, text: str) -> RequestPreview:
     fitting = find_relevant_skills(partial(home.finder.search, text), on_menu, unlisted=frozenset(seen.menu.cut))
     named = frozenset(hit.id for hit in fitting)
     best = tuple((known[hit.id], hit) for hit in found.hits)
-    return RequestPreview(preview=seen, best=best, min_relevance=found.min_confidence, suggested=named)
+    return RequestSkillsPreview(preview=seen, best=best, min_relevance=found.min_confidence, suggested=named)
 
 
 def rank_eligible_skills(finder: SkillFinder, preview: SelectionPreview, text: str) -> SearchResults:

@@ -434,7 +434,7 @@ def _is_newly_imported(result: ImportOutcome) -> bool:
 def _fetch_source(
     home: Home, source: str, reach: DownloadPolicy, branch: str = ""
 ) -> AbstractContextManager[fetching.FetchedSource]:
-    settings, policy = home.settings, home.host.network.limit(reach)
+    settings, policy = home.settings, home.host.network.restrict_downloads(reach)
     host = settings.git_host or fetching.DEFAULT_HOST
     return fetching.fetch_source(source, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, policy=policy)
 

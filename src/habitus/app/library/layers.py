@@ -212,7 +212,7 @@ def _open_store(
     return known.setdefault(place, store)
 
 
-class SourceOwner(StrEnum):
+class LayerOwner(StrEnum):
     """Who is responsible for the skills of a layer."""
 
     YOURS = "yours"
@@ -227,7 +227,7 @@ class LayerSummary:
 
     name: str
     skills: int
-    owner: SourceOwner
+    owner: LayerOwner
 
 
 def list_layer_summaries(skills: Library) -> tuple[LayerSummary, ...]:
@@ -237,9 +237,9 @@ def list_layer_summaries(skills: Library) -> tuple[LayerSummary, ...]:
     return tuple(LayerSummary(name=layer.name, skills=counted[layer.name], owner=_get_owner(layer)) for layer in layers)
 
 
-def _get_owner(layer: Layer) -> SourceOwner:
+def _get_owner(layer: Layer) -> LayerOwner:
     if layer.name == USER_LAYER:
-        return SourceOwner.YOURS
+        return LayerOwner.YOURS
     if layer.name in OWN_LAYERS:
-        return SourceOwner.TRUSTED
-    return SourceOwner.MUST_BE_TRUSTED if layer.trust_root else SourceOwner.ELSEWHERE
+        return LayerOwner.TRUSTED
+    return LayerOwner.MUST_BE_TRUSTED if layer.trust_root else LayerOwner.ELSEWHERE

@@ -17,7 +17,7 @@ from habitus import sql
 from habitus.agent.prompts.prompt import EAGER_SHARE
 from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.home import Home
-from habitus.app.home_directory import describe_read_only
+from habitus.app.home_directory import explain_read_only
 from habitus.app.library import recipes
 from habitus.app.library.explaining import select_skills
 from habitus.app.operating import configuring
@@ -117,7 +117,7 @@ def _check_home(home: Home) -> list[HealthCheck]:
     free = shutil.disk_usage(folder).free
     space = f"{free / 1e9:.1f} GB free"
     checks = [
-        HealthCheck.missing("home", f"{describe_read_only(folder)}.", "Make it writable to change skills.")
+        HealthCheck.missing("home", f"{explain_read_only(folder)}.", "Make it writable to change skills.")
         if home.is_read_only
         else HealthCheck.ok("home", f"{folder}, {space}"),
         _check_database(home.settings, home.shared),

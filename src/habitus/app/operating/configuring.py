@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from habitus import resident_process
 from habitus import settings as settings_module
 from habitus.app import home_directory
-from habitus.app.conversations.models import require_model_program
+from habitus.app.conversations.models import require_model_program_access
 from habitus.app.operating.people import has_other_approver
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
 from habitus.files import write_atomically
@@ -97,9 +97,9 @@ def set_setting_remotely(home: Home, key: str, new_value: str | None) -> Setting
     """Set or unset a setting for a remote user; refused for settings that concern the machine."""
     name = _resolve_key(key)
     if name in _OWNER_ONLY or name.startswith(_OWNER_ONLY_SECTIONS):
-        home.host.files.require(f"about '{name}', which limits admins too")
+        home.host.files.require_access(f"about '{name}', which limits admins too")
     if name in _MODELS:
-        require_model_program(home.host, (new_value or "").strip())
+        require_model_program_access(home.host, (new_value or "").strip())
     if name not in REMOTELY_SETTABLE:
         raise Refused(
             f"'{key}' can't be set over the network.",

@@ -15,7 +15,7 @@ from habitus import optional_packages, sql, tracing
 from habitus.agent.user_input import format_size
 from habitus.app import home_directory
 from habitus.app.conversations import secrets
-from habitus.app.conversations.command_lines import SkillCommandLines
+from habitus.app.conversations.command_lines import SkillCommandLineDirectory
 from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.learning.usage import find_stale_usage_counters
 from habitus.app.operating import backing_up
@@ -137,7 +137,7 @@ def _check_vault(home: Home) -> Iterator[HealthCheck]:
     """Report whether the vault's key is available, if there are secrets or a skill asks for some."""
     try:
         names = home.vault.names()
-        if not names and not secrets.list_asking_skills(home.skills, home.skills.snapshot().by_name):
+        if not names and not secrets.list_skills_asking_for_secrets(home.skills, home.skills.snapshot().by_name):
             return
         home.vault.unlock()
     except UserError as error:
@@ -149,7 +149,7 @@ def _check_vault(home: Home) -> Iterator[HealthCheck]:
 
 def _check_command_lines(home: Home) -> Iterator[HealthCheck]:
     """Report which command lines of skills can be called, with their secrets and network limits."""
-    refusals = SkillCommandLines(home, home.get_user()).list_refusals()
+    refusals = SkillCommandLineDirectory(home, home.get_user()).list_refusals()
     if not refusals:
         return
     fine = [name for name, refusal in refusals.items() if refusal is None]

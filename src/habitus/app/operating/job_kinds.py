@@ -143,7 +143,7 @@ class LearnJob(_JobKind):
         return {"files": list(paths)}
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        self._home.host.files.require("which conversations of this machine are read")
+        self._home.host.files.require_access("which conversations of this machine are read")
         files = given.get("files")
         return [str(path) for path in studying.find_transcripts(files)] if files else [""]
 

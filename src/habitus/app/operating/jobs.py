@@ -57,7 +57,7 @@ def submit_job(
     if len(arguments) not in JOB_KINDS[kind].takes:
         raise Invalid(f"'{kind}' does not take {len(arguments)} words.", hint=JOB_KINDS[kind].usage)
     if any(not word.startswith("https://") for word in arguments):
-        home.host.files.require("which files and databases are read")
+        home.host.files.require_access("which files and databases are read")
     paths = [word if "://" in word else str(parse_user_path(word).absolute()) for word in arguments]
     given = {**JOB_KINDS[kind].parse_arguments(paths), **({} if tokens is None else {"tokens": tokens})}
     return add_job(home.settings, queue, kind, given, id=id, priority=priority)

@@ -51,7 +51,7 @@ class DataSubject:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PersonalRows:
+class PersonalRowsRule:
     """The rows of a table that belong to a user; erasure deletes them, or overwrites the columns in `replacement`."""
 
     # The kind of data, as users call it.
@@ -81,13 +81,13 @@ def _match_caller(name: str) -> sa.ColumnElement[bool]:
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
 
-def _describe_owned_rows(label: str, table: sa.Table) -> PersonalRows:
-    return PersonalRows(label=label, table=table, condition=lambda person: table.c.user == person.name)
+def _describe_owned_rows(label: str, table: sa.Table) -> PersonalRowsRule:
+    return PersonalRowsRule(label=label, table=table, condition=lambda person: table.c.user == person.name)
 
 
-def _describe_signed_rows(column: sa.Column[Any]) -> PersonalRows:
+def _describe_signed_rows(column: sa.Column[Any]) -> PersonalRowsRule:
     """Describe signatures, whose rows stay under another name."""
-    return PersonalRows(
+    return PersonalRowsRule(
         label="signatures",
         table=column.table,
         condition=lambda person: column.in_(person.names),
@@ -95,9 +95,9 @@ def _describe_signed_rows(column: sa.Column[Any]) -> PersonalRows:
     )
 
 
-def _describe_cleared_column(label: str, column: sa.Column[Any]) -> PersonalRows:
+def _describe_cleared_column(label: str, column: sa.Column[Any]) -> PersonalRowsRule:
     """Describe a column that does not say whose text it has, so all of it is cleared; it is written anew."""
-    return PersonalRows(
+    return PersonalRowsRule(
         label=label, table=column.table, condition=lambda person: column != "", replacement={column.name: ""}
     )
 
@@ -111,14 +111,14 @@ PERSONAL_ROWS = (
     _describe_owned_rows("evidence", uses),
     _describe_owned_rows("skills they have seen", seen_skills),
     _describe_owned_rows("answered requests", answered_requests),
-    PersonalRows(
+    PersonalRowsRule(
         label="studied transcripts",
         table=studied_files,
         condition=lambda person: sa.true() if person.is_owner else sa.false(),
     ),
     _describe_signed_rows(trusted_skills.c.trusted_by),
     _describe_signed_rows(engram_versions.c.made_by),
-    PersonalRows(
+    PersonalRowsRule(
         label="reminders",
         table=pause.switches,
         condition=lambda person: pause.switches.c.name == f"reminded {person.name}",
@@ -126,7 +126,7 @@ PERSONAL_ROWS = (
     _describe_signed_rows(pause.switches.c.set_by),
     _describe_owned_rows("grants", granted_credentials),
     _describe_signed_rows(granted_credentials.c.granted_by),
-    PersonalRows(label="calls of command lines", table=calls, condition=lambda person: _match_caller(person.name)),
+    PersonalRowsRule(label="calls of command lines", table=calls, condition=lambda person: _match_caller(person.name)),
     _describe_cleared_column("last failures of tools", tool_health.c.last_failure),
     _describe_cleared_column("why drafts failed", failed_climbs.c.reason),
     _describe_signed_rows(improve_candidates.c.user),

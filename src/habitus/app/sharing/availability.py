@@ -11,7 +11,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.home_directory import OUTBOX_DIR, can_write_home, describe_read_only, get_database_url
+from habitus.app.home_directory import OUTBOX_DIR, can_write_home, explain_read_only, get_database_url
 from habitus.errors import StorageFailed
 from habitus.journal.outbox import JournalOutbox
 from habitus.redact import Redactor
@@ -119,7 +119,7 @@ class ReadinessReport:
 def check_readiness(settings: Settings, *, is_offline: bool = False) -> ReadinessReport:
     """Check storage, database and outbox now; `is_offline` if the process serves the offline snapshot."""
     try:
-        reasons = [] if can_write_home(settings.home) else [f"{describe_read_only(settings.home)}."]
+        reasons = [] if can_write_home(settings.home) else [f"{explain_read_only(settings.home)}."]
     except StorageFailed as error:
         return ReadinessReport(state=ReadinessState.UNUSABLE, reasons=(error.message,))
     if silent := _explain_outage(settings, is_offline):

@@ -124,13 +124,13 @@ def _iterate_journal_turns(home: Home, *, project: Path | None) -> Iterator[_Acc
             )
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
-            skills = frozenset(mining.list_chosen_skills(turn))
+            skills = frozenset(mining.list_skills_chosen_in_turn(turn))
             yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=project, reply=reply)
 
 
 def _iterate_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
-    home.host.files.require("whose transcripts are read")
+    home.host.files.require_access("whose transcripts are read")
     turns: list[StudiedTurn] = []
     for path in studying.find_transcripts(()):
         study_file(path, home.redactor, turns.append)

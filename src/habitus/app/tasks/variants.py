@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(?<![\w.:/-])(?!0\d)\d+(?:\.\d+)?(?![\w:/-]|\.\d)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedAnswer:
+class RecordedToolAnswer:
     """A payload of the skill's tool and what it answers."""
 
     payload: Json
@@ -54,7 +54,7 @@ def find_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
 async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
     unreviewed, known = list_unreviewed_tasks(home, name), list_known_task_ids(home, name)
     tasks = [task for task in load_tasks(home, name) if not task.is_for_tool and task not in unreviewed]
-    answers: list[RecordedAnswer] | None = None
+    answers: list[RecordedToolAnswer] | None = None
     found: list[TaskCandidate] = []
     for task in tasks:
         if VARIANT_MARK in task.id or not task.is_deterministic:
@@ -74,13 +74,13 @@ async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> lis
     return found
 
 
-async def _recompute_cases(home: Home, tools: ToolService, name: str) -> list[RecordedAnswer]:
+async def _recompute_cases(home: Home, tools: ToolService, name: str) -> list[RecordedToolAnswer]:
     """Return what the skill's tool answers to its recorded cases; none if a run could have effects or vary."""
     cases = load_tool_cases(home, name)
     if not cases or tools.get(name).permissions != Permissions() or is_nondeterministic(tools.code(name)):
         return []
     answers = [(case.payload, await _run_skill_tool(tools, name, case.payload)) for case in cases]
-    return [RecordedAnswer(payload=payload, result=result) for payload, result in answers if result is not None]
+    return [RecordedToolAnswer(payload=payload, result=result) for payload, result in answers if result is not None]
 
 
 async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
@@ -93,7 +93,7 @@ async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
 
 
 async def _vary_by_code(
-    tools: ToolService, name: str, task: Task, answers: Sequence[RecordedAnswer], draw: random.Random
+    tools: ToolService, name: str, task: Task, answers: Sequence[RecordedToolAnswer], draw: random.Random
 ) -> Task | None:
     """Return the task with other numbers, if the skill's tool gives its answer today and gives another one for them."""
     texts = (task.request, *task.files.values())

@@ -109,7 +109,7 @@ class ListAgentSkillFoldersResult:
 @use_case("", route="GET /agents/folders", access=Access.ADMIN)
 def list_agent_skill_folders(home: Home) -> ListAgentSkillFoldersResult:
     """Return the folders on this machine in which agents keep skills of their own; only for the home's owner."""
-    home.host.files.require(_AGENT_FILES)
+    home.host.files.require_access(_AGENT_FILES)
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER_LAYER}
     found = dict[Path, AgentSkillFolder]()
     for one in KNOWN_AGENTS.values():
@@ -127,7 +127,7 @@ def list_agent_skill_folders(home: Home) -> ListAgentSkillFoldersResult:
 @use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example={"agent": "claude-code"})
 def import_agent_skills(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> importing.ImportResult:
     """Import the skills from an agent's own folder; only for the home's owner."""
-    home.host.files.require(_AGENT_FILES)
+    home.host.files.require_access(_AGENT_FILES)
     found = get_agent(agent)
     if (folder := _find_skill_folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", hint="")
@@ -143,7 +143,7 @@ def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
 
 
 def _plan_agent_change(home: Home, agent: str, *, disconnecting: bool) -> connecting.ConnectionPlan:
-    home.host.files.require(_AGENT_FILES)
+    home.host.files.require_access(_AGENT_FILES)
     settings, scope = home.settings, ConfigScope.USER
     if disconnecting:
         return connecting.plan_disconnection(settings, os.environ, agent, scope)

@@ -78,7 +78,7 @@ class UseCase(Generic[Inputs, ResultT]):
         settings = home.settings if isinstance(home, Home) else home
         # Such a use case reads files and starts programs that the caller names.
         if self.access is Access.OWNER:
-            make_host_access(settings).files.require(f"about '{self.command or self.path}'")
+            make_host_access(settings).files.require_access(f"about '{self.command or self.path}'")
         subject = settings if self.takes_settings else home
         return self.function(subject, *args, **given)
 

@@ -48,7 +48,7 @@ def show_evidence(
 ) -> EvidencePage:
     """Show what offering skills, lessons, recipes and tools changes, per version, and with which confidence."""
     found = home.evidence.compute_findings()
-    items = found.items if name is None else home.evidence.find_item(name)
+    items = found.items if name is None else home.evidence.find_item_findings(name)
     page = paginate_items("evidence", items, _format_finding_key, limit=limit, after=after)
     return EvidencePage(
         withhold=home.evidence.share,

@@ -178,7 +178,7 @@ def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str |
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSkillsResult:
+class SkillTriggerEvalsResult:
     """The result of each trigger case."""
 
     cases: Sequence[TriggerEvalResult]
@@ -202,10 +202,10 @@ def evaluate_skills(
     should_trigger: Annotated[
         bool, option("With --record: whether it should trigger the skill.", "--should/--should-not")
     ] = True,
-) -> EvaluateSkillsResult:
+) -> SkillTriggerEvalsResult:
     """Run the trigger cases that skills carry in evals/evals.json; exit code 1 if one fails."""
     if record is not None:
         if name is None:
             raise ConflictingOptions("--record needs the skill it belongs to.")
         explaining.record_eval_case(home, name, TriggerEvalCase(query=record, should_trigger=should_trigger))
-    return EvaluateSkillsResult(cases=explaining.evaluate_skills(home, name))
+    return SkillTriggerEvalsResult(cases=explaining.evaluate_skills(home, name))

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Annotated
 
 from habitus.access import Access
-from habitus.app.conversations.models import require_model_program
+from habitus.app.conversations.models import require_model_program_access
 from habitus.app.home import Home
-from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
+from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_climb_model
 from habitus.app.learning.comparing import (
     DEFAULT_SHARE,
     ComparisonReport,
@@ -89,8 +89,8 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     run_request = request.run_request
     if run_request.solver:
         find_solver_program(run_request.solver)
-        home.host.programs.require(run_request.solver)
-    require_model_program(home.host, run_request.model)
+        home.host.programs.require_access(run_request.solver)
+    require_model_program_access(home.host, run_request.model)
     refuse_unreviewed_tasks(home, request.name)
     # An impossible run should fail here, while the caller is watching, not in the worker.
     if problem := preview_improve_run(home, run_request).problem:
@@ -215,7 +215,7 @@ def promote_lesson(
 
 def _apply_climb(home: Home, climbing: ClimbRunner, found: StageClimb, model: str, dry_run: bool) -> StageClimb:
     async def carry_out() -> StageClimb:
-        async with open_drafter(home, model) as drafter:
+        async with open_climb_model(home, model) as drafter:
             done = await climbing.run_climb(found, drafter)
         return replace(done, spent=drafter.budget.summary) if drafter is not None else done
 

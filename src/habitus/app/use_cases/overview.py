@@ -16,7 +16,7 @@ from habitus.app.home import Home, open_read_transaction, resolve_user_filter
 from habitus.app.learning import insights, learning
 from habitus.app.learning.reporting import (
     MonthlyReport,
-    ReportedNumber,
+    ReportedNumberKind,
     ReportMonth,
     build_monthly_report,
     list_compared_conversations,
@@ -297,7 +297,7 @@ class InsightsReport:
     effects: Sequence[insights.SkillEffect]
     menu: insights.MenuCost
     unused: Sequence[insights.UnusedSkill]
-    confusion: insights.ConfusionMatrix
+    confusion: insights.SkillConfusionMatrix
     improvements: Sequence[insights.TriedCandidateSummary]
 
 
@@ -372,7 +372,7 @@ def _select_newest_skills(summaries: list[SkillSummary], since: datetime) -> tup
 
 
 @dataclass(frozen=True, kw_only=True)
-class TodaySummary:
+class TodayResponse:
     """What needs attention today, as served over REST."""
 
     pending: Sequence[inbox.InboxItem]
@@ -384,10 +384,10 @@ class TodaySummary:
 
 
 @use_case("", route="GET /today", access=Access.VIEWER)
-def show_today(home: Home) -> TodaySummary:
+def show_today(home: Home) -> TodayResponse:
     """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
     found = build_today_report(home, compute_known_findings(home))
-    return TodaySummary(
+    return TodayResponse(
         pending=found.pending,
         new_skills=[summary.name for summary in found.new_skills],
         new_lessons=found.new_lessons,
@@ -399,7 +399,7 @@ def show_today(home: Home) -> TodaySummary:
 
 @dataclass(frozen=True, kw_only=True)
 class ListRepeatedFailuresResult:
-    failing: Sequence[learning.RepeatedFailure]
+    failing: Sequence[learning.FailureWithRemedy]
 
 
 ReportedMonth = Annotated[str, option("The month, as YYYY-MM in UTC; default is this one.")]
@@ -440,11 +440,11 @@ class ReportedRequestPage:
     "report rows",
     route="GET /report/rows",
     access=Access.VIEWER,
-    example={"of": ReportedNumber.FAILED, "month": "2026-10"},
+    example={"of": ReportedNumberKind.FAILED, "month": "2026-10"},
 )
 def list_report_rows(
     home: Home,
-    of: Annotated[ReportedNumber, argument("Which number.")] = ReportedNumber.REQUESTS,
+    of: Annotated[ReportedNumberKind, argument("Which number.")] = ReportedNumberKind.REQUESTS,
     month: ReportedMonth = "",
     limit: PageLimit = 100,
     after: PageCursor = "",
@@ -453,14 +453,14 @@ def list_report_rows(
     """List the requests behind a number of the report; past their retention, the rows without text."""
     user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
     requests = list_month_requests(home.shared, period, user)
-    if of is ReportedNumber.COMPARED:
+    if of is ReportedNumberKind.COMPARED:
         stored = {one.turn for one in requests if one.has_text}
         rows = [
             _build_compared_row(one, one.turn in stored)
             for one in list_compared_conversations(home.shared, period, user)
         ]
     else:
-        wanted = [one for one in requests if of is ReportedNumber.REQUESTS or one.outcome == of.value]
+        wanted = [one for one in requests if of is ReportedNumberKind.REQUESTS or one.outcome == of.value]
         rows = [
             ReportedRequest(turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text)
             for one in wanted

@@ -77,7 +77,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
             "Nothing to grant was named.", hint="Name a secret before the skill, or add --all, --again or --host."
         )
     secrets.refuse_secret_change(home, "grant secrets")
-    asked = secrets.find_secret_declaration(home.skills, skill)
+    asked = secrets.find_declared_secrets(home.skills, skill)
     if asked.untrusted:
         raise Refused(
             f"'{asked.item.name}': {asked.untrusted}.", hint=f"Read it, then: habitus review trust {asked.item.name}"

@@ -297,7 +297,7 @@ def _format_evidence_lines(home: Home, item: ListedSkill) -> tuple[str, ...]:
         and any(one.explicit_scores for one in journal.load_exposures([format_skill_address(item.name, item.layer)]))
     ):
         return ()
-    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.find_skill(item))
+    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.find_skill_findings(item))
 
 
 def read_skill_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:

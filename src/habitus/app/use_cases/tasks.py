@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from habitus.access import Access
-from habitus.app.conversations.models import require_model_program
+from habitus.app.conversations.models import require_model_program_access
 from habitus.app.home import Home
 from habitus.app.tasks.drafting import DRAFTED_TASKS, DraftTasksResult, draft_skill_tasks, propose_task_drafts
 from habitus.app.tasks.mining import MiningSource, find_task_candidates
@@ -243,7 +243,7 @@ class DraftTasksRequest:
 def draft_tasks(home: Home, request: DraftTasksRequest) -> DraftTasksResult:
     """Draft tasks from a skill's text, for one without history; they do nothing until you approve them."""
     if not request.tasks:
-        require_model_program(home.host, request.model)
+        require_model_program_access(home.host, request.model)
         return asyncio.run(draft_skill_tasks(home, request.name, model=request.model, count=request.count))
     rows = parse_toml(request.tasks, about="The draft").get("task")
     if not isinstance(rows, list):

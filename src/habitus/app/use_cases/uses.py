@@ -28,7 +28,7 @@ from habitus.skills.model import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedUse:
+class ListedSkillUse:
     """One use of a skill; `turn`, `user` and `request` are empty if it is not yours to open, or not stored any more."""
 
     id: str
@@ -47,7 +47,7 @@ class ListedUse:
 class ListUsesResult:
     """`total` is the count that these uses were counted in."""
 
-    uses: Sequence[ListedUse]
+    uses: Sequence[ListedSkillUse]
     next: str | None
     total: int
 
@@ -93,9 +93,9 @@ def list_uses(
     return ListUsesResult(uses=listed, next=page.next, total=page.total)
 
 
-def _build_listed_use(one: JudgedUse, request: str | None, mine: str | None) -> ListedUse:
+def _build_listed_use(one: JudgedUse, request: str | None, mine: str | None) -> ListedSkillUse:
     use = one.use
-    return ListedUse(
+    return ListedSkillUse(
         id=use.id,
         timestamp=use.at,
         version=use.version,

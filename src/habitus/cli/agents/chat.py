@@ -19,7 +19,7 @@ from rich.text import Text
 from habitus.agent.session import Session
 from habitus.agent.stream import AskPerson
 from habitus.app import Habitus
-from habitus.app.conversations.models import describe_default_choice, refuse_agent_model, resolve_model_names
+from habitus.app.conversations.models import explain_default_model, refuse_agent_model, resolve_model_names
 from habitus.app.conversations.past_sessions import PastSession, get_past_session
 from habitus.cli import output
 from habitus.cli.completion import FeaturesOption, PathsOption, ResourcesOption
@@ -28,7 +28,7 @@ from habitus.cli.opening import open_habitus, share_habitus
 from habitus.cli.operating.secrets import unlock_vault
 from habitus.errors import Invalid, UserError
 from habitus.files import parse_user_path
-from habitus.repl.chat import Chat, ChatContext
+from habitus.repl.chat import Chat, ChatRequestContext
 from habitus.repl.commands import format_slash_command
 from habitus.repl.lines import ChatSurface, CommandFormatter, JsonLinesSurface, PlainTextSurface, read_typed_lines
 from habitus.repl.terminal import CompletableNames, LineEditor, TerminalSurface, run_chat_loop, suppress_key_echo
@@ -67,7 +67,7 @@ def start_chat(
 
     Exits with 1 if a turn failed that no person saw.
     """
-    chat_context = ChatContext(
+    chat_context = ChatRequestContext(
         paths=path or (), resources=resource or (), features=feature or (), readable_folders=read or ()
     )
     with _print_errors_as_json(as_json), open_habitus(context, model=model) as habitus:
@@ -110,7 +110,7 @@ async def _run_chat(
     habitus: Habitus,
     past: PastSession | None,
     attach: Sequence[Path],
-    chat_context: ChatContext,
+    chat_context: ChatRequestContext,
     as_json: bool,
 ) -> bool:
     """Run the chat until it ends; return whether every turn succeeded, always True at a terminal."""
@@ -134,7 +134,7 @@ async def _run_chat(
 
 def _print_welcome(terminal: TerminalSurface, chat: Chat, past: PastSession | None) -> None:
     """Print the model, who chose it, and the last turn of a resumed session."""
-    by = describe_default_choice(chat.habitus.settings, os.environ)
+    by = explain_default_model(chat.habitus.settings, os.environ)
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}", (f"{by}  /help", "dim")))
     if share := chat.habitus.settings.evidence.withhold:
         told = f"{share:.0%} of all offers are withheld at random to measure what helps (evidence.withhold)."
@@ -149,7 +149,7 @@ async def _run_single_turn(
     habitus: Habitus,
     text: str,
     attach: Sequence[Path],
-    chat_context: ChatContext,
+    chat_context: ChatRequestContext,
     as_json: bool,
     typed: CommandFormatter,
 ) -> bool:
@@ -163,7 +163,7 @@ async def _run_single_turn(
 async def _open_chat(
     habitus: Habitus,
     surface: TerminalSurface | JsonLinesSurface | PlainTextSurface,
-    chat_context: ChatContext,
+    chat_context: ChatRequestContext,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
     typed: CommandFormatter = format_slash_command,

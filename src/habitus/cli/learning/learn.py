@@ -92,7 +92,7 @@ def learn_from_transcripts(
             if models is not None and study.send_preview.calls and (yes or _confirm_sending(study.send_preview, model)):
                 _ask_model(study, models, is_quiet=as_json)
             if apply:
-                study.store_lessons(_ask_lesson_decisions(study.list_proposals()) if may_ask else None)
+                study.store_lessons(_ask_lesson_decisions(study.list_lesson_batches()) if may_ask else None)
         if as_json:
             output.print_json(study.make_report())
         else:
@@ -135,13 +135,13 @@ def _show_progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], No
         yield turn_done, lambda: bar.advance(task)
 
 
-def _describe_text_to_send(sending: studying.SendPreview) -> str:
+def _describe_text_to_send(sending: studying.ModelSendPreview) -> str:
     """Return how much text would be sent to the model."""
     calls, files = output.format_count(sending.calls, "failed call"), output.format_count(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
-def _confirm_sending(sending: studying.SendPreview, model: str) -> bool:
+def _confirm_sending(sending: studying.ModelSendPreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
     output.print_line()
     is_allowed = typer.confirm(f"{_describe_text_to_send(sending)} would be sent to {model}, without secrets. Send?")

@@ -80,7 +80,7 @@ def render_remove_secret(context: typer.Context, result: RemoveSecretResult) -> 
 def confirm_grant_secrets(habitus: Habitus, request: GrantSecretsRequest, print_line: Callable[..., None]) -> str:
     if not request.all:
         return ""
-    asked = secrets.find_secret_declaration(habitus.skills, request.skill)
+    asked = secrets.find_declared_secrets(habitus.skills, request.skill)
     found = ", ".join(secrets.list_grantable_secrets(habitus.vault, asked)) or "nothing"
     return f"'{request.skill}' asks for {found}. Grant it?"
 

@@ -26,14 +26,14 @@ _MAX_SHORT_LIVES = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerProcess:
+class ServerProcessSlot:
     """One process of a server: the socket that it inherits, if there are several, and its number."""
 
     inherited_socket: int | None = None
     number: int = 0
 
     @classmethod
-    def parse(cls, inherited: str) -> ServerProcess:
+    def parse(cls, inherited: str) -> ServerProcessSlot:
         """Read 'SOCKET:NUMBER' as a parent gave it; empty for the only process."""
         if not inherited:
             return cls()
@@ -74,10 +74,10 @@ def run_server_processes(context: typer.Context, host: str, port: int, count: in
     with open_listening_socket(host, port) as door:
         command = [sys.executable, "-m", "habitus", *_list_child_options(context), "--port", str(door.getsockname()[1])]
 
-        def start(number: int) -> _ChildServer:
+        def start(number: int) -> _StartedServerProcess:
             jobs = "--jobs" if with_jobs and number == 0 else "--no-jobs"
             given = [*command, jobs, "--inherited", f"{door.fileno()}:{number}"]
-            return _ChildServer(subprocess.Popen(given, stdin=subprocess.PIPE, pass_fds=[door.fileno()]))
+            return _StartedServerProcess(subprocess.Popen(given, stdin=subprocess.PIPE, pass_fds=[door.fileno()]))
 
         children = {number: start(number) for number in range(count)}
         short_lives = 0
@@ -97,7 +97,7 @@ def run_server_processes(context: typer.Context, host: str, port: int, count: in
                 child.process.wait()
 
 
-class _ChildServer:
+class _StartedServerProcess:
     """A started process, and since when it runs."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

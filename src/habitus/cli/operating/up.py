@@ -28,7 +28,7 @@ from habitus.app.operating.people import open_user_accounts
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.operating.secrets import unlock_vault
-from habitus.cli.operating.server_processes import ServerProcess, run_server_processes
+from habitus.cli.operating.server_processes import ServerProcessSlot, run_server_processes
 from habitus.errors import NotFound
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import McpServerOptions as McpScope
@@ -40,7 +40,7 @@ from habitus.web.metrics import METRICS_PATH, MetricsMiddleware, PrometheusMetri
 from habitus.web.security import load_sign_in_keys
 from habitus.web.streams import StreamEndingMiddleware
 
-_ONLY_PROCESS = ServerProcess()
+_ONLY_PROCESS = ServerProcessSlot()
 # Requests in progress get this long to finish on shutdown.
 _SHUTDOWN_TIMEOUT_S = 3
 # Then the process ends whatever still runs; every write is safe against a kill.
@@ -69,7 +69,7 @@ def start_web_server(
     if workers > 1:
         run_server_processes(context, host, port, workers, with_jobs=with_jobs)
         return
-    process = ServerProcess.parse(inherited)
+    process = ServerProcessSlot.parse(inherited)
     with open_habitus(context, is_server=True) as habitus:
         unlock_vault(habitus)
         place = ServerAddress(
@@ -127,7 +127,7 @@ async def serve_http_apps(
     address: ServerAddress,
     announce: Callable[[str], None],
     *,
-    process: ServerProcess = _ONLY_PROCESS,
+    process: ServerProcessSlot = _ONLY_PROCESS,
 ) -> None:
     """Serve until interrupted; `announce` receives the address and the sign-in link."""
     keys, scope = load_sign_in_keys(homes.owner_home), McpScope(home=home)

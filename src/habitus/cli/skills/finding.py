@@ -89,7 +89,7 @@ def render_explain_skill(context: typer.Context, result: SkillExplanation | expl
             output.print_line(f"{result.name}{version}: {entry.place.value}, {entry.reason}.")
 
 
-def render_evaluate_skills(context: typer.Context, outcome: finding.EvaluateSkillsResult, name: str | None) -> None:
+def render_evaluate_skills(context: typer.Context, outcome: finding.SkillTriggerEvalsResult, name: str | None) -> None:
     for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"

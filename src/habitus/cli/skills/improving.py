@@ -16,9 +16,9 @@ from habitus.app.learning.climbing import StageClimb
 from habitus.app.learning.improving import (
     open_drafting_models,
     open_improve_store,
+    open_trial_runner,
     plan_skill_trial,
     preview_improve_run,
-    run_trial,
 )
 from habitus.app.learning.solving import describe_solver_access
 from habitus.app.library.exam_cards import describe_publisher_claim
@@ -342,7 +342,7 @@ def run_skill_trial(
 async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *, is_quiet: bool) -> RolloutRunner:
     """Run the conversations, print the score after each, and close the model."""
     try:
-        async for runner in run_trial(habitus, plan, model):
+        async for runner in open_trial_runner(habitus, plan, model):
             if not is_quiet:
                 output.print_line(
                     f"{len(runner.rollouts)} of {plan.conversations}: {_describe_variants(runner)}", style="dim"
@@ -355,7 +355,7 @@ async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *,
 def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_json: bool) -> None:
     """Print the trial's result and what is known about this version from all evidence."""
     subject, spent = plan.subject, runner.budget.summary
-    versions = habitus.evidence.find_skill(subject.item)
+    versions = habitus.evidence.find_skill_findings(subject.item)
     known = next((one for one in versions if one.item.version == subject.version), None)
     if as_json:
         found = {"skill": subject.name, "version": subject.version, "rollouts": runner.rollouts}

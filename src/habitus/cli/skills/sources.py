@@ -201,7 +201,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
             f"{output.format_count(len(lessons), 'lesson')}: {_summarise_verdicts(lessons)}; "
             "see 'habitus lessons list'."
         )
-    if asking := secrets.list_asking_skills(home.skills, {result.name for result in taken.results}):
+    if asking := secrets.list_skills_asking_for_secrets(home.skills, {result.name for result in taken.results}):
         asks = "asks" if len(asking) == 1 else "ask"
         output.print_line(
             f"{output.format_count(len(asking), 'skill')} {asks} for secrets; see 'habitus secrets list'."

@@ -45,13 +45,13 @@ class NoRemedyReason(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemedyAlignment:
+class RemedySearchResult:
     remedy: Remedy | None
     ending: NoRemedyReason = NoRemedyReason.LEFT
     at: int = 0  # index of the call that succeeded; 0 if none did
 
 
-def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
+def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchResult:
     """Align a failed call with the calls after it, and return the remedy or how it ended."""
     failed = calls[index]
     about = classify_error(failed.error)
@@ -89,7 +89,7 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedyAlignme
             found = find_replacement(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
-    return RemedyAlignment(remedy=None, ending=ending)
+    return RemedySearchResult(remedy=None, ending=ending)
 
 
 def _has_got_further(failed: SessionCall, later: SessionCall, about: ClassifiedError) -> bool:
@@ -105,15 +105,15 @@ def _fails_again(failed: SessionCall, later: Sequence[SessionCall], about: Class
     return again is not None and again.success is False and classify_error(again.error).signature == about.signature
 
 
-def _judge_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: int) -> RemedyAlignment:
+def _judge_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: int) -> RemedySearchResult:
     if isinstance(found, NoRemedyReason):
-        return RemedyAlignment(remedy=None, ending=found, at=at)
+        return RemedySearchResult(remedy=None, ending=found, at=at)
     if found.bypasses_guard:
-        return RemedyAlignment(remedy=None, ending=NoRemedyReason.GUARDED, at=at)
+        return RemedySearchResult(remedy=None, ending=NoRemedyReason.GUARDED, at=at)
     may_teach = about.has_message and (about.cause.can_have_remedy or _is_advised_by_error(found, about))
     if not may_teach or not found.can_be_quoted:
-        return RemedyAlignment(remedy=None, ending=NoRemedyReason.LEFT, at=at)
-    return RemedyAlignment(remedy=found, at=at)
+        return RemedySearchResult(remedy=None, ending=NoRemedyReason.LEFT, at=at)
+    return RemedySearchResult(remedy=found, at=at)
 
 
 def _is_advised_by_error(remedy: Remedy, about: ClassifiedError) -> bool:

@@ -179,7 +179,7 @@ def read_file_stamp(path: Path) -> FileStamp:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudiedFileStore:
+class SessionFactsStore:
     engine: sa.Engine
     clock: Callable[[], datetime]
     kept_for: timedelta

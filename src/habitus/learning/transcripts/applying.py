@@ -12,7 +12,7 @@ from habitus.learning.detectors.rules import drop_covered_lessons
 from habitus.learning.observer import LessonSink
 from habitus.learning.post_mortem import PostMortemResult
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
-from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod, LessonsNotSettledError
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod, TurnsNotLearnedError
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.memory.model import LessonDraft, LessonDraftOutcome, LessonDraftResult, LessonProvenance
@@ -126,7 +126,7 @@ class LessonApplier:
                 self.applied.reasons[encoded.reason] += 1
         # Memory may accept the lessons later, so the turns must not count as learned yet.
         if any(not encoded.status.is_settled for encoded in results) or (told and not results):
-            raise LessonsNotSettledError
+            raise TurnsNotLearnedError
 
     def _encode_draft(self, draft: LessonDraft) -> LessonDraftResult | None:
         try:

@@ -28,7 +28,7 @@ class LearningMethod(StrEnum):
     REMEDIES = "remedies"
 
 
-class LessonsNotSettledError(Exception):
+class TurnsNotLearnedError(Exception):
     """Raised inside `claim_new_turns` to leave the turns as not learned from."""
 
 
@@ -53,7 +53,7 @@ class LearnedTurnStore:
                 yield new
                 rows = [{"digest": digest, "how": method.value, "learned_on": self._clock()} for digest in new]
                 sql.insert_missing_rows(conn, learned_turns, rows)
-        except LessonsNotSettledError:
+        except TurnsNotLearnedError:
             pass
 
     @contextmanager

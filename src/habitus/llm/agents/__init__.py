@@ -81,7 +81,9 @@ class AgentModel:
     async def _ask_with_tools(self, ask: CompletionRequest) -> CompletionResult:
         system = running.add_tools_to_prompt(ask.system, ask.tools)
         try:
-            got = await ask_structured(self, _ToolRound, system=system, messages=ask.messages, attempts=_ATTEMPTS)
+            got = await ask_structured(
+                self, _ModelRoundAnswer, system=system, messages=ask.messages, attempts=_ATTEMPTS
+            )
         except UnusableAnswerError as error:
             fault = ProviderError(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.")
             fault.usage = error.usage
@@ -98,7 +100,7 @@ class _RequestedCall(BaseModel):
     arguments: dict[str, Any] = {}
 
 
-class _ToolRound(BaseModel):
+class _ModelRoundAnswer(BaseModel):
     """An answer with text, tool calls, or both."""
 
     text: str = ""

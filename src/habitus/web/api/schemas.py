@@ -54,7 +54,7 @@ def to_json_value(data: object) -> Any:
     return replace_surrogates_in_value(to_plain(data))
 
 
-class EncodableJsonResponse(JSONResponse):
+class SurrogateSafeJsonResponse(JSONResponse):
     """A JSON response that replaces lone surrogates, which JSON can escape but UTF-8 can't encode."""
 
     def render(self, content: Any) -> bytes:
@@ -75,7 +75,7 @@ def _wrap_endpoint(endpoint: Callable[..., Any], status: int) -> Callable[..., A
     """Wrap an endpoint to send a dict as JSON without validation."""
 
     def send(made: Any) -> Any:
-        return EncodableJsonResponse(made, status_code=status) if isinstance(made, dict) else made
+        return SurrogateSafeJsonResponse(made, status_code=status) if isinstance(made, dict) else made
 
     @functools.wraps(endpoint)
     def answer(*args: Any, **given: Any) -> Any:

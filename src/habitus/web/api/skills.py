@@ -56,7 +56,7 @@ def _write_skill_file(
     the owner asks.
     """
     if is_unasked := is_auto_executed(path):
-        habitus.host.files.require(f"about '{path}', which other tools run unasked")
+        habitus.host.files.require_access(f"about '{path}', which other tools run unasked")
     author, version = (
         habitus.build_author(reason),
         schemas.require_expected_version(if_match, habitus.skills.find(name).layer),

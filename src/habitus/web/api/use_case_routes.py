@@ -28,7 +28,7 @@ from habitus.app.use_cases.declaration import (
 )
 from habitus.errors import UserError
 from habitus.plain_data import list_json_keys, to_plain
-from habitus.web.api.schemas import RESPONSE_MODELS, EncodableJsonResponse, IdempotencyKeyHeader, IfMatchHeader
+from habitus.web.api.schemas import RESPONSE_MODELS, IdempotencyKeyHeader, IfMatchHeader, SurrogateSafeJsonResponse
 from habitus.web.api.wording import API_ROOT, replace_options_by_fields
 from habitus.web.home_pool import get_home_pool, get_request_home
 from habitus.web.problems import PreconditionRequired
@@ -94,7 +94,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         status_code=case.status,
         tags=[case.path.split("/")[1]],
         description=case.help,
-        response_class=EncodableJsonResponse,
+        response_class=SurrogateSafeJsonResponse,
         response_model=None if case.status == HTTPStatus.NO_CONTENT else get_response_model(case.result),
     )(endpoint)
 
@@ -121,7 +121,7 @@ def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, 
     answer = answer_once(home, key, asked, make) if case.accepts_idempotency_key else make(RequestAttempt())
     if case.status == HTTPStatus.NO_CONTENT:
         return Response(status_code=case.status)
-    return EncodableJsonResponse(answer["told"], status_code=case.status, headers=answer["headers"])
+    return SurrogateSafeJsonResponse(answer["told"], status_code=case.status, headers=answer["headers"])
 
 
 def _require_version(case: UseCase[..., Any], wanted: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
-from habitus.app.learning.reporting import ReportedNumber
+from habitus.app.learning.reporting import ReportedNumberKind
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import overview, review
@@ -264,7 +264,7 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
         menu=insights.compute_menu_cost(habitus, user),
         unused=unused[:_MAX_SHOWN],
         unused_count=len(unused),
-        has_old_skills=bool(unused) or insights.has_old_skills(habitus),
+        has_skills_old_enough=bool(unused) or insights.has_skills_old_enough(habitus),
         tried=tried[:_MAX_SHOWN],
     )
 
@@ -289,7 +289,7 @@ def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLR
 def show_month_rows(
     request: Request,
     habitus: RequestHome,
-    of: ReportedNumber = ReportedNumber.REQUESTS,
+    of: ReportedNumberKind = ReportedNumberKind.REQUESTS,
     month: str = "",
     after: str = "",
 ) -> HTMLResponse:

@@ -67,7 +67,7 @@ def try_model(habitus: RequestHome, name: ModelName) -> HTMLResponse:
     """Ask a model one short question and return how it answered."""
     began = time.monotonic()
     try:
-        answer, failed = models.ask_model_once(habitus.settings, name.strip()), ""
+        answer, failed = models.probe_model(habitus.settings, name.strip()), ""
     except HabitusError as error:
         answer, failed = "", str(error)
     return render_fragment("model_tested.html", answer=answer, failed=failed, seconds=time.monotonic() - began)

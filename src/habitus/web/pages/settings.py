@@ -260,11 +260,11 @@ def require_other_reviewer(request: Request, habitus: RequestHome, on: Annotated
 
 
 _SECRET_BADGES = {
-    secrets.SecretStatus.GRANTED: ("granted", "good"),
-    secrets.SecretStatus.NOT_SET: ("no value set", "warn"),
-    secrets.SecretStatus.PENDING: ("pending", "warn"),
-    secrets.SecretStatus.CHANGED: ("changed since it was granted", "warn"),
-    secrets.SecretStatus.UNTRUSTED: ("not trusted yet", "warn"),
+    secrets.SecretRequestStatus.GRANTED: ("granted", "good"),
+    secrets.SecretRequestStatus.NOT_SET: ("no value set", "warn"),
+    secrets.SecretRequestStatus.PENDING: ("pending", "warn"),
+    secrets.SecretRequestStatus.CHANGED: ("changed since it was granted", "warn"),
+    secrets.SecretRequestStatus.UNTRUSTED: ("not trusted yet", "warn"),
 }
 _OUTCOME_BADGES = {
     OutcomeKind.OK: ("succeeded", "good"),

@@ -160,7 +160,7 @@ def _load_history_tab(habitus: Habitus, name: str, old: int, version: int) -> di
     made = None
     if version and old:
         changes = content.list_version_changes(habitus.skills, name, old, version)
-        made = content.VersionChange(before=old, after=version, files=changes)
+        made = content.SkillVersionChanges(before=old, after=version, files=changes)
     elif version:
         made = content.get_version_change(habitus.skills, name, version)
     shown = content.filter_readable_changes(made.files if made else (), is_admin=habitus.settings.is_admin)
