@@ -191,7 +191,7 @@ def test_a_copy_that_was_killed_leaves_nothing_and_is_run_again(direct: Direct, 
         "def die(done):\n"
         "    if done > 2000: os.kill(os.getpid(), signal.SIGKILL)\n"
         "settings = read_settings(Path(sys.argv[1]), {'HOME': sys.argv[1]})\n"
-        "database.copy_databases(settings, 'home', sys.argv[2], progress=die)\n"
+        "database.copy_database_by_address(settings, 'home', sys.argv[2], progress=die)\n"
     )
     killed = subprocess.run([python, "-c", code, str(direct.home), url], check=False)
     assert killed.returncode == 256 - signal.SIGKILL  # as the forked process tells it

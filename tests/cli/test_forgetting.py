@@ -79,9 +79,9 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     talk(opened, "bob", *OF_BOB)
     (home / NOTED_SESSIONS_FILE).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
     (home / CHAT_HISTORY_FILE).write_text(f"+{OF_ANN[0]}\n")
-    queue = jobs.open_queue(opened)
+    queue = jobs.open_job_queue(opened)
     jobs.submit_job(opened, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
-    reminding.count_due_reminders(opened)  # so that no command says it
+    reminding.count_items_to_remind_of(opened)  # so that no command says it
     return opened
 
 

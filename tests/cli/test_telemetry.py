@@ -143,7 +143,7 @@ def test_requests_and_jobs_are_traced_without_the_names_in_their_addresses(
             assert client.get("/api/v1/skills/zeppelin").status_code == 404
             assert client.get("/api/v1/find?q=zeppelin").status_code == 200
             id = client.post("/api/v1/jobs", json={"kind": "index"}).json()["id"]
-            queue = jobs.open_queue(habitus, for_worker=True)
+            queue = jobs.open_job_queue(habitus, for_worker=True)
             with jobs.run_home_worker(habitus, queue, starts_due=False):
                 until(lambda: queue.get(id).state.is_over)
     assert found.spans["habitus.request"][2]["habitus.method"] in ("GET", "POST")

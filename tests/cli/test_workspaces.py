@@ -77,7 +77,7 @@ def fill(habitus: Habitus) -> Ids:
     mate = trees.update_main_file({}, Skill(name="brew-mate", description="How mate is brewed", body="1. Cool it."))
     change = SkillChange(action=ProposalAction.WRITE, name="brew-mate", layer="user", tree=mate)
     waiting = habitus.review.propose(change, Author(actor=ActorKind.AGENT), ["the agent started it"])
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     job = jobs.submit_job(habitus, queue, "index")
     lesson = habitus.memory.add("Tea needs a clean kettle.").engram
     assert lesson is not None
@@ -87,7 +87,7 @@ def fill(habitus: Habitus) -> Ids:
 
 
 def through_the_library(habitus: Habitus, ids: Ids) -> set[str]:
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     asked: dict[str, Callable[[], object]] = {
         "skill": lambda: habitus.skills.find(ids.skill),
         "lesson": lambda: habitus.memory.get(ids.lesson),

@@ -510,7 +510,7 @@ def _steady(told: Any, home: Path, person: Path | None = None) -> Any:
 @pytest.mark.parametrize("case", list(load_all_use_cases()), ids=lambda case: case.command or case.path)
 def test_a_declaration_is_whole(case: UseCase[..., Any]) -> None:
     assert case.help
-    assert dataclasses.is_dataclass(case.result) or case.status == 204
+    assert dataclasses.is_dataclass(case.result_type) or case.status == 204
     assert case.example.keys() <= {one.name for one in case.fields if one.help}
     assert all(one.name in case.example for one in case.fields if one.is_required)
     assert all(one.help for one in case.fields)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
-from habitus.app.operating.jobs import open_queue, run_home_worker, submit_job
+from habitus.app.operating.jobs import open_job_queue, run_home_worker, submit_job
 from habitus.errors import Refused, StorageFailed
 from habitus.sql import create_engine, read_transaction, write_transaction
 from tests.contracts import postgres
@@ -69,8 +69,8 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
         habitus.memory.recall("where are the keys of ann?")
         with habitus.turn("where are my keys?") as turn:
             turn.done("Under the mat.")
-        submit_job(habitus, open_queue(habitus), "curate")
-        with run_home_worker(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
+        submit_job(habitus, open_job_queue(habitus), "curate")
+        with run_home_worker(habitus, queue := open_job_queue(habitus, for_worker=True), starts_due=False):
             while queue.count_unfinished_jobs():
                 time.sleep(0.1)
         anns = rows(habitus)

@@ -16,7 +16,7 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.operating import backing_up
 from habitus.app.operating.erasure import erase_user
-from habitus.app.operating.jobs import open_queue, submit_job
+from habitus.app.operating.jobs import open_job_queue, submit_job
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.sharing.copying import reflect_tables
 from habitus.settings import Settings
@@ -64,7 +64,7 @@ def live(settings: Settings) -> None:
         habitus.skills.remove("brew-tea", habitus.build_author())
         habitus.skills.create(tea, habitus.build_author())
         open_user_accounts(habitus).add("ben", UserRole.VIEWER)
-        submit_job(habitus, open_queue(habitus), "curate")
+        submit_job(habitus, open_job_queue(habitus), "curate")
 
 
 def rows(url: str) -> dict[str, list[Any]]:

@@ -107,7 +107,7 @@ def test_a_worker_has_three_connections_however_many_jobs_it_does_at_a_time(
     with (
         Habitus.open(read_settings(home, environ)) as habitus,
     ):
-        queue = jobs.open_queue(habitus)
+        queue = jobs.open_job_queue(habitus)
         for _ in range(6):
             jobs.submit_job(habitus, queue, "index")
         with jobs.run_home_worker(habitus, queue, concurrency=2):
@@ -132,10 +132,10 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         candidate = anns.memory.encode(_CANDIDATE).engram
         assert candidate is not None
         anns.memory.approve(candidate.id, by="ann")
-        queue = jobs.open_queue(anns)
+        queue = jobs.open_job_queue(anns)
         local = jobs.submit_job(anns, queue, "learn", ["one.jsonl"])
         hers = jobs.submit_job(anns, queue, "verify")
-        everybodys = jobs.open_queue(bens)
+        everybodys = jobs.open_job_queue(bens)
         his = jobs.submit_job(bens, everybodys, "verify")
         with jobs.run_home_worker(bens, everybodys):
             until(lambda: jobs.is_queue_idle(bens.settings, everybodys))
@@ -171,7 +171,7 @@ def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_
         return Habitus.open(settings, clock=lambda: datetime.now(UTC) + timedelta(hours=hours))
 
     with opened("early", 5) as early, opened("late", -5) as late:
-        queue = jobs.open_queue(early)
+        queue = jobs.open_job_queue(early)
         queue.add_job("curate", {"user": "ann"}, id="scheduled-curate-ann-2020-01-01T00")  # it was followed before
         began = datetime.now(UTC)
         for habitus in (early, late, early, late):

@@ -12,7 +12,7 @@ from habitus.jobs.model import JobState
 
 @pytest.mark.req("OP-01")
 async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     id = jobs.submit_job(habitus, queue, "curate")
     states = []
     async for (job,) in jobs.watch_jobs(habitus, id, poll_s=0.01):
@@ -24,7 +24,7 @@ async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
 
 @pytest.mark.req("OP-01")
 async def test_all_jobs_are_followed_as_they_come(habitus: Habitus) -> None:
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     known = []
     async for found in jobs.watch_jobs(habitus, poll_s=0.01):
         known.append([job.kind for job in found])

@@ -54,7 +54,7 @@ def habitus_settings(home: Path, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def queue(habitus: Habitus) -> JobQueue:
-    return jobs.open_queue(habitus)
+    return jobs.open_job_queue(habitus)
 
 
 @pytest.mark.req("OP-01")
@@ -150,7 +150,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
             {**skill, TASKS_FILE: build_tree_file(serialize_tasks(tasks).encode())},
             habitus.build_author(),
         )
-        queue, ledger, states = jobs.open_queue(habitus), open_improve_store(habitus), list[JobState]()
+        queue, ledger, states = jobs.open_job_queue(habitus), open_improve_store(habitus), list[JobState]()
         with jobs.run_home_worker(habitus, queue, only=("improve",)):
             for night in ("2026-03-29", "2026-03-30"):
                 clock.now += timedelta(minutes=2)

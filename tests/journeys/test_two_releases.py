@@ -67,7 +67,7 @@ def turn(habitus, number):
 
 def job(habitus, number):
     from habitus.app.operating import jobs
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     jobs.submit_job(habitus, queue, "curate")
 
 def told(words):

@@ -21,7 +21,7 @@ from habitus.app import Habitus
 from habitus.app.conversations.secrets import open_call_log
 from habitus.app.home_directory import OUTBOX_DIR
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.operating.jobs import open_queue
+from habitus.app.operating.jobs import open_job_queue
 from habitus.events import OutcomeKind
 from habitus.journal.outbox import JournalOutbox
 from habitus.learning.remedies.session_facts import SessionFactsStore
@@ -65,7 +65,7 @@ def _lessons(habitus: Habitus) -> list[Any]:
 
 
 def _jobs(habitus: Habitus) -> list[Any]:
-    return open_queue(habitus).list_jobs()
+    return open_job_queue(habitus).list_jobs()
 
 
 def _summaries(habitus: Habitus) -> list[object]:
@@ -108,7 +108,7 @@ READERS: dict[str, Reader] = {
     "skill_calls.secrets": lambda habitus: open_call_log(habitus).list(),
     "jobs.given": _jobs,
     "jobs.result": _jobs,
-    "job_parts.result": lambda habitus: [open_queue(habitus).list_part_results(one.id) for one in _jobs(habitus)],
+    "job_parts.result": lambda habitus: [open_job_queue(habitus).list_part_results(one.id) for one in _jobs(habitus)],
     "improve_candidates.facts": lambda habitus: open_improve_store(habitus).list_candidates("csv-summary"),
 }
 # Read in the tests below: a plan by the worker that goes on with it, an answer by the request that is sent again. The

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.app.tasks.mining import list_named_paths
+from habitus.app.tasks.mining import find_paths_in_request
 from habitus.app.use_cases.tasks import list_tasks
 from habitus.errors import Invalid, ToolFailed
 from habitus.files import build_tree_file
@@ -104,7 +104,7 @@ def test_the_patterns_of_all_files_of_a_skill_are_bounded_together(home: Path) -
 @pytest.mark.req("IM-02")
 def test_paths_in_a_long_request_are_found_in_time_that_grows_with_it() -> None:
     said = "Add up ./notes.csv and ~/data/more.txt, please."
-    assert list(list_named_paths(said)) == ["./notes.csv", "~/data/more.txt"]
+    assert list(find_paths_in_request(said)) == ["./notes.csv", "~/data/more.txt"]
     began = time.process_time()
-    assert list(list_named_paths("a-" * 50_000 + " " + "b." * 50_000)) == []
+    assert list(find_paths_in_request("a-" * 50_000 + " " + "b." * 50_000)) == []
     assert time.process_time() - began < 5

@@ -34,7 +34,7 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
     assert "No jobs." in browser.get("/automation").text
     page = browser.post("/automation", data={"kind": "curate"}).text
     assert "pending" in page
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     (job,) = queue.list_jobs()
     ended = browser.post(f"/automation/{job.id}/cancel").text
     assert "Cancelling; it stops before its next part." in ended
@@ -59,7 +59,7 @@ def test_a_skill_gets_tasks_and_a_run_on_its_page(browser: TestClient, habitus: 
     wrong = browser.post("/skills/brew-tea/improve", data={"budget": "much"}, headers={"HX-Request": "true"})
     assert wrong.status_code == 422
     assert "Queued for the next free worker" in browser.post("/skills/brew-tea/improve", data={"budget": "30m"}).text
-    assert [job.kind for job in jobs.open_queue(habitus).list_jobs()] == ["improve"]
+    assert [job.kind for job in jobs.open_job_queue(habitus).list_jobs()] == ["improve"]
 
 
 @pytest.mark.req("IM-02")
@@ -87,7 +87,7 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
 @pytest.mark.req("IM-02", "CL-02")
 def test_drafted_tasks_are_ticked_on_the_page_of_their_skill(browser: TestClient, habitus: Habitus) -> None:
     assert "the drafts will appear here to be ticked" in browser.post("/skills/brew-tea/tasks/drafts").text
-    (job,) = jobs.open_queue(habitus).list_jobs()
+    (job,) = jobs.open_job_queue(habitus).list_jobs()
     assert (job.kind, job.arguments["skill"]) == ("draft-tasks", "brew-tea")
     drafts = "".join(f'[[task]]\nrequest = "Brew {n}."\nexpect = "boil{n}"\n' for n in "abc")
     tasks.draft_tasks(habitus, tasks.DraftTasksRequest(name="brew-tea", tasks=drafts))
@@ -105,7 +105,7 @@ def test_drafted_tasks_are_ticked_on_the_page_of_their_skill(browser: TestClient
 
 @pytest.mark.req("CL-02")
 def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitus: Habitus) -> None:
-    queue = jobs.open_queue(habitus)
+    queue = jobs.open_job_queue(habitus)
     id = queue.add_job("curate", {})
     with habitus.shared.begin() as connection:  # it waited for three days
         connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
@@ -144,7 +144,7 @@ def test_workers_are_listed_with_what_they_run_to_admins(
     app: ASGIApp, api: TestClient, browser: TestClient, habitus: Habitus
 ) -> None:
     work = Waiting()
-    id = jobs.open_queue(habitus).add_job("curate", {})
+    id = jobs.open_job_queue(habitus).add_job("curate", {})
     with run_worker(habitus.shared, {"curate": work}, WorkerConfig()) as name:
         work.begun.wait()
         (worker,) = api.get("/api/v1/jobs/workers").json()["workers"]
@@ -171,7 +171,7 @@ def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     refused = eve.post("/api/v1/jobs", json={"kind": kind, "arguments": [source]})
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
     assert eve.post("/automation", data={"kind": kind, "words": source}).status_code == 409
-    assert jobs.open_queue(habitus).list_jobs() == []
+    assert jobs.open_job_queue(habitus).list_jobs() == []
     assert "<textarea" not in eve.get("/automation").text
     assert eve.post("/api/v1/jobs", json={"kind": "curate"}).status_code == 201
 
@@ -185,7 +185,7 @@ def test_a_program_of_this_machine_solves_for_its_owner_alone(api: TestClient, a
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
     wrong = api.post("/api/v1/skills/brew-tea/improvements", json={"solver": "knitter"})
     assert (wrong.status_code, wrong.json()["title"]) == (422, "'knitter' solves no tasks."), wrong.text
-    assert jobs.open_queue(habitus).list_jobs() == []
+    assert jobs.open_job_queue(habitus).list_jobs() == []
     # The owner gets past the rule about programs, to the next reason: this skill has no tasks.
     left = api.post("/api/v1/skills/brew-tea/improvements", json=asked)
     assert (left.status_code, left.json()["title"]) == (422, "'brew-tea' has no task for a gate."), left.text

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import uploading
-from habitus.app.operating.jobs import open_queue, run_home_worker
+from habitus.app.operating.jobs import open_job_queue, run_home_worker
 
 API = "/api/v1/uploads"
 SKILL = "---\nname: s{0}\ndescription: How to do {0}.\n---\n1. Do {0}.\n"
@@ -55,7 +55,7 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     other = api.post(f"{API}?save=true", files=files).json()
     assert api.post(f"/api/v1/jobs/{other['id']}/cancel").status_code == 200
     assert other["id"] not in [folder.name for folder in (habitus.settings.home / uploading.UPLOADS_DIR).iterdir()]
-    with run_home_worker(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
+    with run_home_worker(habitus, queue := open_job_queue(habitus, for_worker=True), starts_due=False):
         while queue.count_unfinished_jobs():
             pass
     done = api.get(f"/api/v1/jobs/{job['id']}").json()

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.operating.jobs import Scheduler, open_queue
+from habitus.app.operating.jobs import Scheduler, open_job_queue
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.journal.model import Turn
 from tests.web.test_pages import seen
@@ -63,7 +63,7 @@ def test_an_invitation_leads_to_where_it_was_asked_for_and_is_taken_back_by_an_a
 def test_a_schedule_is_changed_on_the_page_and_followed_by_who_works(
     browser: TestClient, api: TestClient, habitus: Habitus
 ) -> None:
-    working = Scheduler(habitus, open_queue(habitus))
+    working = Scheduler(habitus, open_job_queue(habitus))
     assert "every Sunday" in browser.get("/automation").text
     done = browser.post("/automation/schedule/mine", data={"how": "sunday", "at": "04:30"}).text
     (mine,) = [one for one in api.get(f"{API}/jobs/schedule").json()["schedule"] if one["kind"] == "mine"]

@@ -144,9 +144,9 @@ class _ConcreteWiring:
 
         def carry(number: int) -> int | None:
             # Only approving needs it.
-            from habitus.app.sharing.approvals import apply_approval
+            from habitus.app.sharing.approvals import apply_approved_change
 
-            return apply_approval(home, number)
+            return apply_approved_change(home, number)
 
         def needs_somebody_else() -> bool:
             # Only approving needs it.

@@ -11,7 +11,7 @@ import typer
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import explain_read_only
-from habitus.app.operating.damage import find_damage
+from habitus.app.operating.damage import find_database_damage
 from habitus.app.review import reminding
 from habitus.cli import output
 from habitus.errors import HabitusError
@@ -56,7 +56,7 @@ def open_habitus(context: typer.Context, *, model: str = "", is_server: bool = F
         raise
     # A damaged database can fail in any way, so the damage is reported instead of the symptom.
     except Exception as error:
-        if (damage := find_damage(settings)) is not None:
+        if (damage := find_database_damage(settings)) is not None:
             raise damage from error
         raise
 
@@ -75,6 +75,6 @@ def _warn_about_unshared_data(context: typer.Context, habitus: Habitus) -> None:
 
 def _remind_of_pending_review(context: typer.Context, habitus: Habitus) -> None:
     """Print once a day, on standard error, how many changes are pending review."""
-    if count := reminding.count_due_reminders(habitus):
+    if count := reminding.count_items_to_remind_of(habitus):
         waits = "change" if count == 1 else "changes"
         output.print_error(f"{count} {waits} pending review: {output.format_command(context, 'review', 'list')}")

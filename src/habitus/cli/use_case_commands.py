@@ -24,7 +24,7 @@ from typing import Annotated, Any, get_origin
 import typer
 
 from habitus.app import Habitus, read_settings
-from habitus.app.use_cases.declaration import InputField, UseCase, call_by_name
+from habitus.app.use_cases.declaration import InputField, UseCase, call_with_known_keywords
 from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus, share_habitus
 from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
@@ -59,16 +59,18 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
         with _open_home_or_settings(context, case) as home:
-            call_by_name(check, home, **given)
+            call_with_known_keywords(check, home, **given)
             values = {one.name: _convert_argument(one, given[one.name]) for one in case.fields}
             inputs = case.bind(values)
             known = {**given, **values, **inputs, "as_json": as_json}
             print_line = _discard_line if as_json else output.print_line
-            question = "" if confirm is None else call_by_name(confirm, home, **known, print_line=print_line)
+            question = (
+                "" if confirm is None else call_with_known_keywords(confirm, home, **known, print_line=print_line)
+            )
             if question and not given["yes"]:
                 confirm_or_abort(question, as_json=as_json)
-            done = case(home, **inputs) if perform is case else call_by_name(perform, home, **known)
-            print_use_case_result(context, done, partial(call_by_name, render, **known), as_json=as_json)
+            done = case(home, **inputs) if perform is case else call_with_known_keywords(perform, home, **known)
+            print_use_case_result(context, done, partial(call_with_known_keywords, render, **known), as_json=as_json)
 
     own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
     parameters = [*map(_build_typer_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
@@ -88,7 +90,9 @@ def _list_extra_options(
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters after the first `after`, which every such function has, that are no inputs of the case."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[after:]
-    return {one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one.name not in case.inputs}
+    return {
+        one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one.name not in case.input_names
+    }
 
 
 @contextmanager

@@ -197,9 +197,9 @@ class McpHomeService:
 
             return build_practice_prompt(self._habitus, skill)
         if prompt == "draft_tasks":
-            from habitus.app.tasks.drafting import describe_examined_skill
+            from habitus.app.tasks.drafting import describe_skill_for_task_drafter
 
-            return describe_examined_skill(self._habitus, skill)
+            return describe_skill_for_task_drafter(self._habitus, skill)
         return ""
 
     async def disconnect_client(self, client: str) -> None:

@@ -277,7 +277,7 @@ def _open_session_scratchpads(
     return open_scratchpads(
         home,
         f"{SESSION_PADS_DIR}/{session}",
-        trusting.build_install_check(home, ask),
+        trusting.build_package_install_check(home, ask),
         services,
         given,
         read,

@@ -138,14 +138,14 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
 
 def _list_failing_trigger_steps(home: Home) -> list[CuratorStep]:
     """Return a step for each eval case that says a skill should be chosen when it is not."""
-    from habitus.app.library.explaining import evaluate_skill
+    from habitus.app.library.explaining import run_skill_trigger_cases
 
     steps = []
     for item in home.skills.list_skills():
         if item.state is not SkillState.OK or not home.skills.get_layer(item.layer).can_write:
             continue
         try:
-            missed = [f"'{one.query}': {one.detail}" for one in evaluate_skill(home, item) if not one.passed]
+            missed = [f"'{one.query}': {one.detail}" for one in run_skill_trigger_cases(home, item) if not one.passed]
         except Invalid as problem:
             missed = [str(problem)]
         reason = "its own case in evals/evals.json fails"

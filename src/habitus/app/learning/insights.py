@@ -282,7 +282,7 @@ class SkillUsageHistory:
     made: Mapping[date, tuple[int, ...]]
 
 
-def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
+def read_skill_usage_history(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
     used = home.journal.load_uses(item.name, home.skills.get_layer(item.layer).store.key)
     made: dict[date, tuple[int, ...]] = {}

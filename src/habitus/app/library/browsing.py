@@ -141,7 +141,7 @@ class SkillUsageCounts:
     is_judged: bool
 
 
-def read_skill_usage(home: Home, shown: SkillDetails) -> SkillUsageCounts:
+def read_skill_usage_counts(home: Home, shown: SkillDetails) -> SkillUsageCounts:
     """Read the usage of one skill whose counters are known already."""
     item = shown.item
     counted = {(item.layer, item.name): shown.counters}

@@ -24,7 +24,7 @@ def make_exam_card(home: Home, name: str) -> ExamCard:
     raise Invalid(f"No exam has accepted the current text of '{name}', so there is no card.", hint=hint)
 
 
-def build_card_tree(home: Home, name: str) -> Tree:
+def build_exam_card_tree(home: Home, name: str) -> Tree:
     """Return the file of a skill's card."""
     return {trees.CARD_FILE: build_tree_file(serialize_exam_card(make_exam_card(home, name)))}
 
@@ -76,7 +76,7 @@ def describe_publisher_claim(skills: Library, name: str) -> str:
     return card.sentence if card is not None and card.digest == hash_skill_files(tree) else ""
 
 
-def check_incoming_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
+def check_incoming_exam_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
     """Return a skill of others and a note about its card; without the card if that is not about these files."""
     file = entry.tree.get(trees.CARD_FILE)
     if file is None:

@@ -203,25 +203,27 @@ def record_eval_case(home: Home, name: str, case: evals.TriggerEvalCase) -> None
     home.skills.edit_file(name, evals.EVALS_FILE, content, home.build_author("recorded a case"))
 
 
-def evaluate_skills(home: Home, name: str | None = None) -> tuple[evals.TriggerEvalResult, ...]:
+def run_trigger_cases(home: Home, name: str | None = None) -> tuple[evals.TriggerEvalResult, ...]:
     """Run the trigger cases of one skill, or of all."""
     library = home.skills
     chosen = [library.find(name)] if name else library.list_skills()
-    return tuple(result for item in chosen if item.summary is not None for result in evaluate_skill(home, item))
+    return tuple(
+        result for item in chosen if item.summary is not None for result in run_skill_trigger_cases(home, item)
+    )
 
 
-def evaluate_skill(home: Home, item: ListedSkill) -> tuple[evals.TriggerEvalResult, ...]:
+def run_skill_trigger_cases(home: Home, item: ListedSkill) -> tuple[evals.TriggerEvalResult, ...]:
     """Run the trigger cases of one listed skill."""
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
-    return tuple(_evaluate_case(home, item.name, case) for case in evals.read_eval_cases(item.name, tree))
+    return tuple(_run_trigger_case(home, item.name, case) for case in evals.read_eval_cases(item.name, tree))
 
 
-def _evaluate_case(home: Home, name: str, case: evals.TriggerEvalCase) -> evals.TriggerEvalResult:
-    triggered, detail = _check_trigger(home, name, case.query)
+def _run_trigger_case(home: Home, name: str, case: evals.TriggerEvalCase) -> evals.TriggerEvalResult:
+    triggered, detail = _check_offered_for_request(home, name, case.query)
     return evals.TriggerEvalResult(name=name, triggered=triggered, detail=detail, **asdict(case))
 
 
-def _check_trigger(home: Home, name: str, query: str) -> tuple[bool, str]:
+def _check_offered_for_request(home: Home, name: str, query: str) -> tuple[bool, str]:
     """Return whether a skill is offered for a request, by a rule or among the top matches, and a line of detail."""
     selection = select_skills(home, build_request(home, query))
     for choice in selection.eager:

@@ -177,7 +177,7 @@ def add_skills(home: Home, source: str, only: Sequence[str], options: ImportOpti
     with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
-        tracked_skills.record_in_home(home, taken.results, _filter_skills(entries), fetched)
+        tracked_skills.record_in_home_lockfile(home, taken.results, _filter_readable_skills(entries), fetched)
     return taken
 
 
@@ -198,7 +198,9 @@ def add_skills_to_project(home: Home, source: str, only: Sequence[str], options:
             one.name for one in there.skills.layers if one.trust_root == str(place / tracked_skills.SHARED_SKILLS_DIR)
         )
         taken = _import_entries(there, entries, layer, options)
-        tracked_skills.record_in_project(there.skills, file, layer, taken.results, _filter_skills(entries), fetched)
+        tracked_skills.record_in_project_lockfile(
+            there.skills, file, layer, taken.results, _filter_readable_skills(entries), fetched
+        )
     return taken
 
 
@@ -211,11 +213,11 @@ def _read_fetched_entries(
     return list(_select_entries(found, only))
 
 
-def _filter_skills(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
+def _filter_readable_skills(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
     return [entry for entry in entries if isinstance(entry, IncomingSkill)]
 
 
-def add_skills_from_web(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
+def add_skills_for_remote_caller(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
     """Add skills for a remote caller, or for a worker on its behalf: from public addresses only."""
     return add_skills(home, source, (), ImportOptions(overwrite=overwrite, reach=DownloadPolicy(is_public_only=True)))
 
@@ -237,7 +239,7 @@ def update_skills(
         if not selected and _is_in_untrusted_project(home.skills, one):
             notes.append(f"{one.name}@{one.layer} is not trusted; name it to update it from {one.address}.")
             continue
-        groups.setdefault(one.source, []).append(one)
+        groups.setdefault(one.fetch_group_key, []).append(one)
     done = UpdateResult(
         changes=(), imported=ImportResult(results=()), missing=(), notes=tuple(notes), is_check=is_check
     )
@@ -266,7 +268,9 @@ def _update_from_source(
         if is_check:
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
-            as_installed = [entry for entry in moved if tracked_skills.is_unmodified(home.skills, mine[entry.name])]
+            as_installed = [
+                entry for entry in moved if tracked_skills.is_unmodified_since_install(home.skills, mine[entry.name])
+            ]
             open_importer(home).record_installed_as_imported(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
@@ -298,7 +302,7 @@ def export_skills(
     counters = library.read_all_counters(with_imported=True)
     outgoing = []
     for item in chosen:
-        one = _build_outgoing(skills, item, counters.get((item.layer, item.name), {}))
+        one = _build_outgoing_skill(skills, item, counters.get((item.layer, item.name), {}))
         outgoing.append(replace(one, tree={**drop_eval_files(one.tree), **tasks(item.name)}))
         progress(len(outgoing))
     written = form.write_skills(outgoing, to, lessons=lessons, overwrite=overwrite)
@@ -324,7 +328,7 @@ def _is_exportable(item: ListedSkill) -> bool:
     return item.summary is not None and item.layer != "bundled" and item.state is not SkillState.UNTRUSTED
 
 
-def _build_outgoing(skills: Library, item: ListedSkill, counters: Mapping[Stage, UsageCounters]) -> OutgoingSkill:
+def _build_outgoing_skill(skills: Library, item: ListedSkill, counters: Mapping[Stage, UsageCounters]) -> OutgoingSkill:
     store = skills.get_layer(item.layer).store
     skill, tree = store.load(item.name, check_disk=False), store.read_tree(item.name, check_disk=False)
     if skill is None or tree is None:
@@ -383,9 +387,9 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     def note_tasks(entry: ImportEntry) -> ImportEntry:
         if isinstance(entry, IncomingSkill) and trees.CARD_FILE in entry.tree:
             # Loads the statistics, which only cards need.
-            from habitus.app.library.exam_cards import check_incoming_card
+            from habitus.app.library.exam_cards import check_incoming_exam_card
 
-            entry, claims[entry.name] = check_incoming_card(entry)
+            entry, claims[entry.name] = check_incoming_exam_card(entry)
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content

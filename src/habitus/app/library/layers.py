@@ -234,10 +234,12 @@ def list_layer_summaries(skills: Library) -> tuple[LayerSummary, ...]:
     """Return the layers that visible skills come from, highest first."""
     counted = Counter(item.layer for item in skills.list_skills())
     layers = [layer for layer in reversed(skills.layers) if layer.is_listed and counted[layer.name]]
-    return tuple(LayerSummary(name=layer.name, skills=counted[layer.name], owner=_get_owner(layer)) for layer in layers)
+    return tuple(
+        LayerSummary(name=layer.name, skills=counted[layer.name], owner=_get_layer_owner(layer)) for layer in layers
+    )
 
 
-def _get_owner(layer: Layer) -> LayerOwner:
+def _get_layer_owner(layer: Layer) -> LayerOwner:
     if layer.name == USER_LAYER:
         return LayerOwner.YOURS
     if layer.name in OWN_LAYERS:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from habitus.agent.background import run_in_thread
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
 from habitus.app.home import Home
-from habitus.app.tasks.reviewing import TASK_FILE, build_task_tree, get_tasks_root, list_foreign_tasks
+from habitus.app.tasks.reviewing import TASK_FILE, build_task_tree, get_task_review_root, list_foreign_tasks
 from habitus.errors import NotFound
 from habitus.files import Tree, compute_tree_hash, parse_user_path
 from habitus.skills import trees
@@ -39,7 +39,7 @@ class TrustTarget:
     is_single: bool = False
 
     @property
-    def count(self) -> int:
+    def skill_count(self) -> int:
         """Return the number of skills."""
         return sum(len(skills) for root, skills in self.roots.items() if not root.startswith(TASKS_ROOT_PREFIX))
 
@@ -67,7 +67,7 @@ def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
         layer = home.skills.get_layer(target)
         return TrustTarget(roots={layer.claims_root: _read_all_trees(layer)})
     if target in list_allowed_packages(home) and not home.skills.is_name_taken(target):
-        return TrustTarget(roots={get_package_root(home.project): {target: {}}}, is_single=True)
+        return TrustTarget(roots={get_package_trust_root(home.project): {target: {}}}, is_single=True)
     if target is not None and "/" not in target and not parse_user_path(target).is_dir():
         return resolve_skill_target(home, target)
     there = home.with_cwd(parse_user_path(target).resolve() if target else home.settings.cwd)
@@ -99,7 +99,7 @@ def resolve_skill_target(home: Home, name: str) -> TrustTarget:
 def _read_foreign_tasks(home: Home, addresses: Iterable[str]) -> dict[str, dict[str, Tree]]:
     found = {address: list_foreign_tasks(home, address) for address in addresses}
     return {
-        get_tasks_root(home, address): {task.id: build_task_tree(task) for task in tasks}
+        get_task_review_root(home, address): {task.id: build_task_tree(task) for task in tasks}
         for address, tasks in found.items()
         if tasks
     }
@@ -224,17 +224,17 @@ def _get_trust_store(trust: TrustStore, approvals: TrustStore, root: str) -> Tru
 _CHOICES = (Consent.YES, Consent.NO, Consent.ALWAYS)
 
 
-def get_package_root(project: str) -> str:
+def get_package_trust_root(project: str) -> str:
     """Return the root under which a project's packages are trusted one by one."""
     return f"{PACKAGES_ROOT_PREFIX}{project}"
 
 
 def list_allowed_packages(home: Home) -> tuple[str, ...]:
     """Return the packages that every new scratchpad of this project starts with."""
-    return home.trust.list_names(get_package_root(home.project))
+    return home.trust.list_names(get_package_trust_root(home.project))
 
 
-def build_install_check(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
+def build_package_install_check(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
     """Return a check for package installs: allowed earlier for this project, or asked from the person now."""
 
     async def may_install(package: str) -> bool:
@@ -260,4 +260,4 @@ def _normalize_package_name(package: str) -> str:
 
 
 def _allow_package(home: Home, name: str) -> None:
-    home.trust.trust(get_package_root(home.project), {name: {}}, home.settings.author_name)
+    home.trust.trust(get_package_trust_root(home.project), {name: {}}, home.settings.author_name)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from habitus.app.home import Home
 from habitus.app.library.importing import ImportOptions, ImportResult, build_upload_origin, import_skills
 from habitus.app.operating.job_kinds import add_job
-from habitus.app.operating.jobs import open_queue
+from habitus.app.operating.jobs import open_job_queue
 from habitus.errors import Invalid, Refused
 from habitus.files import Tree, build_tree_file, parse_user_path, translate_disk_errors
 from habitus.jobs.model import Job
@@ -131,7 +131,7 @@ def import_upload(
 
 def _queue_import(home: Home, path: Path, overwrite: bool, id: str) -> Job:
     """Queue a job that imports the file and then deletes it."""
-    queue = open_queue(home)
+    queue = open_job_queue(home)
     kept = home.settings.home / UPLOADS_DIR / id / path.name
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with translate_disk_errors(kept):
@@ -210,7 +210,7 @@ def preview_import(
     skills: Library, screening: ScreeningPolicy, path: str, *, limit: int | None = None
 ) -> ImportPreview:
     """Scan the skills at a path as an import would, at most `limit` of them; without skills, scan all files."""
-    found, not_read, is_cut = _read_skills(path, limit)
+    found, not_read, is_cut = _read_scannable_skills(path, limit)
     scanned = tuple(_scan_files(screening, one) for one in found)
     here = skills.snapshot().by_name
     return ImportPreview(
@@ -226,7 +226,7 @@ async def ask_second_opinions(home: Home, path: str, model: Model) -> list[Secon
     """Ask a model about the same skills, within today's token budget; skills beyond it are marked as cut."""
     paid = RunBudget(day=home.spending).wrap_model(model)
     done: list[SecondOpinion] = []
-    for one in _read_skills(path)[0]:
+    for one in _read_scannable_skills(path)[0]:
         try:
             done.append(await ask_second_opinion(paid, one.name, one.tree, redactor=home.redactor))
         except BudgetReachedError:
@@ -246,7 +246,9 @@ class _ScannableFiles:
     run_unasked: tuple[str, ...] = ()
 
 
-def _read_skills(path: str, limit: int | None = None) -> tuple[list[_ScannableFiles], tuple[SkippedEntry, ...], bool]:
+def _read_scannable_skills(
+    path: str, limit: int | None = None
+) -> tuple[list[_ScannableFiles], tuple[SkippedEntry, ...], bool]:
     """Return the files of each skill (or all files if there is no skill), unreadable entries, and whether there are
     more."""
     source = parse_user_path(path)

@@ -146,10 +146,10 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
     ):
         _extract_archive(file, new)
         before = _create_backup(settings, None, now, "before-restore", shares=False)
-        note = _load_shared_database(new / _SHARED_DUMP, settings)
+        note = _restore_shared_database(new / _SHARED_DUMP, settings)
         # Erasure records outlive a restore, or a backup would bring an erased user back.
-        erasure_records.append_records(
-            new / erasure_records.FILE, erasure_records.read_records(home / erasure_records.FILE)
+        erasure_records.append_records_to_file(
+            new / erasure_records.FILE, erasure_records.read_records_file(home / erasure_records.FILE)
         )
         home_replacement.replace_files(home, (path.name for path in _list_backup_files(home)))
     # Opening migrates the home and erases again the users that the backup brought back.
@@ -158,7 +158,7 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
     return RestoreResult(backup=backup, before=before, note=note, undo=undo)
 
 
-def _load_shared_database(dump: Path, settings: Settings) -> str:
+def _restore_shared_database(dump: Path, settings: Settings) -> str:
     """Fill the configured shared database if it is empty; return a note for the user, empty if all went as expected."""
     if not dump.exists():
         return ""

@@ -21,8 +21,8 @@ from habitus.app.home_directory import explain_read_only
 from habitus.app.library import recipes
 from habitus.app.library.explaining import select_skills
 from habitus.app.operating import configuring
-from habitus.app.operating.damage import find_damage
-from habitus.app.operating.doctor import HealthCheck, HealthCheckState, check_operation
+from habitus.app.operating.damage import find_database_damage
+from habitus.app.operating.doctor import HealthCheck, HealthCheckState, check_operating_parts
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.learning.budget import DailyTokenUsageStore
@@ -86,7 +86,7 @@ def run_doctor(home: Home) -> tuple[HealthCheck, ...]:
         _check_memory(home.settings, home.memory),
         _check_learning_budget(home.settings, home.spending),
         _check_evidence(home.settings),
-        *check_operation(home),
+        *check_operating_parts(home),
         _check_git(),
         *_check_sandbox(home),
         _check_runtime(home),
@@ -102,7 +102,7 @@ def _check_user(settings: Settings) -> HealthCheck:
     return HealthCheck.ok("user", f"{settings.user} ({role}){claim}")
 
 
-def report_unusable_home(error: UserError) -> tuple[HealthCheck, ...]:
+def check_unusable_home(error: UserError) -> tuple[HealthCheck, ...]:
     """Return the checks that are possible if the home can't be opened."""
     return (_check_python(), HealthCheck.broken("home", error.message, error.hint))
 
@@ -138,7 +138,7 @@ def _check_home(home: Home) -> list[HealthCheck]:
 
 def _check_database(settings: Settings, shared: sa.Engine) -> HealthCheck:
     """Check the database with its own integrity check, which reads every page."""
-    if (damage := find_damage(settings)) is not None:
+    if (damage := find_database_damage(settings)) is not None:
         return HealthCheck.broken("database", damage.message, damage.hint)
     return HealthCheck.ok("database", sql.describe_database(shared))
 

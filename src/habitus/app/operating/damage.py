@@ -34,7 +34,7 @@ _JSON_COLUMNS = {
 }
 
 
-def find_damage(settings: Settings) -> StorageFailed | None:
+def find_database_damage(settings: Settings) -> StorageFailed | None:
     """Return the damage as one error with its fix; None if all databases are sound or not files."""
     for path in _list_database_files(settings):
         try:

@@ -34,7 +34,7 @@ from habitus.sql.outage import PROBE_TIMEOUT_S
 from habitus.text import format_count
 
 
-def check_operation(home: Home) -> Iterator[HealthCheck]:
+def check_operating_parts(home: Home) -> Iterator[HealthCheck]:
     """Yield one check for each part of the operation that is in use."""
     if home.settings.database:
         yield _check_shared_database(home)

@@ -95,17 +95,17 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     # Turns in the outbox may be theirs too, so they are written first.
     JournalOutbox(home.writable_dir / home_directory.OUTBOX_DIR, home.redactor).replay_into_journal(home.journal)
     person = _load_data_subject(home.settings, home.shared, user)
-    erased, in_use = _count_entries(home, person), _list_authored_skills(home.shared, home.local, person)
+    erased, in_use = _count_entries_by_kind(home, person), _list_authored_skills(home.shared, home.local, person)
     if dry_run:
         return ErasureResult(user=user, erased=erased, in_use=in_use, is_dry_run=True)
     words = [*_pick_texts_to_verify(home.shared, person), *_pick_case_texts_to_verify(home, person)]
     stone = erasure_records.ErasureRecord.make_for(user)
     # The erasure record comes first: after a crash, the next start erases the rest.
-    erasure_records.append_records(home.settings.home / erasure_records.FILE, [stone])
+    erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, [stone])
     _erase_user_data(home, person)
     busy = [note for engine in _list_distinct_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
-    erasure_records.insert_records(home.shared, home.local, [stone], home.clock())
-    again = [f"{place}: {count}" for place, count in _count_entries(home, person).items()]
+    erasure_records.insert_records_into_databases(home.shared, home.local, [stone], home.clock())
+    again = [f"{place}: {count}" for place, count in _count_entries_by_kind(home, person).items()]
     found = find_remaining_data(
         _list_distinct_engines(home.shared, home.local), home.settings.home, words, excluded=home_directory.BACKUPS_DIR
     )
@@ -120,8 +120,8 @@ def erase_users_again(home: Home, records: Sequence[erasure_records.ErasureRecor
             _erase_user_data(home, _load_data_subject(home.settings, home.shared, user))
     for engine in _list_distinct_engines(home.shared, home.local):
         _vacuum_database(engine)
-    erasure_records.append_records(home.settings.home / erasure_records.FILE, records)
-    erasure_records.insert_records(home.shared, home.local, records, home.clock())
+    erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, records)
+    erasure_records.insert_records_into_databases(home.shared, home.local, records, home.clock())
 
 
 def _load_data_subject(settings: Settings, shared: sa.Engine, user: str) -> DataSubject:
@@ -153,7 +153,7 @@ def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engi
     return tuple(dict.fromkeys((shared, local)))
 
 
-def _count_entries(home: Home, person: DataSubject) -> Mapping[str, int]:
+def _count_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]:
     """Count the user's entries by kind, in the order of erasure; kinds without entries are left out."""
     count: Counter[str] = Counter()
     for engine in _list_distinct_engines(home.shared, home.local):
@@ -193,7 +193,7 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
     for path in _list_personal_files(home.shared, home.writable_dir, person):
         _remove_path(path)
     delete_index_files(home.settings.home / "cache")
-    _erase_cases(home, person)
+    _erase_tool_cases(home, person)
     examined: set[str] = set()
     for item, _, others in _find_skills_with_tasks(home, person):
         file = home.skills.read_tree(_format_item_address(item)).get(trees.TASKS_FILE)
@@ -245,7 +245,7 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
     return found
 
 
-def _erase_cases(home: Home, person: DataSubject) -> None:
+def _erase_tool_cases(home: Home, person: DataSubject) -> None:
     """Write the tools without the user's cases; the version that had them becomes a past one and is erased as such."""
     author = Author(actor=ActorKind.JOB, name="forget", reason="a user was erased")
     for tool in _find_tools_with_cases(home, person):

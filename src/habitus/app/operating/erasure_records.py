@@ -47,7 +47,7 @@ class ErasureRecord:
         return secrets.compare_digest(self.digest, _hash_name(self.salt, user))
 
     @property
-    def key(self) -> str:
+    def row_name(self) -> str:
         """The name of the row that stores the record."""
         return f"{_PREFIX}{self.salt}:{self.digest}"
 
@@ -62,11 +62,11 @@ def list_missing_records(home: Home) -> list[ErasureRecord]:
     if home.is_read_only or home.is_offline or (home.shared is home.local and not file.exists()):
         return []
     standing = [_read_database_records(engine) for engine in _list_distinct_engines(home.shared, home.local)]
-    known = {*read_records(file), *standing[0]}
+    known = {*read_records_file(file), *standing[0]}
     return [one for one in known if any(one not in there for there in standing)]
 
 
-def read_records(file: Path) -> list[ErasureRecord]:
+def read_records_file(file: Path) -> list[ErasureRecord]:
     """Return the records in a file; unreadable lines are skipped."""
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
@@ -77,9 +77,9 @@ def read_records(file: Path) -> list[ErasureRecord]:
     return [found for line in lines if (found := _parse_record(line)) is not None]
 
 
-def append_records(file: Path, tombstones: Iterable[ErasureRecord]) -> None:
+def append_records_to_file(file: Path, tombstones: Iterable[ErasureRecord]) -> None:
     """Add the records to the file. Call it before erasing, so an interrupted erasure continues at the next start."""
-    known = set(read_records(file))
+    known = set(read_records_file(file))
     lines = [json.dumps({"salt": one.salt, "digest": one.digest}) for one in tombstones if one not in known]
     if not lines:
         return
@@ -87,9 +87,11 @@ def append_records(file: Path, tombstones: Iterable[ErasureRecord]) -> None:
         append_to_file(file, "".join(f"{line}\n" for line in lines).encode())
 
 
-def insert_records(shared: sa.Engine, local: sa.Engine, tombstones: Iterable[ErasureRecord], now: datetime) -> None:
+def insert_records_into_databases(
+    shared: sa.Engine, local: sa.Engine, tombstones: Iterable[ErasureRecord], now: datetime
+) -> None:
     """Note in every database that these users were erased from it."""
-    rows = [{"name": one.key, "set_on": now, "set_by": "habitus"} for one in tombstones]
+    rows = [{"name": one.row_name, "set_on": now, "set_by": "habitus"} for one in tombstones]
     for engine in _list_distinct_engines(shared, local):
         with sql.write_transaction(engine, durable=True) as connection:
             sql.insert_missing_rows(connection, switches, rows)

@@ -83,7 +83,7 @@ class IdentityProvider:
         from authlib.common.security import generate_token
 
         verifier, nonce = generate_token(64), generate_token()
-        with self._connect() as client:
+        with self._open_oauth_client() as client:
             endpoint = self.metadata["authorization_endpoint"]
             url, state = client.create_authorization_url(endpoint, code_verifier=verifier, nonce=nonce)
         kept = {"state": state, "nonce": nonce, "verifier": verifier, "path": path}
@@ -94,19 +94,19 @@ class IdentityProvider:
         kept = self._unseal(sealed, ttl=ATTEMPT_SECONDS)
         if not state or not hmac.compare_digest(kept.get("state", "").encode(), state.encode("utf-8", "replace")):
             raise Refused("This sign-in has expired, or began in another browser.", hint="Sign in again.")
-        with self._connect() as client:
+        with self._open_oauth_client() as client:
             endpoint = self.metadata["token_endpoint"]
             tokens = client.fetch_token(endpoint, code=code, code_verifier=kept["verifier"])
             claims = self._read_id_token(tokens.get("id_token", ""), kept["nonce"])
-            return self._describe_person(claims, tokens), kept["path"]
+            return self._build_provider_account(claims, tokens), kept["path"]
 
     def fetch_account(self, sealed: str) -> ProviderAccount:
         """Return a person as the provider knows them now; raise `Refused` if it no longer lets them in."""
         tokens = self._unseal(sealed)
-        with self._connect() as client:
+        with self._open_oauth_client() as client:
             if refresh_token := tokens.get("refresh_token"):
                 tokens |= client.refresh_token(self.metadata["token_endpoint"], refresh_token=refresh_token)
-            return self._describe_person({}, tokens)
+            return self._build_provider_account({}, tokens)
 
     def build_sign_out_url(self, sealed: str) -> str:
         """Return the address that ends a person's session at the provider; this server's if there is none."""
@@ -131,7 +131,7 @@ class IdentityProvider:
             )
         return found
 
-    def _describe_person(self, claims: dict[str, Any], tokens: Mapping[str, Any]) -> ProviderAccount:
+    def _build_provider_account(self, claims: dict[str, Any], tokens: Mapping[str, Any]) -> ProviderAccount:
         if endpoint := self.metadata.get("userinfo_endpoint"):
             said = _fetch_json(endpoint, tokens.get("access_token", ""))
             if said.get("sub") != claims.get("sub", said.get("sub")):
@@ -177,7 +177,7 @@ class IdentityProvider:
         raise Refused("You are in no group that may sign in here.", hint="Ask an admin, who sets oidc.viewers.")
 
     @contextmanager
-    def _connect(self) -> Iterator[OAuth2Client]:
+    def _open_oauth_client(self) -> Iterator[OAuth2Client]:
         from authlib.integrations.httpx_client import OAuth2Client
 
         ways = self.metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]

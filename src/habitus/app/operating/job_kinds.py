@@ -199,8 +199,10 @@ class ImportJob(_JobKind):
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if _is_web_source(part):
-            taken = importing.add_skills_from_web(self._home, part["source"], overwrite=part.get("overwrite", False))
-            return _count_verdicts(taken)
+            taken = importing.add_skills_for_remote_caller(
+                self._home, part["source"], overwrite=part.get("overwrite", False)
+            )
+            return _count_import_verdicts(taken)
         # An empty list marks the last part of an upload, which removes the uploaded file.
         if not part["only"]:
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
@@ -215,7 +217,7 @@ class ImportJob(_JobKind):
         taken = importing.import_skills(
             self._home, _resolve_import_source(part), part["only"], part.get("layer", "user"), options
         )
-        return _count_verdicts(taken)
+        return _count_import_verdicts(taken)
 
     def summarize_results(self, results: Sequence[Any]) -> Any:
         undo = next((result["undo"] for result in results if result.get("undo")), "")
@@ -223,7 +225,7 @@ class ImportJob(_JobKind):
         return {**_sum_result_counts(counts), **({"undo": undo} if undo else {})}
 
 
-def _count_verdicts(taken: importing.ImportResult) -> dict[str, Any]:
+def _count_import_verdicts(taken: importing.ImportResult) -> dict[str, Any]:
     """Return how many skills got which verdict, and the command that undoes the import."""
     counts = Counter(result.verdict.value for result in taken.results)
     return {**counts, **({"undo": f"habitus {' '.join(taken.undo)}"} if taken.undo else {})}
@@ -423,7 +425,7 @@ def get_kind_title(kind: str) -> str:
     return (JOB_KINDS[kind].title if kind in JOB_KINDS else "") or kind.capitalize()
 
 
-def make_job_work(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
+def make_job_handlers(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
     """Return the work of each kind for the worker; asynchronous parts run on the loop."""
     return {name: _WorkAsSubmitter(home, kind, loop) for name, kind in JOB_KINDS.items()}
 

@@ -21,7 +21,7 @@ from habitus.app import home_directory
 from habitus.app.home import Clock, Home, refuse_if_read_only, refuse_unless_writable
 from habitus.app.operating import configuring
 from habitus.app.operating.housekeeping import Housekeeper
-from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_work
+from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_handlers
 from habitus.app.sharing.approvals import watch_approvals
 from habitus.errors import Invalid, NotFound, UserError, did_you_mean
 from habitus.files import parse_user_path
@@ -63,7 +63,7 @@ def submit_job(
     return add_job(home.settings, queue, kind, given, id=id, priority=priority)
 
 
-def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
+def open_job_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
     """Return the queue with the user's own jobs; an admin and a worker get everyone's."""
     refuse_unless_writable(home)
     if for_worker:
@@ -111,7 +111,7 @@ def run_home_worker(
     Running parts then have `patience_s` to end; a part that still waits is cut off and repeated later.
     """
     loop = EventLoopThread("habitus-jobs")
-    known = make_job_work(home, loop)
+    known = make_job_handlers(home, loop)
     if unknown := sorted(set(only) - known.keys()):
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", hint=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
@@ -199,7 +199,7 @@ def _run_worker_thread(served: Callable[[], Home], stopped: threading.Event) -> 
         if stopped.wait(_SHARED_POLL_S):
             return
     try:
-        with run_home_worker(home, open_queue(home, for_worker=True), patience_s=_SHUTDOWN_PATIENCE_S):
+        with run_home_worker(home, open_job_queue(home, for_worker=True), patience_s=_SHUTDOWN_PATIENCE_S):
             stopped.wait()
     # The server must keep serving pages even if jobs can't run.
     except Exception:

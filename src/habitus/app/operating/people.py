@@ -108,7 +108,7 @@ class UserAccount:
     provider_tokens: str = field(default="", compare=False, repr=False, metadata=INTERNAL)
     checked_on: datetime | None = field(default=None, compare=False, metadata=INTERNAL)
 
-    def is_check_due(self, now: datetime) -> bool:
+    def is_provider_check_due(self, now: datetime) -> bool:
         """Whether the provider has to confirm the account before it is let in."""
         return bool(self.subject) and (self.checked_on is None or now - self.checked_on >= _CHECK_INTERVAL)
 
@@ -201,18 +201,20 @@ class UserAccountStore:
         None if the provider no longer lets them in. While it doesn't answer, they may go on.
         """
         now = self._clock()
-        if not person.is_check_due(now):
+        if not person.is_provider_check_due(now):
             return person if person.provider_tokens or not person.subject else None
         if self.provider is None or not person.provider_tokens:
             return None
         try:
-            return self._ask_provider(self.provider, person, now)
+            return self._refresh_from_provider(self.provider, person, now)
         # Nobody can be shut out while the database is away either.
         except (ProviderUnavailable, StorageFailed) as error:
             log.warning("%s %s is let in unconfirmed.", error.message, person.name)
             return person
 
-    def _ask_provider(self, provider: IdentityProvider, person: UserAccount, now: datetime) -> UserAccount | None:
+    def _refresh_from_provider(
+        self, provider: IdentityProvider, person: UserAccount, now: datetime
+    ) -> UserAccount | None:
         of_subject = sign_ins.c.subject == person.subject
         claim = of_subject & (sign_ins.c.checked_on == person.checked_on)
         with sql.write_transaction(self._engine) as connection:
@@ -238,13 +240,13 @@ class UserAccountStore:
         with sql.write_transaction(self._engine, lock="people") as connection:
             of_subject = sign_ins.c.subject == found.subject
             if connection.execute(sign_ins.update().where(of_subject).values(known)).rowcount == 0:
-                self._refuse_new_account(connection, found)
+                self._require_new_account_allowed(connection, found)
                 new = {"name": found.name, "subject": found.subject, "link": "", "token": secrets.token_hex(32)}
                 connection.execute(sign_ins.insert().values(known | new))
             row = connection.execute(sa.select(sign_ins).where(of_subject)).mappings().one()
         return _parse_account(row["name"], dict(row))
 
-    def _refuse_new_account(self, connection: sa.Connection, found: ProviderAccount) -> None:
+    def _require_new_account_allowed(self, connection: sa.Connection, found: ProviderAccount) -> None:
         if not _USER_NAME.fullmatch(found.name):
             raise Refused(f"'{found.name}' is not a name to sign in with.", hint="An admin sets oidc.name_claim.")
         if connection.execute(sa.select(signing_keys.c.name).where(signing_keys.c.key == found.subject)).first():

@@ -76,16 +76,16 @@ class PersonalRowsRule:
         connection.execute(change)
 
 
-def _match_caller(name: str) -> sa.ColumnElement[bool]:
+def _match_calls_of_user(name: str) -> sa.ColumnElement[bool]:
     """Match calls from a shell, or from a session, whose id then follows the name."""
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
 
-def _describe_owned_rows(label: str, table: sa.Table) -> PersonalRowsRule:
+def _make_owned_rows_rule(label: str, table: sa.Table) -> PersonalRowsRule:
     return PersonalRowsRule(label=label, table=table, condition=lambda person: table.c.user == person.name)
 
 
-def _describe_signed_rows(column: sa.Column[Any]) -> PersonalRowsRule:
+def _make_signature_rule(column: sa.Column[Any]) -> PersonalRowsRule:
     """Describe signatures, whose rows stay under another name."""
     return PersonalRowsRule(
         label="signatures",
@@ -95,7 +95,7 @@ def _describe_signed_rows(column: sa.Column[Any]) -> PersonalRowsRule:
     )
 
 
-def _describe_cleared_column(label: str, column: sa.Column[Any]) -> PersonalRowsRule:
+def _make_cleared_column_rule(label: str, column: sa.Column[Any]) -> PersonalRowsRule:
     """Describe a column that does not say whose text it has, so all of it is cleared; it is written anew."""
     return PersonalRowsRule(
         label=label, table=column.table, condition=lambda person: column != "", replacement={column.name: ""}
@@ -103,34 +103,36 @@ def _describe_cleared_column(label: str, column: sa.Column[Any]) -> PersonalRows
 
 
 PERSONAL_ROWS = (
-    _describe_owned_rows("turns", turns),
-    _describe_owned_rows("evidence", exposures),
-    _describe_owned_rows("evidence", menu_exposures),
-    _describe_owned_rows("menus of turns", turn_menus),
-    _describe_owned_rows("evidence", lasting_outcomes),
-    _describe_owned_rows("evidence", uses),
-    _describe_owned_rows("skills they have seen", seen_skills),
-    _describe_owned_rows("answered requests", answered_requests),
+    _make_owned_rows_rule("turns", turns),
+    _make_owned_rows_rule("evidence", exposures),
+    _make_owned_rows_rule("evidence", menu_exposures),
+    _make_owned_rows_rule("menus of turns", turn_menus),
+    _make_owned_rows_rule("evidence", lasting_outcomes),
+    _make_owned_rows_rule("evidence", uses),
+    _make_owned_rows_rule("skills they have seen", seen_skills),
+    _make_owned_rows_rule("answered requests", answered_requests),
     PersonalRowsRule(
         label="studied transcripts",
         table=studied_files,
         condition=lambda person: sa.true() if person.is_owner else sa.false(),
     ),
-    _describe_signed_rows(trusted_skills.c.trusted_by),
-    _describe_signed_rows(engram_versions.c.made_by),
+    _make_signature_rule(trusted_skills.c.trusted_by),
+    _make_signature_rule(engram_versions.c.made_by),
     PersonalRowsRule(
         label="reminders",
         table=pause.switches,
         condition=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
-    _describe_signed_rows(pause.switches.c.set_by),
-    _describe_owned_rows("grants", granted_credentials),
-    _describe_signed_rows(granted_credentials.c.granted_by),
-    PersonalRowsRule(label="calls of command lines", table=calls, condition=lambda person: _match_caller(person.name)),
-    _describe_cleared_column("last failures of tools", tool_health.c.last_failure),
-    _describe_cleared_column("why drafts failed", failed_climbs.c.reason),
-    _describe_signed_rows(improve_candidates.c.user),
-    _describe_cleared_column("records of practice", improve_rollouts.c.record),
+    _make_signature_rule(pause.switches.c.set_by),
+    _make_owned_rows_rule("grants", granted_credentials),
+    _make_signature_rule(granted_credentials.c.granted_by),
+    PersonalRowsRule(
+        label="calls of command lines", table=calls, condition=lambda person: _match_calls_of_user(person.name)
+    ),
+    _make_cleared_column_rule("last failures of tools", tool_health.c.last_failure),
+    _make_cleared_column_rule("why drafts failed", failed_climbs.c.reason),
+    _make_signature_rule(improve_candidates.c.user),
+    _make_cleared_column_rule("records of practice", improve_rollouts.c.record),
 )
 
 # Erased by the module that owns the table: with a turn, by memory, by search, or with the history of skills.

@@ -363,7 +363,7 @@ def compute_listing_budget(
     ]
     window = _LARGE if len(last) > _SMALL * _CHARS_PER_TOKEN * _get_budget_fraction(settings) else _SMALL
     room = int(window * _CHARS_PER_TOKEN * _get_budget_fraction(settings))
-    taken = sum(others) + len(others) if last else _get_built_in_size(recorded.version)
+    taken = sum(others) + len(others) if last else _get_built_in_listing_size(recorded.version)
     names_only = taken + sum(len(name) + 2 for name in own) + len(own) - 1
     wanted = names_only + sum(size + 2 for size in own.values() if size)
     lost = []
@@ -425,7 +425,7 @@ def find_last_recorded_listing(transcripts: Iterable[Path]) -> RecordedSkillList
     return RecordedSkillListing(version=version)
 
 
-def _get_built_in_size(version: str) -> int:
+def _get_built_in_listing_size(version: str) -> int:
     """Return the characters of the program's own entries with line breaks; 0 if the version is unknown."""
     major, _, minor = version.rpartition(".")
     known = (size for first, last, size in _BUILT_IN_SIZES if minor.isdigit() and first <= int(minor) <= last)
@@ -446,7 +446,9 @@ def read_agent_settings(agent: KnownAgent, environ: Mapping[str, str], home: Pat
     return _read_json_object(agent.resolve_path("~/.claude/settings.json", environ, home, home))
 
 
-def read_skill_usage(agent: KnownAgent, environ: Mapping[str, str], home: Path, now: datetime) -> Mapping[str, float]:
+def read_claude_skill_usage(
+    agent: KnownAgent, environ: Mapping[str, str], home: Path, now: datetime
+) -> Mapping[str, float]:
     """Return the usage of each skill as Claude Code counts it, with older uses weighing less."""
     kept = _read_json_object(agent.resolve_path("~/.claude.json", environ, home, home)).get("skillUsage")
     found = {}

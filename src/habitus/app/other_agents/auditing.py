@@ -73,7 +73,7 @@ class AgentAuditor:
     scan: Callable[[Tree], list[str]]
     on_progress: Callable[[int], None] = lambda done: None
 
-    def examine(
+    def audit_agents(
         self, agent: str = "", on_sessions: Callable[[Sequence[AgentReport]], None] = lambda reports: None
     ) -> tuple[AgentReport, ...]:
         """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none.
@@ -179,7 +179,7 @@ class AgentAuditor:
             sorted(first, key=lambda each: each.path.name),
             agent_skills.find_last_recorded_listing(agent.find_transcripts(environ, home)),
             agent_skills.read_agent_settings(agent, environ, home),
-            agent_skills.read_skill_usage(agent, environ, home, self.now),
+            agent_skills.read_claude_skill_usage(agent, environ, home, self.now),
         )
         if not found.lost:
             return

@@ -302,7 +302,7 @@ def apply_connection_plan(settings: Settings, plan: ConnectionPlan) -> None:
         request_stop(settings.home, HOOK_SERVER)
 
 
-def list_backup_files(settings: Settings, plan: ConnectionPlan) -> tuple[Path, ...]:
+def list_config_backups(settings: Settings, plan: ConnectionPlan) -> tuple[Path, ...]:
     """Return the files with the original contents."""
     connections = ConnectionStore(settings.home)
     return tuple(connections.backup_path(change.request.file) for change in plan.changes if change.clean is not None)
@@ -326,7 +326,7 @@ def _build_server_config_edit(
         format=found.format,
         entries=(
             ConfigEntry(
-                path=(found.servers, SERVER_NAME), value=found.make_server_entry(_make_server_command(settings))
+                path=(found.servers, SERVER_NAME), value=found.make_server_entry(_make_mcp_server_command(settings))
             ),
         ),
         versions=found.versions,
@@ -371,14 +371,14 @@ def _resolve_link(file: Path) -> Path:
     return Path(os.path.realpath(file))
 
 
-def _make_server_command(settings: Settings) -> list[str]:
+def _make_mcp_server_command(settings: Settings) -> list[str]:
     """Return the command of our server with its full path, because an agent may have another PATH."""
     script = Path(sys.executable).with_name("habitus")
     program = [str(script)] if script.exists() else [sys.executable, "-m", "habitus"]
-    return [*program, *make_server_arguments(settings)]
+    return [*program, *make_mcp_server_arguments(settings)]
 
 
-def make_server_arguments(settings: Settings) -> list[str]:
+def make_mcp_server_arguments(settings: Settings) -> list[str]:
     """Return the arguments with which an agent starts our server."""
     is_usual = settings.home == settings.user_home / ".habitus"
     return ["mcp"] if is_usual else ["--home", str(settings.home), "mcp"]

@@ -131,7 +131,7 @@ def _map_similar_skills(finder: SkillFinder, items: Sequence[InboxItem], only: s
     }
 
 
-def get_item(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
+def get_inbox_item(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
     """Return an item by a proposal's number or a lesson's id."""
     # A lesson's id starts with a letter, so the two can't be confused.
     if (number := parse_proposal_number(id)) is not None:

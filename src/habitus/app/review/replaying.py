@@ -153,7 +153,7 @@ def replay_requests(home: Home, change: SkillChange, last: int = MAX_REQUESTS) -
     if then is None:
         yield ReplayReport(name=change.name, requests=len(turns), replayed=len(turns), affected=())
         return
-    supposed = home.finder.build_hypothetical_searcher(*_list_search_changes(change))
+    supposed = home.finder.build_hypothetical_searcher(*_list_index_changes(change))
     search = partial(home.finder.search, at=now, look=False)
     before = _ReplayLibrary(now, build_session_gates(home, now, user), search, user)
     after = _ReplayLibrary(then, build_session_gates(home, then, user), supposed.search, user)
@@ -229,17 +229,17 @@ def _build_library_after(skills: Library, now: LibrarySnapshot, change: SkillCha
         return None
     match change.action:
         case ProposalAction.WRITE:
-            new = _build_approved_listing(change, old)
+            new = _build_skill_after_approval(change, old)
         case ProposalAction.REMOVE:
             new = None
         case ProposalAction.ENABLE | ProposalAction.DISABLE:
-            new = _build_switched_listing(old, on=change.action is ProposalAction.ENABLE)
+            new = _build_skill_after_switch(old, on=change.action is ProposalAction.ENABLE)
         case ProposalAction.TASKS:
             new = old
     return now.with_changes(("supposed", now.revision), frozenset((change.name,)), [new] if new is not None else [])
 
 
-def _build_approved_listing(change: SkillChange, old: ListedSkill | None) -> ListedSkill | None:
+def _build_skill_after_approval(change: SkillChange, old: ListedSkill | None) -> ListedSkill | None:
     """Return the skill as it would be listed; its claims only have force in the user's own layers."""
     skill = trees.parse_skill_tree(change.name, change.tree).skill
     if skill is None:
@@ -251,14 +251,14 @@ def _build_approved_listing(change: SkillChange, old: ListedSkill | None) -> Lis
     return ListedSkill(name=change.name, layer=change.layer, state=SkillState.OK, summary=summary)
 
 
-def _build_switched_listing(old: ListedSkill | None, *, on: bool) -> ListedSkill | None:
+def _build_skill_after_switch(old: ListedSkill | None, *, on: bool) -> ListedSkill | None:
     if old is None or old.summary is None:
         return old
     state = SkillState.OK if on else SkillState.DISABLED
     return replace(old, state=state, summary=replace(old.summary, enabled=on))
 
 
-def _list_search_changes(change: SkillChange) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
+def _list_index_changes(change: SkillChange) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
     """Return the skills that the search index would gain, and the names it would lose."""
     skill = trees.parse_skill_tree(change.name, change.tree).skill if change.action is ProposalAction.WRITE else None
     return (

@@ -51,7 +51,7 @@ def can_reach_shared_database(home: Home) -> bool:
     return home.shared is not home.local and not home.is_read_only and not home.is_offline
 
 
-def apply_approval(home: Home, number: int) -> int | None:
+def apply_approved_change(home: Home, number: int) -> int | None:
     """Apply an approved change and return the version it made; None if it made none."""
     with hold_lock(home.settings.home / _LOCK):
         # Under the lock, because two processes of one home may see the same approval.
@@ -74,7 +74,7 @@ def _apply_due_approvals(home: Home, due: Sequence[Proposal]) -> None:
         is_begun = proposal.state is ProposalState.APPLYING
         try:
             if is_begun or home.get_user(by.removesuffix(CLAIMED_SUFFIX)).is_admin:
-                apply_approval(home, proposal.id)
+                apply_approved_change(home, proposal.id)
             else:
                 home.review.return_to_pending(proposal.id, f"approved by {by}, who is not an admin here")
         except UserError as error:

@@ -191,7 +191,7 @@ class _DatabaseCopier:
             target.write_folders([FolderWrite(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
             if target.keeps_facts and trees:
                 stamps = target.record_facts(
-                    {row["folder"]: _build_backend_facts(row) for row in some if row["folder"] in trees}
+                    {row["folder"]: _build_backend_skill_facts(row) for row in some if row["folder"] in trees}
                 )
                 ids = {row["folder"]: row["id"] for row in some}
                 stamped = [{"the_id": ids[folder], "stamp": stamp} for folder, stamp in stamps.items()]
@@ -314,7 +314,7 @@ def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
     }
 
 
-def _build_backend_facts(row: RowValues) -> BackendSkillFacts:
+def _build_backend_skill_facts(row: RowValues) -> BackendSkillFacts:
     return BackendSkillFacts(
         version=row["version"],
         enabled=bool(row["enabled"]),

@@ -130,7 +130,7 @@ def migrate_database(settings: Settings, *, force: bool = False) -> MigrateDatab
         )
 
 
-def copy_databases(
+def copy_database_by_address(
     settings: Settings, source: str, target: str, *, progress: Callable[[int], None] = lambda done: None
 ) -> CopyDatabaseResult:
     """Copy everything from one database into an empty one; each is a URL, or `home` for this home's own."""

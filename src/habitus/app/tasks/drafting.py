@@ -39,7 +39,7 @@ class DraftTasksResult:
 async def draft_skill_tasks(home: Home, name: str, *, model: str = "", count: int = DRAFTED_TASKS) -> DraftTasksResult:
     """Let a model draft tasks for a skill, and propose those that can be passed and failed."""
     home.pause.refuse_if_paused()
-    material = await asyncio.to_thread(describe_examined_skill, home, name)
+    material = await asyncio.to_thread(describe_skill_for_task_drafter, home, name)
     models = open_named_models(home.settings, model) if model else home.models
     drafter = RunBudget(day=home.spending).wrap_model(models.main)
     try:
@@ -49,7 +49,7 @@ async def draft_skill_tasks(home: Home, name: str, *, model: str = "", count: in
     return await propose_task_drafts(home, name, rows, by=drafter.name, spent=drafter.budget.summary)
 
 
-def describe_examined_skill(home: Home, name: str) -> str:
+def describe_skill_for_task_drafter(home: Home, name: str) -> str:
     """Return the text of a skill for whoever drafts its tasks."""
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")

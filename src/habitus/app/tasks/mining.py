@@ -70,7 +70,7 @@ def propose_accepted_requests(home: Home) -> int:
     if home.settings.database is not None:
         return 0
     # A scheduled run has no project, so it can't lay out files.
-    found = _find_candidates(home, _iterate_journal_turns(home, project=None), TaskOriginKind.SESSION)
+    found = _find_candidates(home, _iterate_accepted_journal_turns(home, project=None), TaskOriginKind.SESSION)
     pending = {skill for skill in {one.skill for one in found} if list_pending_tasks(home, skill)}
     new = [one for one in found if one.skill not in pending]
     propose_tasks(home, new, source="mining", reason="recurring request with an accepted result")
@@ -83,9 +83,9 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
     Those that were proposed before are left out.
     """
     if source is MiningSource.SESSIONS:
-        served = _iterate_journal_turns(home, project=Path(home.project))
+        served = _iterate_accepted_journal_turns(home, project=Path(home.project))
         return _find_candidates(home, served, TaskOriginKind.SESSION, skill=skill)
-    return _find_candidates(home, _iterate_transcript_turns(home), TaskOriginKind.TRANSCRIPT, skill=skill)
+    return _find_candidates(home, _iterate_accepted_transcript_turns(home), TaskOriginKind.TRANSCRIPT, skill=skill)
 
 
 def _find_candidates(
@@ -104,7 +104,7 @@ def _find_candidates(
         known, tasks = list_known_task_ids(home, name), list(load_tasks(home, name))
         # Of the same request the latest result counts; another file or value makes another task.
         for latest in {one.turn.request: one for one in members}.values():
-            made = _build_task(home, name, latest, members, origin)
+            made = _build_candidate(home, name, latest, members, origin)
             if made is not None and made.task.id not in known:
                 known.add(made.task.id)
                 (task,) = name_near_copies([made.task], tasks)
@@ -113,7 +113,7 @@ def _find_candidates(
     return found
 
 
-def _iterate_journal_turns(home: Home, *, project: Path | None) -> Iterator[_AcceptedTurn]:
+def _iterate_accepted_journal_turns(home: Home, *, project: Path | None) -> Iterator[_AcceptedTurn]:
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_journal_turn(turn)
         if done.ok and turn.request.strip():
@@ -128,7 +128,7 @@ def _iterate_journal_turns(home: Home, *, project: Path | None) -> Iterator[_Acc
             yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=project, reply=reply)
 
 
-def _iterate_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
+def _iterate_accepted_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
     home.host.files.require_access("whose transcripts are read")
     turns: list[StudiedTurn] = []
@@ -153,7 +153,7 @@ def _find_common_skill(skills: Library, members: Sequence[_AcceptedTurn]) -> str
     return item.name if item is not None and item.state is SkillState.OK and is_recurring else ""
 
 
-def _build_task(
+def _build_candidate(
     home: Home, skill: str, last: _AcceptedTurn, members: Sequence[_AcceptedTurn], origin: TaskOriginKind
 ) -> TaskCandidate | None:
     """Return the task of one accepted request among similar ones; None if nothing decides whether it was done."""
@@ -180,7 +180,7 @@ def _build_task(
     return TaskCandidate(skill=skill, task=task, evidence=evidence)
 
 
-def list_named_paths(request: str) -> Iterator[str]:
+def find_paths_in_request(request: str) -> Iterator[str]:
     """Yield what looks like the path of a file in a request, in time that grows with its length."""
     for run in _RUN_OF_PATHS.findall(request):
         if len(run) <= _LONGEST_PATH:
@@ -190,7 +190,7 @@ def list_named_paths(request: str) -> Iterator[str]:
 def _attach_named_files(home: Home, project: Path | None, request: str) -> tuple[str, dict[str, str]]:
     """Return the request and the files of the project that it names, redacted; no request if one can't be read."""
     files: dict[str, str] = {}
-    for found in dict.fromkeys(list_named_paths(request)):
+    for found in dict.fromkeys(find_paths_in_request(request)):
         if project is None:
             return "", {}
         text = _read_named_file(home, project, found)

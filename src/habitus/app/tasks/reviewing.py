@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from habitus.app.home import Home
 from habitus.app.tasks.storing import (
-    accept_proposed_tasks,
-    load_own_tasks,
+    load_home_tasks,
     load_tasks,
     load_tool_cases,
     parse_proposed_tasks,
+    save_proposed_tasks,
 )
 from habitus.errors import Refused
 from habitus.files import Tree, build_tree_file, compute_tree_hash
@@ -27,7 +27,7 @@ from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 TASK_FILE = "task.toml"
 
 
-def get_tasks_root(home: Home, name: str) -> str:
+def get_task_review_root(home: Home, name: str) -> str:
     """Return the root under which reviews of a skill's tasks are stored; it says where they come from."""
     return f"{TASKS_ROOT_PREFIX}{home.skills.find(name).name} from {describe_task_owner(home, name)}"
 
@@ -51,7 +51,7 @@ def _find_foreign_owner(home: Home, name: str) -> str:
 
 def list_foreign_tasks(home: Home, name: str) -> tuple[Task, ...]:
     """Return the tasks of a skill that another person wrote, reviewed or not."""
-    owner, own = _find_foreign_owner(home, name), load_own_tasks(home, name)
+    owner, own = _find_foreign_owner(home, name), load_home_tasks(home, name)
     # Cases of a tool are part of its code, which is approved as a whole.
     cases = load_tool_cases(home, name)
     return tuple(
@@ -68,7 +68,7 @@ def list_unreviewed_tasks(home: Home, name: str) -> tuple[Task, ...]:
         return ()
     # Reads what other processes have stored since.
     home.trust.read_revision()
-    root = get_tasks_root(home, name)
+    root = get_task_review_root(home, name)
     return tuple(
         task
         for task in foreign
@@ -91,12 +91,12 @@ def mark_tasks_reviewed(home: Home, name: str, tasks: Iterable[Task]) -> None:
     ids = {task.id for task in tasks}
     found = {task.id: build_task_tree(task) for task in list_foreign_tasks(home, name) if task.id in ids}
     if found:
-        home.trust.trust(get_tasks_root(home, name), found, home.settings.author_name, keep_existing=True)
+        home.trust.trust(get_task_review_root(home, name), found, home.settings.author_name, keep_existing=True)
 
 
 def keep_approved_tasks(home: Home, proposal: Proposal) -> None:
     """Keep the tasks of a proposal that a person approved, which is their review."""
-    accept_proposed_tasks(home, proposal)
+    save_proposed_tasks(home, proposal)
     change = proposal.change
     if change.action is ProposalAction.TASKS:
         mark_tasks_reviewed(home, f"{change.name}@{change.layer}", parse_proposed_tasks(change))

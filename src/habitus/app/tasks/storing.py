@@ -95,7 +95,7 @@ def get_task(home: Home, name: str, id: str) -> Task:
     raise NotFound(f"'{name}' has no task '{id}'.", hint=did_you_mean(id, found) or f"See 'habitus tasks list {name}'.")
 
 
-def accept_proposed_tasks(home: Home, proposal: Proposal) -> None:
+def save_proposed_tasks(home: Home, proposal: Proposal) -> None:
     """Save the tasks of an approved proposal."""
     if proposal.change.action is not ProposalAction.TASKS:
         return
@@ -111,7 +111,7 @@ def accept_proposed_tasks(home: Home, proposal: Proposal) -> None:
 
 
 def remove_proposed_tasks(home: Home, change: SkillChange) -> None:
-    """Undo `accept_proposed_tasks`."""
+    """Undo `save_proposed_tasks`."""
     item = home.skills.find(f"{change.name}@{change.layer}")
     gone = {task.id for task in parse_proposed_tasks(change)}
     save_tasks(
@@ -123,7 +123,7 @@ def parse_proposed_tasks(change: SkillChange) -> tuple[Task, ...]:
     return _load_tasks_beside_skill(change.name, change.tree)
 
 
-def collect_shared_evals(home: Home, name: str) -> dict[str, TreeFile]:
+def collect_publishable_evals(home: Home, name: str) -> dict[str, TreeFile]:
     """Return the evaluation files of a skill for publishing, without secrets and without who asked."""
     item = home.skills.find(name)
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
@@ -146,7 +146,7 @@ def load_editable_tasks(home: Home, item: ListedSkill) -> tuple[Task, ...]:
     return (*_load_tasks_from_home(home.settings, item.name), *_load_tasks_beside_skill(item.name, tree))
 
 
-def load_own_tasks(home: Home, name: str) -> tuple[Task, ...]:
+def load_home_tasks(home: Home, name: str) -> tuple[Task, ...]:
     """Return the tasks of a skill that lie in the home."""
     return _load_tasks_from_home(home.settings, home.skills.find(name).name)
 
@@ -155,7 +155,7 @@ def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
     """Return the cases of a skill's tool; none if it has no tool."""
     item = home.skills.find(name)
     has_tool = item.summary is not None and Stage.CODE in item.summary.stages
-    return _load_tool_cases(home.tools, item.name) if has_tool else ()
+    return _load_cases_of_tool(home.tools, item.name) if has_tool else ()
 
 
 def _load_tasks_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
@@ -181,7 +181,7 @@ def _load_tasks_from_evals(name: str, tree: Tree) -> list[Task]:
     return files.parse_task_rows(stated, about=about, origin=origin, is_foreign=True)
 
 
-def _load_tool_cases(tools: ToolService, name: str) -> tuple[Task, ...]:
+def _load_cases_of_tool(tools: ToolService, name: str) -> tuple[Task, ...]:
     try:
         return tools.cases(name)
     except HabitusError:

@@ -41,17 +41,17 @@ class RecordedToolAnswer:
     result: Json
 
 
-def find_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
+def make_task_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
     """Return new variants of the reviewed tasks of a skill, or of all skills."""
     names = [skill] if skill else [item.name for item in home.skills.list_skills() if item.summary]
 
     async def vary_all(tools: ToolService) -> list[TaskCandidate]:
-        return [one for name in names for one in await _find_skill_variants(home, tools, name)]
+        return [one for name in names for one in await _make_skill_variants(home, tools, name)]
 
     return asyncio.run(run_with_tools(home, vary_all))
 
 
-async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
+async def _make_skill_variants(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
     unreviewed, known = list_unreviewed_tasks(home, name), list_known_task_ids(home, name)
     tasks = [task for task in load_tasks(home, name) if not task.is_for_tool and task not in unreviewed]
     answers: list[RecordedToolAnswer] | None = None
@@ -60,7 +60,7 @@ async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> lis
         if VARIANT_MARK in task.id or not task.is_deterministic:
             continue
         if not task.validator and answers is None:
-            answers = await _recompute_cases(home, tools, name)
+            answers = await _recompute_tool_answers(home, tools, name)
         for number in range(1, _MOST_VARIANTS + 1):
             draw = random.Random(f"{task.id}{VARIANT_MARK}{number}")
             by, variant = "its validator", _vary_files(task, draw)
@@ -74,7 +74,7 @@ async def _find_skill_variants(home: Home, tools: ToolService, name: str) -> lis
     return found
 
 
-async def _recompute_cases(home: Home, tools: ToolService, name: str) -> list[RecordedToolAnswer]:
+async def _recompute_tool_answers(home: Home, tools: ToolService, name: str) -> list[RecordedToolAnswer]:
     """Return what the skill's tool answers to its recorded cases; none if a run could have effects or vary."""
     cases = load_tool_cases(home, name)
     if not cases or tools.get(name).permissions != Permissions() or is_nondeterministic(tools.code(name)):

@@ -103,7 +103,7 @@ class UseCase(Generic[Inputs, ResultT]):
         return inspect.getdoc(self.function) or ""
 
     @cached_property
-    def result(self) -> Any:
+    def result_type(self) -> Any:
         """Return the type of the result."""
         return self._hints["return"]
 
@@ -139,12 +139,12 @@ class UseCase(Generic[Inputs, ResultT]):
         return [one for fields in self._inputs.values() for one in fields if not (one.is_attempt or one.is_door)]
 
     @cached_property
-    def rest_values(self) -> dict[str, Any]:
+    def rest_fixed_values(self) -> dict[str, Any]:
         """Return the inputs that REST sets itself."""
         return {one.name: one.rest_default for fields in self._inputs.values() for one in fields if one.is_door}
 
     @property
-    def inputs(self) -> set[str]:
+    def input_names(self) -> set[str]:
         """Return the names of all inputs, and of the parameters that group some."""
         return {*self._inputs, *(one.name for one in self.fields)}
 
@@ -165,7 +165,7 @@ class UseCase(Generic[Inputs, ResultT]):
         return arguments
 
 
-def call_by_name(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+def call_with_known_keywords(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
     """Call a function with those of the keywords that it has parameters for."""
     return function(*args, **{name: given[name] for name in inspect.signature(function).parameters if name in given})
 

@@ -208,4 +208,4 @@ def evaluate_skills(
         if name is None:
             raise ConflictingOptions("--record needs the skill it belongs to.")
         explaining.record_eval_case(home, name, TriggerEvalCase(query=record, should_trigger=should_trigger))
-    return SkillTriggerEvalsResult(cases=explaining.evaluate_skills(home, name))
+    return SkillTriggerEvalsResult(cases=explaining.run_trigger_cases(home, name))

@@ -95,7 +95,7 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     # An impossible run should fail here, while the caller is watching, not in the worker.
     if problem := preview_improve_run(home, run_request).problem:
         raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=run_request.skill))
-    queue = jobs.open_queue(home)
+    queue = jobs.open_job_queue(home)
     return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(run_request), id=request.id))
 
 

@@ -11,7 +11,7 @@ from habitus.app.home import Home
 from habitus.app.library import uploading
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS
-from habitus.app.operating.jobs import ScheduleStatus, open_queue, open_read_only_queue, submit_job
+from habitus.app.operating.jobs import ScheduleStatus, open_job_queue, open_read_only_queue, submit_job
 from habitus.app.use_cases.declaration import (
     AttemptId,
     PageCursor,
@@ -45,7 +45,7 @@ def add_job(
     id: AttemptId = "",
 ) -> Job:
     """Queue a job for a worker: 'habitus jobs work' or 'habitus up' runs it, now or later."""
-    queue = open_queue(home)
+    queue = open_job_queue(home)
     return queue.get(submit_job(home, queue, kind, arguments, tokens=tokens, priority=priority, id=id))
 
 
@@ -126,7 +126,7 @@ def show_job(home: Home, id: JobId) -> Job:
 )
 def cancel_job(home: Home, id: JobId) -> Job:
     """Cancel a job before its next part; finished parts stay. 'retry' resumes it, but an upload must be sent again."""
-    job = open_queue(home).cancel(id)
+    job = open_job_queue(home).cancel(id)
     # Nothing else removes the uploaded file once no worker will import it.
     uploading.discard_upload(home.settings, job)
     return job
@@ -137,4 +137,4 @@ def cancel_job(home: Home, id: JobId) -> Job:
 )
 def retry_job(home: Home, id: JobId) -> Job:
     """Resume a job that failed, was cancelled or needs attention, from the part it had reached."""
-    return open_queue(home).retry(id)
+    return open_job_queue(home).retry(id)

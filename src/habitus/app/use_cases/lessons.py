@@ -62,10 +62,10 @@ def list_lessons(
 ) -> LessonPage:
     """List what is remembered, newest first."""
     found = select_memory(home, all_users).list_lessons(since, _MAX_LESSONS, kind=kind)
-    return _build_page(home.settings, "lessons", found, limit, after)
+    return _build_lesson_page(home.settings, "lessons", found, limit, after)
 
 
-def _build_page(settings: Settings, what: str, found: Sequence[Engram], limit: int, after: str) -> LessonPage:
+def _build_lesson_page(settings: Settings, what: str, found: Sequence[Engram], limit: int, after: str) -> LessonPage:
     page = paginate_items(what, found, lambda engram: engram.id, limit=limit, after=after)
     shown = [hide_foreign_conversation(settings, one) for one in page.items]
     return LessonPage(lessons=shown, next=page.next, total=page.total)
@@ -84,7 +84,7 @@ def list_archived_lessons(
     home: Home, limit: PageLimit = 100, after: PageCursor = "", all_users: AllUsers = False
 ) -> LessonPage:
     """List the removed lessons and those that made room for others, most recent first."""
-    return _build_page(
+    return _build_lesson_page(
         home.settings, "the archive", select_memory(home, all_users).list_archived_lessons(), limit, after
     )
 

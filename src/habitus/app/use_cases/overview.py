@@ -112,10 +112,10 @@ class OverviewReport:
 @use_case("", route="GET /overview", access=Access.VIEWER)
 def show_overview(home: Home, all_users: AllUsers = False) -> OverviewReport:
     """Show the last thirty days: your requests and their outcomes, pending reviews, what helps or hurts, and agents."""
-    return build_overview(home, compute_known_findings(home), all_users=all_users)
+    return build_overview(home, compute_findings_if_judged(home), all_users=all_users)
 
 
-def compute_known_findings(home: Home) -> EvidenceFindings:
+def compute_findings_if_judged(home: Home) -> EvidenceFindings:
     """Return the findings; none, and without loading the statistics, while no turn has an outcome."""
     return home.evidence.compute_findings() if home.journal.has_explicit_outcome() else EvidenceFindings()
 
@@ -386,7 +386,7 @@ class TodayResponse:
 @use_case("", route="GET /today", access=Access.VIEWER)
 def show_today(home: Home) -> TodayResponse:
     """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
-    found = build_today_report(home, compute_known_findings(home))
+    found = build_today_report(home, compute_findings_if_judged(home))
     return TodayResponse(
         pending=found.pending,
         new_skills=[summary.name for summary in found.new_skills],
@@ -485,4 +485,4 @@ def list_repeated_failures(home: Home) -> ListRepeatedFailuresResult:
 @use_case("", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example={"name": "csv-summary"})
 def show_skill_evidence(home: Home, name: SkillName) -> insights.SkillUsageHistory:
     """Show the effect of each version of a skill, newest first, and its uses by version and by week."""
-    return insights.read_skill_usage(home, home.skills.find(name))
+    return insights.read_skill_usage_history(home, home.skills.find(name))

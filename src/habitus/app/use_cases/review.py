@@ -83,7 +83,7 @@ class PendingItemDetails:
 @use_case("review show", route="GET /review/{id}", access=Access.VIEWER, example={"id": "3"})
 def show_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> PendingItemDetails:
     """Show one proposal: its author, its reason, why it needs review, and the text."""
-    found = inbox.get_item(home, id, all_users=all_users)
+    found = inbox.get_inbox_item(home, id, all_users=all_users)
     alike = (
         list(content.diff_proposal_with_near_duplicates(home.skills, found.subject))
         if isinstance(found.subject, Proposal)
@@ -111,7 +111,7 @@ class InboxItemDiff:
 @use_case("review diff", access=Access.VIEWER, example={"id": "3"})
 def diff_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> InboxItemDiff:
     """Show what approving it would change."""
-    found = inbox.get_item(home, id, all_users=all_users)
+    found = inbox.get_inbox_item(home, id, all_users=all_users)
     return InboxItemDiff(id=found.subject.id, diff=_render_diff(home, found))
 
 
@@ -141,7 +141,7 @@ def preview_effect(home: Home, id: Annotated[str, argument(_ONE)], all_users: Al
 
     It answers within a second with the progress so far (`replayed` of `requests`); ask again for the rest.
     """
-    subject = inbox.get_item(home, id, all_users=all_users).subject
+    subject = inbox.get_inbox_item(home, id, all_users=all_users).subject
     if isinstance(subject, Engram):
         raise Invalid(f"'{id}' is a lesson; it changes no skill.", hint="")
     if home.review.is_on_other_host(subject):
@@ -186,16 +186,16 @@ def approve_items(
 ) -> ApproveItemsResult:
     """Apply proposals, and accept lessons."""
     # Look all of them up first: an unknown id must fail before anything is decided.
-    items = [inbox.get_item(home, id, all_users=all_users) for id in ids]
+    items = [inbox.get_inbox_item(home, id, all_users=all_users) for id in ids]
     if only:
         if len(items) > 1 or not isinstance(items[0].subject, Proposal):
             raise Invalid("Tasks are picked from one proposal.", hint="Name the proposal that has them.")
         refuse_unread_approval(home.settings, items[0].subject)
         keep_ticked_tasks(home.review, items[0].subject, only)
-    return ApproveItemsResult(approved=_decide_each(items, lambda item: _approve_item(home, item, all_users)))
+    return ApproveItemsResult(approved=_decide_items(items, lambda item: _approve_item(home, item, all_users)))
 
 
-def _decide_each(items: Sequence[InboxItem], decide: Callable[[InboxItem], DecisionResult]) -> list[DecisionResult]:
+def _decide_items(items: Sequence[InboxItem], decide: Callable[[InboxItem], DecisionResult]) -> list[DecisionResult]:
     """Decide the items one by one. If one fails, the error names those decided before it."""
     done: list[DecisionResult] = []
     for item in items:
@@ -249,8 +249,8 @@ def reject_items(
     all_users: AllUsers = False,
 ) -> RejectItemsResult:
     """Reject proposals."""
-    items = [inbox.get_item(home, id, all_users=all_users) for id in ids]
-    return RejectItemsResult(rejected=_decide_each(items, lambda item: _reject_item(home, item, reason, all_users)))
+    items = [inbox.get_inbox_item(home, id, all_users=all_users) for id in ids]
+    return RejectItemsResult(rejected=_decide_items(items, lambda item: _reject_item(home, item, reason, all_users)))
 
 
 def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
@@ -287,11 +287,11 @@ def choose_proposal(
     """Approve one of several similar proposals and reject the others; nothing is changed unless all are pending."""
     if not others or len({id, *others}) <= len(others):
         raise Invalid("A proposal is named twice.", hint="Name the one to approve, and each of the others once.")
-    rejected = [inbox.get_item(home, other) for other in others]
+    rejected = [inbox.get_inbox_item(home, other) for other in others]
     for item in rejected:
         if item.state != ProposalState.PENDING:
             raise Invalid(f"'{item.id}' is {item.state} already.", hint="Choose among the pending ones.")
-    taken = _approve_item(home, inbox.get_item(home, id), all_users=False)
+    taken = _approve_item(home, inbox.get_inbox_item(home, id), all_users=False)
     reason = f"{taken.item.title.partition('@')[0]} says the same and was approved"
     gone = [_reject_item(home, item, reason) for item in rejected]
     return ChooseProposalResult(approved=replace(taken, undo=_build_reopen_command(id, *others)), rejected=gone)
@@ -365,7 +365,7 @@ def edit_proposal_text(
     text: Annotated[str, option("The complete new text; for a skill, its SKILL.md.", longest=MAX_TEXT_CHARS)],
 ) -> EditProposalTextResult:
     """Edit the text of a proposal before you approve it."""
-    before, _ = get_editable_text(home, id)
+    before, _ = get_editable_proposal_text(home, id)
     if (number := parse_proposal_number(id)) is None:
         after = home.memory.edit(id, by=home.settings.author_name, text=text.strip())
         return EditProposalTextResult(item=build_lesson_item(after), changed=after.text.encode() != before)
@@ -376,7 +376,7 @@ def edit_proposal_text(
     )
 
 
-def get_editable_text(home: Home, id: str) -> tuple[bytes, str]:
+def get_editable_proposal_text(home: Home, id: str) -> tuple[bytes, str]:
     """Return the text that may be edited, and a name for its file."""
     if (number := parse_proposal_number(id)) is None:
         lesson = home.memory.get(id)

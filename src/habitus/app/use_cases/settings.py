@@ -61,7 +61,7 @@ def set_setting(
     needs_weights = is_switch_to_minilm(key, value)
     if needs_weights and (copy is not None or (yes and not configuring.has_encoder_weights(settings))):
         configuring.fetch_encoder_weights(settings, os.environ, None if copy is None else parse_user_path(copy))
-    done = configuring.set_setting(settings, os.environ, key, value, is_team=lambda: _has_team(settings))
+    done = configuring.set_setting(settings, os.environ, key, value, is_team=lambda: _has_other_approver(settings))
     # Vectors of another encoder can't be compared, so the index has to be rebuilt.
     if needs_weights and configuring.start_index_rebuild(configuring.reload_settings(settings, os.environ)):
         note = "The index is rebuilt in the background; until then the static encoder is used."
@@ -74,7 +74,7 @@ def is_switch_to_minilm(key: str, value: str) -> bool:
     return key == ENCODER and value == SearchEncoder.MINILM
 
 
-def _has_team(settings: Settings) -> bool:
+def _has_other_approver(settings: Settings) -> bool:
     with open_home(settings) as home:
         return has_other_approver(home)
 

@@ -13,7 +13,7 @@ from habitus.app.home import Home
 from habitus.app.library import importing, publishing, uploading
 from habitus.app.library.importing import ExportResult, ImportOptions, ImportResult, Progress, UpdateResult
 from habitus.app.operating import checking
-from habitus.app.tasks.storing import collect_shared_evals
+from habitus.app.tasks.storing import collect_publishable_evals
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions
 from habitus.files import Tree, parse_user_path
@@ -114,15 +114,15 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
     # Neither and both are wrong.
     if (request.name is None) == (not request.everything):
         raise ConflictingOptions("Give one skill, or --all.")
-    shared: Callable[[str], Tree] = partial(collect_shared_evals, home) if request.with_tasks else lambda name: {}
+    shared: Callable[[str], Tree] = partial(collect_publishable_evals, home) if request.with_tasks else lambda name: {}
 
     def tasks(name: str) -> Tree:
         if not request.card:
             return shared(name)
         # Loads the statistics, which only cards need.
-        from habitus.app.library.exam_cards import build_card_tree
+        from habitus.app.library.exam_cards import build_exam_card_tree
 
-        return {**shared(name), **build_card_tree(home, name)}
+        return {**shared(name), **build_exam_card_tree(home, name)}
 
     return importing.export_skills(
         home.skills,

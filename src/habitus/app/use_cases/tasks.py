@@ -18,7 +18,7 @@ from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.reviewing import describe_task_owner, list_unreviewed_tasks, mark_tasks_reviewed
 from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, save_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
-from habitus.app.tasks.variants import find_variants
+from habitus.app.tasks.variants import make_task_variants
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
     PageCursor,
@@ -213,7 +213,7 @@ def mine_tasks(
     Variants are the tasks that a skill has with other values, where its code or a validator recomputes the answer.
     """
     name, is_varied = home.skills.find(skill).name if skill else "", source is MiningSource.VARIANTS
-    found = find_variants(home, name) if is_varied else find_task_candidates(home, source, skill=name)
+    found = make_task_variants(home, name) if is_varied else find_task_candidates(home, source, skill=name)
     if only:
         if unknown := sorted(set(only) - {one.task.id for one in found}):
             raise NotFound(f"No task '{unknown[0]}' was found.", hint="See 'habitus tasks mine'.")

@@ -60,7 +60,7 @@ def check_agents(
         )
         # What the sessions say is printed while the skills are still scanned.
         screen = TopFindingsPrinter(is_quiet=as_json or verbose)
-        reports = examiner.examine(agent, screen.print_sessions)
+        reports = examiner.audit_agents(agent, screen.print_sessions)
     if html is not None:
         _write_html_report(html, render_html_report(reports, datetime.now(UTC)))
     if as_json:

@@ -141,7 +141,7 @@ def _print_connection_result(
 ) -> None:
     if planned.is_unchanged and not as_json:
         return
-    backups = use_case.list_backup_files(settings, planned)
+    backups = use_case.list_config_backups(settings, planned)
     lines = [f"{planned.host.title} is connected. Restart it."]
     lines += [planned.note] if planned.note else []
     lines += [f"Backup: {backup}" for backup in backups]

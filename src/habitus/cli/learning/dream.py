@@ -64,7 +64,7 @@ def run_self_play(
         # An unreadable challenge is reported now, not later by a worker.
         self_play.list_challenges(habitus.settings, Path(path) if path else None)
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_parse_budget_limits(budget)}
-        queue = jobs.open_queue(habitus)
+        queue = jobs.open_job_queue(habitus)
         id = add_job(habitus.settings, queue, "dream", given)
         if later:
             output.print_command_result(context, as_json, queue.get(id), f"{id} is queued for a worker.")

@@ -106,7 +106,7 @@ def edit_proposal(
 ) -> None:
     """Edit the text of a proposal before you approve it, in your editor or from a file."""
     with open_habitus(context) as habitus:
-        before, name = review.get_editable_text(habitus, item)
+        before, name = review.get_editable_proposal_text(habitus, item)
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
         # The edit is saved inside the block: if it is rejected, the editor's text is not lost.
         with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
@@ -166,7 +166,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _describe_trust_target(found: trusting.TrustTarget) -> str:
-    parts = [output.format_count(found.count, "skill")] if found.count or not found.task_count else []
+    parts = [output.format_count(found.skill_count, "skill")] if found.skill_count or not found.task_count else []
     parts += [output.format_count(found.task_count, "task")] if found.task_count else []
     return " and ".join(parts)
 

@@ -43,7 +43,7 @@ def copy_database(
     """Copy everything into an empty database: skills, history, lessons, turns, proposals."""
     settings = read_settings(context.find_root().obj)
     with output.show_progress_counter(is_quiet=as_json, label="Copying", unit="rows") as progress:
-        done = database.copy_databases(settings, source, target or settings.database or "", progress=progress)
+        done = database.copy_database_by_address(settings, source, target or settings.database or "", progress=progress)
     if as_json:
         output.print_json(done)
         return

@@ -107,7 +107,7 @@ def run_worker_command(
         signal.signal(number, lambda *_: stopped.set())
     only = tuple(part.strip() for part in queues.split(",") if part.strip())
     with open_habitus(context) as habitus:
-        queue = jobs.open_queue(habitus, for_worker=True)
+        queue = jobs.open_job_queue(habitus, for_worker=True)
         with jobs.run_home_worker(habitus, queue, concurrency=concurrency, only=only) as name:
             output.print_line(f"Worker {name} is running; Ctrl-C stops it.")
             # Half a second bounds how long Ctrl-C takes.

@@ -95,7 +95,7 @@ def improve_skill(
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
             return
-        queue = jobs.open_queue(habitus)
+        queue = jobs.open_job_queue(habitus)
         # Rollouts that are already paid for are reused.
         begun = _find_unfinished_job(queue, request)
         for line in [*plan.lines, *powers, *_describe_job_start(request, begun), cost]:

@@ -22,7 +22,7 @@ from habitus.app.use_cases.declaration import (
     REQUIRED,
     InputField,
     UseCase,
-    call_by_name,
+    call_with_known_keywords,
     format_etag,
     load_all_use_cases,
 )
@@ -62,7 +62,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         here = f"{http_request.url.scheme}://{http_request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
         given = {name: _convert_field(fields[name], value) for name, value in (rest_defaults | given).items()}
-        wanted = case.fill_defaults(given) | case.rest_values
+        wanted = case.fill_defaults(given) | case.rest_fixed_values
         _require_version(case, wanted)
         with get_home_pool(http_request).reopen_on_settings_change() if case.changes_settings else nullcontext():
             try:
@@ -95,7 +95,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         tags=[case.path.split("/")[1]],
         description=case.help,
         response_class=SurrogateSafeJsonResponse,
-        response_model=None if case.status == HTTPStatus.NO_CONTENT else get_response_model(case.result),
+        response_model=None if case.status == HTTPStatus.NO_CONTENT else get_response_model(case.result_type),
     )(endpoint)
 
 
@@ -106,7 +106,7 @@ def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, 
         # A retry after a crash must not create a second one, so an earlier result of this attempt is looked up.
         recover, since = case.recover_result, attempt.since
         before = (
-            call_by_name(recover, home, since, **{**wanted, **case.bind(wanted)})
+            call_with_known_keywords(recover, home, since, **{**wanted, **case.bind(wanted)})
             if recover is not None and since
             else None
         )

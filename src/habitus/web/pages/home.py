@@ -25,7 +25,7 @@ from habitus.app.use_cases.overview import (
     TodayReport,
     build_overview,
     build_today_report,
-    compute_known_findings,
+    compute_findings_if_judged,
 )
 from habitus.evidence.model import EffectEstimate
 from habitus.journal.usage import UseVerdict
@@ -76,7 +76,7 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
     scope = UserScope.read(request, habitus)
-    findings = compute_known_findings(habitus)
+    findings = compute_findings_if_judged(habitus)
     found = build_overview(habitus, findings, all_users=scope.all_users)
     first = build_today_report(habitus, findings, with_contents=False)
     effects = {

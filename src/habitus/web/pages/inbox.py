@@ -105,7 +105,7 @@ def show_inbox(request: Request, habitus: RequestHome, filters: FilterQuery) -> 
 
 @router.get("/inbox/{id}", access=Access.VIEWER)
 def show_inbox_item(request: Request, habitus: RequestHome, id: str, filters: FilterQuery) -> HTMLResponse:
-    return _render_inbox(request, habitus, opened=inbox.get_item(habitus, id), filters=filters)
+    return _render_inbox(request, habitus, opened=inbox.get_inbox_item(habitus, id), filters=filters)
 
 
 def _render_inbox(
@@ -118,7 +118,7 @@ def _render_inbox(
     """Return the inbox with the given item open, or on a wide screen the first."""
     everything = inbox.list_pending(habitus, with_contents=False)
     found = [item for item in everything if filters.matches(item)]
-    first = opened or (inbox.get_item(habitus, found[0].id) if found else None)
+    first = opened or (inbox.get_inbox_item(habitus, found[0].id) if found else None)
     return render_page(
         request,
         "inbox.html",
@@ -202,7 +202,7 @@ def show_proposal_file(
 
 def _get_readable_proposal(habitus: Habitus, id: str) -> Proposal:
     """Return a proposal; raise `NotFound` for a lesson and `Refused` for hidden tasks."""
-    subject = inbox.get_item(habitus, id).subject
+    subject = inbox.get_inbox_item(habitus, id).subject
     if isinstance(subject, Engram):
         raise NotFound(f"'{id}' is a lesson; it has no files.", hint="")
     if review.are_files_hidden(habitus.settings, subject):
@@ -227,7 +227,7 @@ def show_expected_effect(habitus: RequestHome, id: str) -> HTMLResponse:
 @router.get("/inbox/alike/{id}", access=Access.VIEWER)
 def show_similar_items(habitus: RequestHome, id: str) -> HTMLResponse:
     """Return pending items that say much the same, with a choice of this one."""
-    item = inbox.get_item(habitus, id)
+    item = inbox.get_inbox_item(habitus, id)
     may_approve = isinstance(item.subject, Proposal) and not habitus.review.needs_other_approver(item.subject)
     return render_fragment(
         "inbox_alike.html", id=id, alike=inbox.find_related_items(habitus, item), may_approve=may_approve
@@ -325,7 +325,7 @@ def _render_next_item(
     request: Request, habitus: Habitus, said: FlashMessage, following: str, filters: InboxFilters
 ) -> HTMLResponse:
     """Return the inbox with the next item open."""
-    opened = inbox.get_item(habitus, following) if following else None
+    opened = inbox.get_inbox_item(habitus, following) if following else None
     return _render_inbox(request, habitus, said, opened, filters)
 
 

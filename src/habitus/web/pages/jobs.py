@@ -131,7 +131,7 @@ def import_from_address(
     """Import skills from an address or a repository."""
     if not source.strip():
         raise Invalid("No address given.", hint="Enter https://… or OWNER/REPO.")
-    return _render_import(request, habitus, importing.add_skills_from_web(habitus, source.strip()))
+    return _render_import(request, habitus, importing.add_skills_for_remote_caller(habitus, source.strip()))
 
 
 @router.post("/import/agent/{agent}", access=Access.ADMIN)

@@ -17,7 +17,7 @@ from habitus.app import Habitus
 from habitus.app.conversations import running_code
 from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
-from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage
+from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage_counts
 from habitus.app.library.undoing import build_write_undo
 from habitus.app.tasks.proposing import list_pending_tasks
 from habitus.app.use_cases import improving, writing
@@ -144,7 +144,7 @@ def render_skill_page(
         shown = read_skill_details(habitus, located)
         tabs = _list_tabs(shown)
         tab = tab if tab in tabs else next(iter(tabs))
-        uses = read_skill_usage(habitus, shown) if tab == "read" else None
+        uses = read_skill_usage_counts(habitus, shown) if tab == "read" else None
     if tab == "history":
         found = _load_history_tab(habitus, shown.item.name, old, version)
     elif uses is not None:
@@ -197,7 +197,7 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
         case "files":
             return {"file": file, "text": _read_text_file(habitus, shown, file) if file else None}
         case "results":
-            found = insights.read_skill_usage(habitus, shown.item)
+            found = insights.read_skill_usage_history(habitus, shown.item)
             effects = charts.render_version_effects(found.items)
             exams = charts.render_exam_effects(improving.list_improvements(habitus, name=name).candidates)
             drawn = charts.render_usage_charts(found)

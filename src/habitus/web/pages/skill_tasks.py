@@ -56,7 +56,7 @@ def mine_tasks(
 @router.post("/skills/{name}/tasks/drafts", access=Access.ADMIN)
 def start_task_drafting(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Queue the drafting of tasks, which appear on this page to be ticked."""
-    job_kinds.add_job(habitus.settings, jobs.open_queue(habitus), "draft-tasks", {"skill": name})
+    job_kinds.add_job(habitus.settings, jobs.open_job_queue(habitus), "draft-tasks", {"skill": name})
     said = FlashMessage(text="Queued for the next free worker; the drafts will appear here to be ticked.")
     return render_skill_page(request, habitus, name, "improve", said=said)
 
