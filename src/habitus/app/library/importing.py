@@ -177,7 +177,7 @@ def add_skills(home: Home, source: str, only: Sequence[str], options: ImportOpti
     with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
-        tracked_skills.record_in_home_lockfile(home, taken.results, _filter_readable_skills(entries), fetched)
+        tracked_skills.write_home_lock(home, taken.results, _drop_unreadable(entries), fetched)
     return taken
 
 
@@ -198,9 +198,7 @@ def add_skills_to_project(home: Home, source: str, only: Sequence[str], options:
             one.name for one in there.skills.layers if one.trust_root == str(place / tracked_skills.SHARED_SKILLS_DIR)
         )
         taken = _import_entries(there, entries, layer, options)
-        tracked_skills.record_in_project_lockfile(
-            there.skills, file, layer, taken.results, _filter_readable_skills(entries), fetched
-        )
+        tracked_skills.write_project_lock(there.skills, file, layer, taken.results, _drop_unreadable(entries), fetched)
     return taken
 
 
@@ -213,7 +211,7 @@ def _read_fetched_entries(
     return list(_select_entries(found, only))
 
 
-def _filter_readable_skills(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
+def _drop_unreadable(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
     return [entry for entry in entries if isinstance(entry, IncomingSkill)]
 
 
@@ -268,9 +266,7 @@ def _update_from_source(
         if is_check:
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
-            as_installed = [
-                entry for entry in moved if tracked_skills.is_unmodified_since_install(home.skills, mine[entry.name])
-            ]
+            as_installed = [entry for entry in moved if tracked_skills.is_unmodified(home.skills, mine[entry.name])]
             open_importer(home).record_installed_as_imported(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved

@@ -111,7 +111,7 @@ def _read_tracked_skills(
             unread.append(f"{name}@{layer} comes with the package {entry.get('source')}: npm updates it.")
 
 
-def is_unmodified_since_install(skills: Library, one: TrackedSkill) -> bool:
+def is_unmodified(skills: Library, one: TrackedSkill) -> bool:
     """Whether a skill that `npx skills` installed is unchanged here, as far as its lock tells; a site has no hash."""
     folder = skills.get_layer(one.layer).store.find_directory(one.name)
     return folder is not None and (not one.hash or _compute_matching_hash(one.hash, folder) == one.hash)
@@ -141,7 +141,7 @@ def record_imported_skills(
     """Record the imported skills in the lockfile that tracks them."""
     file = group[0].file
     if file is None:
-        record_in_home_lockfile(home, results, entries, fetched)
+        write_home_lock(home, results, entries, fetched)
         return
     by_name = {one.name: one for one in group}
     there = {entry.name: _find_source_folder(entry, fetched) for entry in entries}
@@ -161,7 +161,7 @@ def record_imported_skills(
     file.update_entries(change)
 
 
-def record_in_home_lockfile(
+def write_home_lock(
     home: Home, results: Iterable[ImportOutcome], entries: Iterable[IncomingSkill], fetched: FetchedSource
 ) -> None:
     """Record added skills in the home's lockfile."""
@@ -185,7 +185,7 @@ def record_in_home_lockfile(
     lockfiles.write_lockfile(file, locked)
 
 
-def record_in_project_lockfile(
+def write_project_lock(
     skills: Library,
     file: lockfiles.NpxLockfile,
     layer: str,
