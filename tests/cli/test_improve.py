@@ -135,6 +135,17 @@ def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -
     assert "'much' is no budget" in wrong.err
 
 
+@pytest.mark.req("IM-06")
+def test_a_budget_that_can_t_pay_one_rollout_is_an_error_of_a_dry_run_and_of_a_trial(direct: Direct) -> None:
+    _furnished(direct, 16)
+    looked = direct("skills", "improve", "name-a-town", "--budget", "100", "--dry-run")
+    assert (looked.code, "has 16 tasks" in looked.out) == (1, True)
+    assert "A budget of 100 tokens can't pay one rollout, which takes about 8" in looked.err
+    tried = direct("skills", "trial", "name-a-town", "--budget", "100", "--yes", "-m", "script:none.json")
+    assert tried.code == 1
+    assert "A budget of 100 tokens can't pay one rollout, which takes about 8" in tried.err
+
+
 @pytest.mark.full
 @pytest.mark.req("IM-04")
 def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) -> None:

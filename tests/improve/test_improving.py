@@ -488,8 +488,19 @@ async def test_after_thirty_candidates_only_new_tasks_are_asked(home: Path) -> N
 async def test_a_budget_that_can_t_pay_one_rollout_is_refused_before_it_starts(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        with pytest.raises(HabitusError, match="A budget of 500 tokens can't pay one rollout"):
-            await run(habitus, ImproveRequest(skill=NAME, text=BETTER, tokens=500))
+        for request, problem in (
+            (ImproveRequest(skill=NAME, text=BETTER, tokens=500), "A budget of 500 tokens can't pay one rollout"),
+            (ImproveRequest(skill=NAME, text=BETTER, minutes=0.01), "0.01 minutes can't pay one .* about 0.02 minutes"),
+            (ImproveRequest(skill=NAME, solver="codex", dollars=0.01), r"\$0.010 can't pay one .* about \$0.020"),
+            (ImproveRequest(skill=NAME, solver="codex", minutes=0.1), "0.1 minutes can't pay one .* about 0.25"),
+        ):
+            with pytest.raises(HabitusError, match=problem):
+                await run(habitus, request)
+        dear = ImproveRequest(skill=NAME, model="anthropic:claude-opus-4-5", dollars=0.001)
+        assert (
+            "a budget of $0.001 can't pay one rollout, which takes about $0.004"
+            in preview_improve_run(habitus, dear).problem
+        )
         assert not open_improve_store(habitus).list_rollouts()
 
 
@@ -521,6 +532,17 @@ async def test_one_text_is_tried_for_a_second_agent_and_not_twice_for_one(home: 
             done = await open_improve_run(habitus, request, f"r{number}", None, luck()).execute()
             states.append(done.reports[0].candidate.state)
         assert states == [CandidateState.STOPPED, CandidateState.STOPPED, CandidateState.REFUSED]
+
+        # Our own agent with another model is another solver, too.
+        def another(ask: CompletionRequest) -> ScriptStep:
+            return _solver(ask)
+
+        for number, name in enumerate(("one", "two", "one")):
+            model = RunBudget().wrap_model(ScriptedModel(another, name=name))
+            request = ImproveRequest(skill=NAME, text=text, rounds=2)
+            done = await open_improve_run(habitus, request, f"m{number}", model, luck()).execute()
+            states.append(done.reports[0].candidate.state)
+        assert states[3:] == [CandidateState.STOPPED, CandidateState.STOPPED, CandidateState.REFUSED]
 
 
 @pytest.mark.req("IM-03")

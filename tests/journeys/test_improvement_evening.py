@@ -18,16 +18,16 @@ TOWNS = 22
 def test_an_evening_leads_from_no_tasks_to_an_examined_and_reviewed_change(installed_cli: Cli, tmp_path: Path) -> None:
     typed: list[tuple[str, ...]] = []
 
-    def step(*words: str) -> Ran:
+    def step(*words: str, code: int = 0) -> Ran:
         typed.append(words)
         ran = installed_cli(*words, env={"HABITUS_MODEL": f"script:{tmp_path / 'model.json'}"})
-        assert ran.code == 0, ran.err
+        assert ran.code == code, ran.err
         return ran
 
     folder = installed_cli.home / "skills" / "name-a-town"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
-    assert "'habitus tasks draft name-a-town'" in step("skills", "improve", "name-a-town", "--dry-run").out
+    assert "'habitus tasks draft name-a-town'" in step("skills", "improve", "name-a-town", "--dry-run", code=1).out
 
     _script(tmp_path, [{"answer": {"tasks": [_draft(number) for number in range(TOWNS)]}}])
     drafted = step("tasks", "draft", "name-a-town", "-n", "22").out

@@ -58,7 +58,7 @@ class Candidate:
     reason: str = ""
     proposal: int | None = None
     solver: str = ""  # a program of the person's; else our own agent
-    model: str = ""  # that our own agent solves with
+    model: str = ""  # that it solves with
     files: Mapping[str, str] = field(default_factory=dict)  # that it adds, beside its text
     user: str = ""
     made_on: datetime | None = None

@@ -9,6 +9,8 @@ from habitus.improve.candidates import count_gated_candidates
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_error_left
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
+from habitus.learning.budget import RunLimits, compute_model_price
+from habitus.llm.model import TokenUsage
 from habitus.tasks.model import get_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import estimate_tokens, format_count
@@ -16,6 +18,8 @@ from habitus.text import estimate_tokens, format_count
 PRACTICE_ROUNDS = 2
 _OWN_TOKENS = 800  # of a rollout by our own agent beyond the skill's text, before any was measured
 _PROGRAM_TOKENS = 21_000  # of one by a program such as Claude Code, whose own prompt is long
+_PROGRAM_DOLLARS = 0.02  # that one costs at least, at the price of a small model
+_OWN_MINUTES, _PROGRAM_MINUTES = 0.02, 0.25  # that one lasts at least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +55,19 @@ class RolloutCost:
 
     tokens: int
     dollars: float = 0.0
+    minutes: float = 0.0  # from one to the next
     measured: int = 0
+
+    def find_budget_problem(self, limits: RunLimits) -> str:
+        """Return why a budget can't pay one rollout; empty if it can."""
+        for limit, cost, form in (
+            (limits.tokens, self.tokens, "{:,} tokens"),
+            (limits.dollars, self.dollars, "${:.3f}"),
+            (limits.minutes, self.minutes, "{:.2g} minutes"),
+        ):
+            if limit is not None and limit < cost:
+                return f"a budget of {form.format(limit)} can't pay one rollout, which takes about {form.format(cost)}"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +134,10 @@ class RunPlan:
         return f"{most}, about {self.likely_tokens:,} tokens if all were needed ({basis})"
 
 
-def plan_improve_run(store: ImproveStore, subject: SkillWithTasks, request: ImproveRequest) -> RunPlan:
+def plan_improve_run(
+    store: ImproveStore, subject: SkillWithTasks, request: ImproveRequest, *, model: str = ""
+) -> RunPlan:
+    """Plan a run; `model` is what our own agent solves with, whose price is known before a rollout is."""
     candidates = store.list_candidates(subject.name)
     gated = count_gated_candidates(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
@@ -129,7 +148,7 @@ def plan_improve_run(store: ImproveStore, subject: SkillWithTasks, request: Impr
     families = len({get_family(task.id) for task in subject.tasks[TaskSplit.GATE]})
     rule = GateRule(tasks=max(gate, 1), families=families, number=gated + 1, claim=request.claim, rounds=request.rounds)
     missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)
-    each = estimate_rollout_cost(store, subject, request.solver)
+    each = estimate_rollout_cost(store, subject, request.solver, model=model)
     return RunPlan(
         skill=subject.name,
         version=subject.version,
@@ -158,20 +177,28 @@ def _find_problem(subject: SkillWithTasks, request: ImproveRequest, rule: GateRu
     # With too few tasks to show that a change is better, a person may still want to see one round.
     if rule.problem and (rule.claim is GateHypothesis.NOT_WORSE or not rule.error):
         return f"'{subject.name}' can't be improved with these tasks: {rule.problem}"
-    if request.tokens is not None and request.tokens < each.tokens:
-        return f"a budget of {request.tokens:,} tokens can't pay one rollout, which takes about {each.tokens:,}"
-    if request.dollars is not None and request.dollars < each.dollars:
-        return f"a budget of ${request.dollars:.2f} can't pay one rollout, which takes about ${each.dollars:.2f}"
-    return ""
+    limits = RunLimits(tokens=request.tokens, dollars=request.dollars, minutes=request.minutes)
+    return each.find_budget_problem(limits)
 
 
-def estimate_rollout_cost(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> RolloutCost:
+def estimate_rollout_cost(
+    store: ImproveStore, subject: SkillWithTasks, solver: str = "", *, model: str = ""
+) -> RolloutCost:
     """Return the mean cost of this solver's rollouts, of this skill if it has any, else of all; or a guess."""
     for skill in (subject.name, ""):
         if made := store.list_measured_rollouts(solver, skill=skill):
             mean = round(fmean(one.tokens for one in made))
-            return RolloutCost(tokens=mean, dollars=fmean(one.dollars for one in made), measured=len(made))
-    return RolloutCost(tokens=_PROGRAM_TOKENS if solver else _OWN_TOKENS + estimate_tokens(subject.skill.body))
+            paid = fmean(one.dollars for one in made) or _price_tokens(mean, model)
+            minutes = store.measure_pace({one.run for one in made})
+            return RolloutCost(tokens=mean, dollars=paid, minutes=minutes, measured=len(made))
+    if solver:
+        return RolloutCost(tokens=_PROGRAM_TOKENS, dollars=_PROGRAM_DOLLARS, minutes=_PROGRAM_MINUTES)
+    guess = _OWN_TOKENS + estimate_tokens(subject.skill.body)
+    return RolloutCost(tokens=guess, dollars=_price_tokens(guess, model), minutes=_OWN_MINUTES)
+
+
+def _price_tokens(tokens: int, model: str) -> float:
+    return (compute_model_price(TokenUsage(input_tokens=tokens), model) or 0.0) if model else 0.0
 
 
 def list_practice_rollouts(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> list[Rollout]:

@@ -47,6 +47,7 @@ NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
 _NO_EXAM = "better on these tasks; there is no other task to examine it by"
 NO_FILES: Mapping[str, str] = {}
 HOW_TO_RUN = "Get tasks with 'habitus tasks mine' or 'habitus tasks draft {name}', or raise the --budget."
+_PROGRAM_CHOICE = "its default model"
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
 _STATES = {
     GateVerdict.ACCEPTED: CandidateState.ACCEPTED,
@@ -95,6 +96,13 @@ class ImproveRun:
         self._taken_over = {one.id for one in self.store.list_candidates(self.name) if self._is_left_open(one)}
         self._paid_before = self.runner.rollouts
 
+    @property
+    def _solver_model(self) -> str:
+        """The model that solves: with another one, our own agent or a program is another solver."""
+        if self.request.solver:
+            return self.request.solver.partition(":")[2] or _PROGRAM_CHOICE
+        return self.drafter.name if self.drafter is not None else ""
+
     async def execute(self) -> ImproveResult:
         await asyncio.to_thread(self._refuse_if_hopeless)
         try:
@@ -111,7 +119,8 @@ class ImproveRun:
         """Raise before the first rollout if nothing could come of the run; one that was begun may end."""
         if self._paid_before or self._taken_over:
             return
-        if problem := plan_improve_run(self.store, self.subject, self.request).problem:
+        model = self.drafter.name if self.drafter is not None else ""
+        if problem := plan_improve_run(self.store, self.subject, self.request, model=model).problem:
             raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
 
     async def _try_given_candidate(self) -> Candidate | None:
@@ -153,7 +162,8 @@ class ImproveRun:
     def _is_left_open(self, one: Candidate) -> bool:
         """Whether a run that has ended (its budget was spent, say) left it in its gate or exam."""
         request = self.request
-        is_alike = (one.base, one.claim, one.solver) == (self.subject.version, request.claim, request.solver)
+        solver = (one.solver, one.model) == (request.solver, self._solver_model)
+        is_alike = solver and (one.base, one.claim) == (self.subject.version, request.claim)
         is_meant = one.text == request.text if request.text else one.source == f"proposal {request.proposal}"
         is_open = one.state in (CandidateState.OPEN, CandidateState.ACCEPTED) and one.proposal is None
         if not (one.number and is_open and is_alike and (is_meant or not request.has_given_candidate)):
@@ -249,7 +259,7 @@ class ImproveRun:
                 tasks=tuple(task.id for task in self.subject.tasks[TaskSplit.GATE]),
                 rounds=self.request.rounds,
                 solver=self.request.solver,
-                model=self.drafter.name if self.drafter is not None and not self.request.solver else "",
+                model=self._solver_model,
                 files=dict(files),
                 user=self.user,
                 state=CandidateState.REFUSED if objection else CandidateState.OPEN,
@@ -269,8 +279,9 @@ class ImproveRun:
             return objection
         if self.request.shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
             return "it is not shorter"
-        same = (text, self.subject.version, self.request.solver)
-        if any((one.text, one.base, one.solver) == same and one.number for one in self._list_settled_candidates()):
+        same = (text, self.subject.version, self.request.solver, self._solver_model)
+        settled = self._list_settled_candidates()
+        if any((one.text, one.base, one.solver, one.model) == same and one.number for one in settled):
             return "the same was tried before, by the same solver"
         is_same_cue = (old.when_to_use, old.description) == (new.when_to_use, new.description)
         if (

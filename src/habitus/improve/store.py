@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import sqlalchemy as sa
@@ -118,6 +120,15 @@ class ImproveStore:
             return made_by == solver and one.is_counted and one.tokens > 0
 
         return list(filter(is_by_solver, self.list_rollouts(skill=skill)))
+
+    def measure_pace(self, runs: Collection[str]) -> float:
+        """Return the usual minutes from one rollout to the next within these runs; 0 if none has two."""
+        table = improve_rollouts
+        query = sa.select(table.c.run, table.c.at).where(table.c.outcome != "").order_by(table.c.run, table.c.at)
+        with sql.read_transaction(self._engine) as connection:
+            ends = [(row.run, row.at) for row in connection.execute(query) if row.run in runs]
+        gaps = [(after - before).total_seconds() / 60 for (run, before), (same, after) in pairwise(ends) if run == same]
+        return median(gaps) if gaps else 0.0
 
     def begin_rollout(self, rollout: Rollout) -> None:
         """Store a rollout before a model is asked: if its process is killed, it is known to be paid."""

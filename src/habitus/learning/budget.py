@@ -205,7 +205,7 @@ class RunBudget:
     def wrap_model(self, model: Model) -> BudgetedModel:
         """Return the model with every request paid from this budget; `Invalid` if its price is needed and unknown."""
         program = find_agent_program(model.name)
-        is_known = _compute_price(TokenUsage(), model.name) is not None or (
+        is_known = compute_model_price(TokenUsage(), model.name) is not None or (
             program is not None and program.reports_cost
         )
         if self.limits.dollars is not None and not is_known:
@@ -263,7 +263,7 @@ class RunBudget:
                 )
         if limits.dollars is None:
             return most
-        while ((cost := _compute_price(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
+        while ((cost := compute_model_price(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
             # Halved until it fits, because a price can't be turned back into tokens.
             most = replace(most, output_tokens=most.output_tokens // 2)
             if most.output_tokens < _MIN_ANSWER_TOKENS:
@@ -276,7 +276,7 @@ class RunBudget:
     def settle(self, reserved: _ReservedRequest, used: TokenUsage, model: str) -> None:
         """Replace a reservation with the real usage of the request."""
         if used.cost is None and self.limits.dollars is not None:
-            used = replace(used, cost=_compute_price(used, model))
+            used = replace(used, cost=compute_model_price(used, model))
         with self._lock:
             self.usage += used
             self._aside = _subtract_usage(self._aside, reserved.max_usage)
@@ -355,7 +355,8 @@ def _is_usage_reported(usage: TokenUsage) -> bool:
     return usage.input_tokens + usage.output_tokens > 0
 
 
-def _compute_price(usage: TokenUsage, model: str) -> float | None:
+def compute_model_price(usage: TokenUsage, model: str) -> float | None:
+    """Return the price of a usage by a model such as `provider:name`; None if it is unknown."""
     provider, _, name = model.partition(":")
     program = find_agent_program(provider)
     provider = program.price_provider if program is not None else provider

@@ -125,7 +125,8 @@ def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
 
 def preview_improve_run(home: Home, request: ImproveRequest) -> RunPlan:
     """Return the plan of an improvement run without starting it."""
-    return plan_improve_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request)
+    model = request.model or models.resolve_model_names(home.settings, os.environ)[0]
+    return plan_improve_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request, model=model)
 
 
 def list_skills_with_tasks(home: Home) -> list[str]:
@@ -271,8 +272,13 @@ def _open_rollout_runner(
     return RolloutRunner(open_improve_store(home), subject, run, budget, home.pause.refuse_if_paused, parallel)
 
 
-def plan_skill_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:
-    """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
+def plan_skill_trial(
+    home: Home, name: str, cases: Sequence[Task], runs: int, limits: RunLimits | None = None
+) -> TrialPlan:
+    """Plan a trial of these cases, or of the skill's own tasks, without asking a model.
+
+    Raises `Invalid` if the limits can't pay one conversation.
+    """
     if not cases:
         refuse_unreviewed_tasks(home, name)
     subject = load_skill_with_tasks(home, name)
@@ -282,8 +288,11 @@ def plan_skill_trial(home: Home, name: str, cases: Sequence[Task], runs: int) ->
     if not tasks:
         hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."
         raise Invalid(f"'{name}' has no tasks of its own.", hint=hint)
-    each = estimate_rollout_cost(open_improve_store(home), subject).tokens
-    return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each)
+    model = models.resolve_model_names(home.settings, os.environ)[0]
+    each = estimate_rollout_cost(open_improve_store(home), subject, model=model)
+    if problem := each.find_budget_problem(limits or RunLimits()):
+        raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint="Raise the --budget.")
+    return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each.tokens)
 
 
 def open_trial_runner(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:

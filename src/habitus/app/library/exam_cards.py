@@ -57,7 +57,7 @@ def find_exam_card(home: Home, name: str) -> ExamCard | None:
         tree,
         exam,
         [one for one in rollouts if one.version == version],
-        solver=candidate.solver or "habitus",
+        solver=candidate.solver.partition(":")[0] or "habitus",
         model=candidate.model,
         date=f"{candidate.made_on:%Y-%m-%d}" if candidate.made_on is not None else "",
     )

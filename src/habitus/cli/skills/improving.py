@@ -33,7 +33,7 @@ from habitus.errors import Invalid
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import GateHypothesis
-from habitus.improve.plan import ImproveRequest
+from habitus.improve.plan import ImproveRequest, RunPlan
 from habitus.improve.report import CandidateReport, VersionComparison, build_candidate_report
 from habitus.improve.rollouts import RolloutRunner
 from habitus.improve.run import HOW_TO_RUN
@@ -94,14 +94,14 @@ def improve_skill(
         cost = f"A run takes {plan.cost}."
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
+            _refuse_if_hopeless(plan)
             return
         queue = jobs.open_job_queue(habitus)
         # Rollouts that are already paid for are reused.
         begun = _find_unfinished_job(queue, request)
         for line in [*plan.lines, *powers, *_describe_job_start(request, begun), cost]:
             (output.print_error if as_json else output.print_line)(line)
-        if not plan.can_run:
-            raise Invalid(f"{plan.problem[0].upper()}{plan.problem[1:]}.", hint=HOW_TO_RUN.format(name=plan.skill))
+        _refuse_if_hopeless(plan)
         if (drafters := open_drafting_models(habitus, request)) is not None:
             # Opening the model here reports a missing one before a job is queued.
             _ = drafters.main
@@ -120,6 +120,11 @@ def improve_skill(
         # A candidate of the person's that was not even tried is an error to them, not an answer.
         if request.has_given_candidate and any(_list_refusal_reasons(run) for run in queue.list_part_results(id)):
             raise typer.Exit(1)
+
+
+def _refuse_if_hopeless(plan: RunPlan) -> None:
+    if not plan.can_run:
+        raise Invalid(f"{plan.problem[0].upper()}{plan.problem[1:]}.", hint=HOW_TO_RUN.format(name=plan.skill))
 
 
 def _confirm_spending(*, yes: bool, as_json: bool) -> None:
@@ -328,7 +333,7 @@ def run_skill_trial(
     limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
         given = read_trial_tasks(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
-        plan = plan_skill_trial(habitus, name, given, runs)
+        plan = plan_skill_trial(habitus, name, given, runs, limits)
         paid = RunBudget(limits).wrap_model(habitus.models.main)
         (output.print_error if as_json else output.print_line)(
             f"{output.format_count(plan.conversations, 'conversation')} with {paid.name}, half of them without "
