@@ -106,7 +106,7 @@ def score_remedies(kinds: Sequence[Kind]) -> Found:
     right, wrong, missed, found = 0, [], [], 0
     for kind in kinds:
         lessons = collect_remedy_findings(facts(kind, number, f"/srv/{kind.name}") for number in LEARNED_FROM).lessons
-        texts = [wording.describe_lesson(held) for held in lessons]
+        texts = [wording.describe_remedy_lesson(held) for held in lessons]
         good = [text for text in texts if kind.is_right(text)]
         right += len(good)
         wrong += [f"{kind.name}: {text}" for text in texts if text not in good]

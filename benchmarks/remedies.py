@@ -105,7 +105,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def _score(plant: Plant, found: RemedyFindings, tally: Counter[str], files: int, is_shown: bool) -> None:
-    texts = [wording.describe_lesson(held) for held in found.lessons]
+    texts = [wording.describe_remedy_lesson(held) for held in found.lessons]
     right = [text for text in texts if plant.says and all(part in text for part in plant.says)]
     tally["transcripts"] += files
     tally["planted"] += not plant.is_decoy
@@ -117,9 +117,8 @@ def _score(plant: Plant, found: RemedyFindings, tally: Counter[str], files: int,
             if text not in right:
                 progress(f"  wrong: {text}")
         if plant.says and not right:
-            progress(
-                f"  missed: {plant.says} candidates: {[wording.describe_lesson(held) for held in found.candidates]}"
-            )
+            known = [wording.describe_remedy_lesson(held) for held in found.candidates]
+            progress(f"  missed: {plant.says} candidates: {known}")
 
 
 def _written(world: World, steps: Iterable[tuple[str, object]], number: int) -> Path:

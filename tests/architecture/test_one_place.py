@@ -93,7 +93,7 @@ from collections import Counter
 SOURCE = "diary"
 
 
-def looks_like(row):
+def recognizes_row(row):
     return "dear" in row
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from habitus.tasks.model import get_family
+from habitus.tasks.model import get_task_family
 from tests.cli.conftest import Direct
 from tests.cli.test_agent_as_model import path_to
 from tests.cli.test_tasks import ask_in_sessions
@@ -113,7 +113,7 @@ def test_variants_have_other_numbers_and_the_answer_of_the_skills_own_code(with_
         assert task["request"] == f"What is {net} EUR with {rate} % tax?"
         assert (net, rate) != (120, 19)
         assert task["check"] == [{"kind": "contains", "text": f"{net * (100 + rate) / 100:.2f}"}]
-        assert (get_family(task["id"]), task["origin"]["kind"]) == ("t", "variant")
+        assert (get_task_family(task["id"]), task["origin"]["kind"]) == ("t", "variant")
     assert found == with_code.json("tasks", "mine", "--from", "variants")["found"]
     words = ("--from", "variants", "--only", found[0]["task"]["id"], "--apply")
     assert "'t' with other values; the skill's code recomputes the answer" in with_code("tasks", "mine", *words).out
@@ -141,7 +141,7 @@ def test_a_validator_that_looks_at_the_files_judges_variants_of_them(stocked: Di
     stocked.ok("tasks", "add", "csv-summary", "--task", "-", stdin=BY_VALIDATOR.format(total=TOTAL, expected=TOTAL))
     found = stocked.json("tasks", "mine", "--from", "variants")["found"]
     assert len(found) == 3
-    assert all(get_family(one["task"]["id"]) == "sum" for one in found)
+    assert all(get_task_family(one["task"]["id"]) == "sum" for one in found)
     assert len({one["task"]["files"]["a.csv"] for one in found} | {"amount\n100\n23.45\n"}) == 4
     stocked.ok("tasks", "remove", "csv-summary", "sum")
     stocked.ok("tasks", "add", "csv-summary", "--task", "-", stdin=BY_VALIDATOR.format(total=TOTAL, expected="123.45"))
@@ -171,7 +171,7 @@ def test_the_same_question_in_other_words_is_mined_as_a_variant(stocked: Direct)
     ask_in_sessions(stocked, asked)
     ids = [one["task"]["id"] for one in stocked.json("tasks", "mine")["found"]]
     assert len(ids) == 3
-    assert len(set(map(get_family, ids))) == 2
+    assert len(set(map(get_task_family, ids))) == 2
 
 
 WORDS = "What is the total of all the amounts in the sheet of the sales team, as it stands here today"
@@ -197,7 +197,7 @@ def test_a_near_copy_is_a_variant_whether_drafted_added_or_imported(stocked: Dir
     ]
     drafted = stocked("tasks", "draft", "csv-summary", "-m", _script(tmp_path, {"answer": {"tasks": drafts}}), "--json")
     copied, new, again = (one["task"]["id"] for one in json.loads(drafted.out)["found"])
-    assert [get_family(copied), get_family(again)] == ["first", new]
+    assert [get_task_family(copied), get_task_family(again)] == ["first", new]
     stocked.ok("review", "approve", "1")
     plan = stocked.json("skills", "improvements", "csv-summary")["plan"]
     assert (plan["practice"] + plan["gate"] + plan["exam"], plan["gate_families"]) == (5, 1)

@@ -60,7 +60,8 @@ def found(*sessions: SessionFactsCollector) -> RemedyFindings:
 
 def lessons(*sessions: SessionFactsCollector) -> list[str]:
     return [
-        f"{wording.describe_lesson(each)} ({wording.describe_evidence(each, NOW)})" for each in found(*sessions).lessons
+        f"{wording.describe_remedy_lesson(each)} ({wording.describe_evidence(each, NOW)})"
+        for each in found(*sessions).lessons
     ]
 
 
@@ -164,7 +165,7 @@ def test_what_worked_next_in_two_sessions_is_a_lesson_and_in_one_a_candidate(cas
     calls, text = NEXT[case]
     assert lessons(session(1, *calls), session(2, *calls)) == [text]
     once = found(session(1, *calls))
-    assert (once.lessons, [wording.describe_lesson(each) for each in once.candidates]) == (
+    assert (once.lessons, [wording.describe_remedy_lesson(each) for each in once.candidates]) == (
         (),
         [text.partition(" (")[0]],
     )
@@ -225,7 +226,7 @@ def test_that_nothing_has_worked_is_said_only_when_nothing_did() -> None:
         told = found(*(session(number, *calls) for number in range(1, 11)))
         assert [each.is_open for each in told.failures] == [False], case
     (lesson,) = found(*(session(number, *ways["another way"]) for number in range(1, 11))).lessons
-    assert wording.describe_lesson(lesson) == (
+    assert wording.describe_remedy_lesson(lesson) == (
         "In this project run `git push -u origin HEAD` when `git push` says "
         '"The current branch has no upstream branch".'
     )

@@ -15,7 +15,7 @@ from habitus.events import AgentEvent, EventKind
 from habitus.learning import detectors
 from habitus.learning.remedies.findings import collect_remedy_findings
 from habitus.learning.remedies.session_facts import SessionFactsCollector
-from habitus.learning.remedies.wording import describe_lesson
+from habitus.learning.remedies.wording import describe_remedy_lesson
 from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, detect_format, read_transcripts
 from habitus.learning.transcripts.formats import habitus
 from habitus.learning.transcripts.model import UserStopKind
@@ -571,7 +571,7 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     for turn in transcript.turns:
         reader.add_turn(turn)
     told = collect_remedy_findings([reader.build_facts()])
-    assert [describe_lesson(held) for held in told.candidates] == [
+    assert [describe_remedy_lesson(held) for held in told.candidates] == [
         "In this project run `uv run pytest`; `pytest` alone is not found."
     ]
     assert [(rule.correction.text, rule.correction.after) for rule in told.rules] == [

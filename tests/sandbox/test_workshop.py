@@ -21,7 +21,7 @@ from habitus.sandbox.model import Permissions, SandboxLimits
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.tasks.checks import EqualsCheck
 from habitus.tasks.judging import has_result_shape, infer_result_shape
-from habitus.tasks.schema import DEEPEST, validate_payload, validate_schema
+from habitus.tasks.schema import DEEPEST, validate_parameters_schema, validate_payload
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
 from habitus.tools.execution import LONGEST_CASE, ToolExecutor, compute_tool_fingerprint
 from habitus.tools.model import ToolDraft
@@ -277,13 +277,13 @@ def test_a_schema_can_not_hang_or_end_this_process() -> None:
         ({"title": "x" * 70_000}, "longer than 64 KiB"),
     ]:
         with pytest.raises(ToolFailed, match=cause):
-            validate_schema(schema)
+            validate_parameters_schema(schema)
     shared = {"$defs": {"n": {"type": "number"}}, "properties": {k: {"$ref": "#/$defs/n"} for k in "abc"}}
-    assert validate_schema(shared) == {"type": "object", **shared}
+    assert validate_parameters_schema(shared) == {"type": "object", **shared}
     with pytest.raises(ToolFailed, match="nested deeper"):
         validate_payload({"type": "object"}, _nested(100_000))
     with pytest.raises(ToolFailed, match="back-references are not supported"):
-        validate_schema({"properties": {"a": {"pattern": "^(a|a|b\\1)+$"}}})
-    slow = validate_schema({"properties": {"a": {"pattern": "^(a|a|ab)+$"}}})
+        validate_parameters_schema({"properties": {"a": {"pattern": "^(a|a|b\\1)+$"}}})
+    slow = validate_parameters_schema({"properties": {"a": {"pattern": "^(a|a|ab)+$"}}})
     with pytest.raises(ToolFailed, match="does not fit"):
         validate_payload(slow, {"a": "a" * 60 + "c"})

@@ -23,7 +23,7 @@ from habitus.tasks.files import parse_tasks_toml
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.patterns import has_pattern_match
-from habitus.tasks.schema import fits_schema, validate_shape
+from habitus.tasks.schema import fits_schema, validate_result_schema
 
 _PARTS = (
     *("a", "é", "x", "1", "$", ".", "\n", r"\d", r"\w", r"\s", r"\W", r"\S", r"\D", r"\Z", r"\$", r"\\", r"\u00e9"),
@@ -62,7 +62,7 @@ def test_what_has_no_linear_time_form_is_refused_with_a_hint(pattern: str, capfd
     with pytest.raises(Invalid, match="Look-around and back-references are not supported"):
         parse_check({"kind": "matches", "pattern": pattern}, "the test")
     with pytest.raises(ToolFailed, match="look-around and back-references are not supported"):
-        validate_shape({"type": "string", "pattern": pattern.replace("?P<", "?<").replace("?P=x", "?=x")})
+        validate_result_schema({"type": "string", "pattern": pattern.replace("?P<", "?<").replace("?P=x", "?=x")})
     assert capfd.readouterr() == ("", "")
 
 

@@ -36,7 +36,7 @@ def run_job_in_foreground(
     return queue.get(id)
 
 
-def raise_if_failed(job: Job) -> None:
+def raise_if_job_failed(job: Job) -> None:
     """Raise `Invalid` if the job failed, with the command that retries it."""
     if job.state is JobState.FAILED:
         raise Invalid(

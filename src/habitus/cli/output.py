@@ -208,7 +208,7 @@ def print_line(text: str = "", style: str = "") -> None:
         write_stdout(strip_control_characters(text) + "\n")
 
 
-def print_facts(facts: Sequence[tuple[str, str]]) -> int:
+def print_labelled_values(facts: Sequence[tuple[str, str]]) -> int:
     """Print one aligned line per label that has a value, and return the width of the labels."""
     width = max(len(label) for label, _ in facts)
     for label, value in facts:

@@ -43,16 +43,17 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     """Return the function that typer runs for a command, and an example of its use.
 
     The module's `render_NAME` prints the result. Optional functions beside it: `perform_NAME` does the work
-    instead of the use case and returns its result, for example to start an editor. `confirm_NAME` adds `--yes` and
-    returns the question to ask; it can show a preview with `print_line`. `check_NAME` gets the raw input and can reject
-    it before any file is read. Each of them gets the inputs that it has parameters for, by name. Further parameters of
-    `perform_NAME` and of the renderer become options of the command, except `as_json`, which every command has.
+    instead of the use case and returns its result, for example to start an editor. `get_question_before_NAME` adds
+    `--yes` and returns the question to ask; it can show a preview with `print_line`. `check_before_NAME` gets the raw
+    input and can reject it before any file is read. Each of them gets the inputs that it has parameters for, by name.
+    Further parameters of `perform_NAME` and of the renderer become options of the command, except `as_json`, which
+    every command has.
     """
     case: UseCase[..., Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
     render: ResultRenderer = getattr(module, f"render_{name}")
     perform: Callable[..., Any] = getattr(module, f"perform_{name}", case)
-    confirm: ConfirmationBuilder | None = getattr(module, f"confirm_{name}", None)
-    check: Callable[..., object] = getattr(module, f"check_{name}", lambda home: None)
+    confirm: ConfirmationBuilder | None = getattr(module, f"get_question_before_{name}", None)
+    check: Callable[..., object] = getattr(module, f"check_before_{name}", lambda home: None)
     of_perform = {} if perform is case else _list_extra_options(case, perform, 1)
     of_render = _list_extra_options(case, render, 2)
 
@@ -63,7 +64,7 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
             values = {one.name: _convert_argument(one, given[one.name]) for one in case.fields}
             inputs = case.bind(values)
             known = {**given, **values, **inputs, "as_json": as_json}
-            print_line = _discard_line if as_json else output.print_line
+            print_line = _print_nothing if as_json else output.print_line
             question = (
                 "" if confirm is None else call_with_known_keywords(confirm, home, **known, print_line=print_line)
             )
@@ -105,7 +106,7 @@ def _open_home_or_settings(context: typer.Context, case: UseCase[..., Any]) -> I
             yield habitus
 
 
-def _discard_line(text: str = "", style: str = "") -> None:
+def _print_nothing(text: str = "", style: str = "") -> None:
     """Print nothing; with `--json` the result is the only output."""
 
 

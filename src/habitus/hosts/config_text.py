@@ -54,12 +54,12 @@ def read_json(text: str, *, comments: bool) -> Any:
 
 def set_json_value(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
     """Return the text with the value at this path; missing containers are created."""
-    return _change_json(text, path, value, comments=comments, is_item=False)
+    return _write_json_value(text, path, value, comments=comments, is_item=False)
 
 
 def append_json_item(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
     """Return the text with one more item in the list at this path."""
-    return _change_json(text, path, value, comments=comments, is_item=True)
+    return _write_json_value(text, path, value, comments=comments, is_item=True)
 
 
 def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
@@ -74,7 +74,7 @@ def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
     return text if at is None else _remove_json_part(text, holder, at)
 
 
-def _change_json(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
+def _write_json_value(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
     if not text.strip("\ufeff \t\r\n"):
         text = ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
     holder = _parse_json(text, comments)

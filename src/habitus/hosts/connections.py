@@ -95,7 +95,7 @@ class ConnectionStore:
         try:
             clean = self._restore_content(request.file, now)
             text = (clean or b"").decode()
-            _check_record_version(editing.parse_config(text, request.format), request.versions)
+            _check_config_version(editing.parse_config(text, request.format), request.versions)
             was = editing.read_previous_values(text, request.format, request.entries)
             then = editing.apply_entries(text, request.format, request.entries).encode() if request.entries else clean
         except UnicodeDecodeError:
@@ -240,7 +240,7 @@ def _parse_entry(kept: dict[str, Any]) -> ConfigEntry:
     return ConfigEntry(path=tuple(kept["path"]), value=kept["value"], is_item=kept["is_item"])
 
 
-def _check_record_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
+def _check_config_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
     key, known = versions
     found = said.get(key) if isinstance(said, dict) and key else None
     if found is not None and found not in known:

@@ -62,7 +62,7 @@ def apply_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry
     # The text is edited by hand, so the parsed result is compared with the same edit made on the data.
     wanted = deepcopy(parse_config(text, format))
     for entry in entries:
-        text = _set_entry(text, format, entry)
+        text = _set_entry_in_text(text, format, entry)
         wanted = _add_entry_to_data(wanted, entry)
     if parse_config(text, format) != wanted:
         raise Invalid("it is written in a way that only a person can change")
@@ -86,18 +86,18 @@ def remove_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntr
     """Return the text without our entries, keeping all other changes made meanwhile."""
     for entry in entries:
         if entry.is_item:
-            text = _remove_item(text, format, entry)
+            text = _remove_item_from_text(text, format, entry)
         elif entry.path in was.replaced:
-            text = _set_entry(text, format, ConfigEntry(path=entry.path, value=was.replaced[entry.path]))
+            text = _set_entry_in_text(text, format, ConfigEntry(path=entry.path, value=was.replaced[entry.path]))
         else:
-            text = _remove_value(text, format, entry.path)
+            text = _remove_value_from_text(text, format, entry.path)
     for path in was.missing:
         if _get_value_at_path(parse_config(text, format), path) in ({}, []):
-            text = _remove_value(text, format, path)
+            text = _remove_value_from_text(text, format, path)
     return text
 
 
-def _set_entry(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
+def _set_entry_in_text(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
     match format:
         case ConfigFormat.JSON | ConfigFormat.JSONC:
             comments = format is ConfigFormat.JSONC
@@ -113,7 +113,7 @@ def _set_entry(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
             assert_never(format)
 
 
-def _remove_value(text: str, format: ConfigFormat, path: Sequence[str | int]) -> str:
+def _remove_value_from_text(text: str, format: ConfigFormat, path: Sequence[str | int]) -> str:
     match format:
         case ConfigFormat.JSON | ConfigFormat.JSONC:
             return config_text.remove_json_value(text, path, comments=format is ConfigFormat.JSONC)
@@ -127,7 +127,7 @@ def _remove_value(text: str, format: ConfigFormat, path: Sequence[str | int]) ->
             assert_never(format)
 
 
-def _remove_item(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
+def _remove_item_from_text(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
     """Return the text without the item; one that the user has edited is recognized by its commands."""
     items = _get_value_at_path(parse_config(text, format), entry.path)
     # Backwards, because removing an item moves those behind it.
@@ -135,7 +135,7 @@ def _remove_item(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
         if item == entry.value or (
             _list_hook_commands(item) and _list_hook_commands(item) <= _list_hook_commands(entry.value)
         ):
-            text = _remove_value(text, format, [*entry.path, at])
+            text = _remove_value_from_text(text, format, [*entry.path, at])
     return text
 
 

@@ -112,10 +112,10 @@ _COMMITTED_FILE_NOTE = "The file belongs to the project, and names a path of thi
 def _load_known_agents() -> dict[str, KnownAgent]:
     text = files("habitus.hosts").joinpath("known_agents.toml").read_text("utf-8")
     text = text.replace("{vscode}", _VSCODE_FOLDER).replace("{committed}", _COMMITTED_FILE_NOTE)
-    return {name: _read_agent(name, given) for name, given in tomllib.loads(text).items()}
+    return {name: _build_known_agent(name, given) for name, given in tomllib.loads(text).items()}
 
 
-def _read_agent(name: str, given: dict[str, Any]) -> KnownAgent:
+def _build_known_agent(name: str, given: dict[str, Any]) -> KnownAgent:
     """Build an agent from its table: lists are tuples, except in the entry that is written as it is."""
     fields = {key: value if key == "entry" else _convert_lists_to_tuples(value) for key, value in given.items()}
     scoped = {key: {ConfigScope(scope): each for scope, each in fields.get(key, {}).items()} for key in _BY_SCOPE}
@@ -192,11 +192,11 @@ def make_hook_command(event: str, python: str, home: Path) -> str:
     It exits with 0 if Habitus was removed meanwhile; Python's own exit code for a missing script, 2, would block the
     agent.
     """
-    _, script, _ = get_hook_program(python, home)
+    _, script, _ = get_hook_invocation(python, home)
     run: Sequence[str] = (python, "-IS", script, event, str(home), python)
     return f"[ -x {shlex.quote(python)} ] && [ -r {shlex.quote(script)} ] && exec {shlex.join(run)}; exit 0"
 
 
-def get_hook_program(python: str, home: Path) -> tuple[str, str, str]:
+def get_hook_invocation(python: str, home: Path) -> tuple[str, str, str]:
     """Return the interpreter, script and home that a hook is run with."""
     return python, str(Path(hook.__file__)), str(home)

@@ -19,7 +19,7 @@ from habitus.skills import edits
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from habitus.tasks.leaks import find_copied_words
-from habitus.tasks.model import Task, get_family
+from habitus.tasks.model import Task, get_task_family
 from habitus.tasks.rollouts import Rollout
 from habitus.text import load_prompt
 
@@ -71,14 +71,14 @@ class Candidate:
 
 def count_gated_candidates(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
     """Return how many candidates were gated on any of these tasks or variants of them: they share the error."""
-    families = set(map(get_family, tasks))
-    return sum(1 for one in candidates if one.number and not families.isdisjoint(map(get_family, one.tasks)))
+    families = set(map(get_task_family, tasks))
+    return sum(1 for one in candidates if one.number and not families.isdisjoint(map(get_task_family, one.tasks)))
 
 
 def find_exhausted_families(candidates: Iterable[Candidate]) -> set[str]:
     """Return the families of gate tasks that have judged as many candidates as they may."""
     settled = (one for one in candidates if one.number and one.state is not CandidateState.OPEN)
-    judged = Counter(family for one in settled for family in set(map(get_family, one.tasks)))
+    judged = Counter(family for one in settled for family in set(map(get_task_family, one.tasks)))
     return {family for family, count in judged.items() if count >= MOST_CANDIDATES}
 
 

@@ -14,7 +14,7 @@ from habitus.files import Tree, drop_eval_files
 from habitus.improve.exam import compute_difference_interval
 from habitus.improve.report import VersionComparison
 from habitus.improve.trials import TRIAL
-from habitus.tasks.model import get_family
+from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout
 from habitus.text import to_one_line
 
@@ -86,8 +86,8 @@ def build_exam_card(
 def _compare_trials(made: Sequence[Rollout]) -> EffectEstimate | None:
     """Return the difference between with and without over the families that have both; None if there are none."""
     gains = []
-    for family in sorted({get_family(one.task) for one in made}):
-        mine = [one for one in made if get_family(one.task) == family]
+    for family in sorted({get_task_family(one.task) for one in made}):
+        mine = [one for one in made if get_task_family(one.task) == family]
         on, off = ([one.is_ok for one in mine if one.is_new is is_new] for is_new in (True, False))
         if on and off:
             gains.append(fmean(on) - fmean(off))

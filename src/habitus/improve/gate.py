@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from habitus.evidence.bounds import ERROR
-from habitus.tasks.model import get_family
+from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
 MOST_ROUNDS = 10  # rollouts of a task and version
@@ -90,7 +90,7 @@ class PairTally:
         differences = passed[:, :, 1] - passed[:, :, 0]
         families: dict[str, list[int]] = {}
         for number, pair in enumerate(pairs[:tasks]):
-            families.setdefault(get_family(pair.old.task), []).append(number)
+            families.setdefault(get_task_family(pair.old.task), []).append(number)
         return cls(
             better=int((differences > 0).sum()),
             same=int((differences == 0).sum()),

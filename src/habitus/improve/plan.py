@@ -11,7 +11,7 @@ from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
 from habitus.learning.budget import RunLimits, compute_model_price
 from habitus.llm.model import TokenUsage
-from habitus.tasks.model import get_family
+from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import estimate_tokens, format_count
 
@@ -145,7 +145,7 @@ def plan_improve_run(
     rollouts = (0 if request.has_given_candidate else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (
         count * gate + exam
     )
-    families = len({get_family(task.id) for task in subject.tasks[TaskSplit.GATE]})
+    families = len({get_task_family(task.id) for task in subject.tasks[TaskSplit.GATE]})
     rule = GateRule(tasks=max(gate, 1), families=families, number=gated + 1, claim=request.claim, rounds=request.rounds)
     missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)
     each = estimate_rollout_cost(store, subject, request.solver, model=model)

@@ -10,7 +10,7 @@ from typing import assert_never
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.exam import DifferenceInterval, compute_difference_interval
 from habitus.improve.gate import GateHypothesis, GateRule, PairTally, pair_rollouts
-from habitus.tasks.model import get_family
+from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import format_count
 
@@ -89,7 +89,7 @@ def build_candidate_report(candidate: Candidate, rollouts: Sequence[Rollout]) ->
 def make_gate_rule(candidate: Candidate) -> GateRule:
     return GateRule(
         tasks=len(candidate.tasks),
-        families=len(set(map(get_family, candidate.tasks))),
+        families=len(set(map(get_task_family, candidate.tasks))),
         number=candidate.number,
         claim=candidate.claim,
         rounds=candidate.rounds,

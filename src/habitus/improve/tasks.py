@@ -13,7 +13,7 @@ from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Skill
-from habitus.tasks.model import VARIANT_MARK, Task, get_family
+from habitus.tasks.model import VARIANT_MARK, Task, get_task_family
 from habitus.tasks.rollouts import TaskSplit
 
 MOST_PRACTICE = 12  # tasks that a drafter practises on: fresh instances of accepted work replace the oldest
@@ -70,8 +70,8 @@ def pick_practice_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Return the tasks to practise on, given oldest first: the newest of each family before a second of any."""
     ranks, found = Counter[str](), []
     for place, task in enumerate(reversed(tasks)):
-        found.append((ranks[get_family(task.id)], place, task))
-        ranks[get_family(task.id)] += 1
+        found.append((ranks[get_task_family(task.id)], place, task))
+        ranks[get_task_family(task.id)] += 1
     newest = sorted(found, key=lambda one: one[:2])[:MOST_PRACTICE]
     return tuple(task for _, _, task in sorted(newest, key=lambda one: -one[1]))
 
@@ -81,7 +81,7 @@ def is_near_copy(one: Task, other: Task) -> bool:
 
     The same words with other values and other answers are two tasks.
     """
-    if get_family(one.id) == get_family(other.id):
+    if get_task_family(one.id) == get_task_family(other.id):
         return True
     ours, theirs = _extract_words(one), _extract_words(other)
     return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
@@ -92,7 +92,7 @@ def name_near_copies(coming: Iterable[Task], here: Iterable[Task]) -> list[Task]
     known, named = [task for task in here if not task.is_for_tool], list[Task]()
     for task in coming:
         if not task.is_for_tool and VARIANT_MARK not in task.id:
-            family = next((get_family(one.id) for one in known if is_near_copy(task, one)), task.id)
+            family = next((get_task_family(one.id) for one in known if is_near_copy(task, one)), task.id)
             task = task if family == task.id else replace(task, id=f"{family}{VARIANT_MARK}{task.id}")
         named.append(task)
         known += [] if task.is_for_tool else [task]

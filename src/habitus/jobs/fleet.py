@@ -45,7 +45,7 @@ class WorkerDetails:
 _own_workers: set[str] = set()
 
 
-def describe_new_worker() -> dict[str, Any]:
+def build_new_worker_row() -> dict[str, Any]:
     """Return the row of a new worker of this process, without its sign of life."""
     pid, host = os.getpid(), socket.gethostname()
     name = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"

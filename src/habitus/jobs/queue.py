@@ -72,7 +72,7 @@ def is_shared_database(engine: sa.Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
-def get_database_time_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
+def build_database_time_expression(engine: sa.Engine) -> sa.ColumnElement[int]:
     """Return the current time in milliseconds by the database's clock, because the hosts' clocks differ."""
     if not is_shared_database(engine):
         return sa.literal(int(time.time() * 1000))
@@ -110,7 +110,7 @@ class JobQueue:
         row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.PENDING, **asdict(keys)}
         row["traceparent"] = tracing.get_traceparent()
         with sql.write_transaction(self.engine, durable=True) as conn:
-            now = conn.execute(sa.select(get_database_time_ms(self.engine))).scalar_one()
+            now = conn.execute(sa.select(build_database_time_expression(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
             sql.insert_missing_rows(conn, jobs, [row])
         return id
@@ -151,7 +151,7 @@ class JobQueue:
         """Return the workers, the one seen last first, each with the jobs of this queue that it holds."""
         held = sa.select(jobs.c.worker, jobs.c.id).where(_is_running, self._seen).order_by(jobs.c.begun_on)
         with sql.read_transaction(self.engine) as conn:
-            now = conn.execute(sa.select(get_database_time_ms(self.engine))).scalar_one()
+            now = conn.execute(sa.select(build_database_time_expression(self.engine))).scalar_one()
             rows = conn.execute(sa.select(workers).order_by(workers.c.seen_on.desc(), workers.c.name)).all()
             running = conn.execute(held).all()
         found = []
@@ -225,7 +225,9 @@ class JobQueue:
     def _change_job_state(self, id: str, states: Collection[JobState], **values: Any) -> None:
         with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as conn:
             is_so = (jobs.c.id == id, jobs.c.state.in_(states))
-            conn.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=get_database_time_ms(self.engine)))
+            conn.execute(
+                sa.update(jobs).where(*is_so).values(**values, changed_on=build_database_time_expression(self.engine))
+            )
 
     def _load_jobs(self, query: sa.Select[Any]) -> list[Job]:
         with sql.read_transaction(self.engine) as conn:
@@ -278,7 +280,7 @@ class ClaimedJob:
     traceparent: str
 
     @property
-    def is_still_claimed(self) -> sa.ColumnElement[bool]:
+    def claim_condition(self) -> sa.ColumnElement[bool]:
         """SQL condition that the job still belongs to this claim."""
         return sa.and_(jobs.c.id == self.id, jobs.c.attempt == self.attempt)
 
@@ -324,7 +326,7 @@ class JobClaimer:
         self._worker = worker
         self._host = host
         self._first_wait_s = first_wait_s
-        self._lease_end = get_database_time_ms(engine) + int(lease_s * 1000)
+        self._lease_end = build_database_time_expression(engine) + int(lease_s * 1000)
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
 
     @property
@@ -333,7 +335,7 @@ class JobClaimer:
 
     def register(self, row: Mapping[str, Any]) -> None:
         """List this worker, and forget those that have been silent for long."""
-        now = get_database_time_ms(self._engine)
+        now = build_database_time_expression(self._engine)
         with sql.write_transaction(self._engine) as conn:
             conn.execute(sa.delete(workers).where(workers.c.seen_on < now - _FORGET_AFTER_MS))
             conn.execute(sa.insert(workers).values({**row, "seen_on": now}))
@@ -346,7 +348,7 @@ class JobClaimer:
 
     def claim_jobs(self, kinds: Collection[str], *, max_count: int, limits: JobConcurrencyLimits) -> list[ClaimedJob]:
         """Claim up to `max_count` jobs, by priority and then by age."""
-        now = get_database_time_ms(self._engine)
+        now = build_database_time_expression(self._engine)
         is_due = sa.and_(
             *(jobs.c.state == JobState.PENDING, jobs.c.kind.in_(kinds)),
             *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
@@ -386,7 +388,7 @@ class JobClaimer:
         held = sa.select(jobs.c.id, jobs.c.worker, jobs.c.attempt, jobs.c.lease_until).where(_is_running)
         waiting = sa.select(jobs.c.kind, sa.func.min(jobs.c.not_before).label("due")).group_by(jobs.c.kind)
         with sql.read_transaction(self._engine) as conn:
-            now = conn.execute(sa.select(get_database_time_ms(self._engine))).scalar_one()
+            now = conn.execute(sa.select(build_database_time_expression(self._engine))).scalar_one()
             leases = [JobLease(id=row[0], worker=row[1], attempt=row[2], until=row[3]) for row in conn.execute(held)]
             due = {row.kind: row.due for row in conn.execute(waiting.where(jobs.c.state == JobState.PENDING))}
             names = {lease.worker for lease in leases}
@@ -426,20 +428,22 @@ class JobClaimer:
                 "state": state,
                 "result": result,
                 "reason": reason,
-                "changed_on": get_database_time_ms(self._engine),
+                "changed_on": build_database_time_expression(self._engine),
             }
-            conn.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
+            conn.execute(sa.update(jobs).where(job.claim_condition, _is_running).values(values))
 
     def record_failure(self, job: ClaimedJob, reason: str) -> JobFailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
-            row = conn.execute(sa.select(jobs).where(job.is_still_claimed, _is_running)).first()
+            row = conn.execute(sa.select(jobs).where(job.claim_condition, _is_running)).first()
             if row is None:
                 # Cancelled, or another worker has claimed it.
                 return JobFailureStreak(reason=reason)
             trouble = _failure_streak_from_row(row).after_failure(reason, at=_count_parts_done(conn, job.id))
             wait_ms = int(trouble.get_retry_delay_s(self._first_wait_s) * 1000)
-            self._release_after_failure(conn, job.id, trouble, not_before=get_database_time_ms(self._engine) + wait_ms)
+            self._release_after_failure(
+                conn, job.id, trouble, not_before=build_database_time_expression(self._engine) + wait_ms
+            )
             return trouble
 
     def release_ended_leases(self, leases: Collection[JobLease]) -> None:
@@ -456,7 +460,7 @@ class JobClaimer:
     def renew_leases(self, ids: Collection[str]) -> None:
         """Give a sign of life, and renew the leases of these jobs as far as this worker still has them."""
         with sql.write_transaction(self._engine) as conn:
-            seen = {"seen_on": get_database_time_ms(self._engine)}
+            seen = {"seen_on": build_database_time_expression(self._engine)}
             conn.execute(sa.update(workers).where(workers.c.name == self._worker).values(seen))
             if ids:
                 kept = sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(lease_until=self._lease_end)
@@ -467,8 +471,8 @@ class JobClaimer:
     ) -> bool:
         """Save values and results unless another worker has claimed the job; False if it is no longer running."""
         with sql.write_transaction(self._engine, durable=True) as conn:
-            changed = {**values, "changed_on": get_database_time_ms(self._engine)}
-            update = sa.update(jobs).where(job.is_still_claimed).values(changed).returning(jobs.c.state)
+            changed = {**values, "changed_on": build_database_time_expression(self._engine)}
+            update = sa.update(jobs).where(job.claim_condition).values(changed).returning(jobs.c.state)
             state = conn.execute(update).scalar()
             # A part that finished after a cancellation still keeps its result.
             if state is not None:
@@ -485,7 +489,7 @@ class JobClaimer:
     ) -> None:
         values: dict[str, Any] = {
             **_RELEASED_VALUES,
-            "changed_on": get_database_time_ms(self._engine),
+            "changed_on": build_database_time_expression(self._engine),
             "reason": trouble.reason,
         }
         values |= {"stuck_at": trouble.at, "failures": trouble.failures, "deaths": trouble.deaths}

@@ -57,7 +57,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
 
     Running parts get some seconds to finish; otherwise another worker repeats them.
     """
-    row = fleet.describe_new_worker()
+    row = fleet.build_new_worker_row()
     name: str = row["name"]
     room = JobClaimer(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
     hands = _WorkerPool(handlers, room, config)

@@ -87,7 +87,7 @@ async def run_post_mortem(
     return PostMortemResult(lessons=lessons, refused=refused)
 
 
-def estimate_call_tokens(record: str) -> int:
+def estimate_post_mortem_tokens(record: str) -> int:
     """Estimate the tokens of one call."""
     return estimate_tokens(load_prompt("learning", "post-mortem") + record) + MAX_ANSWER_TOKENS // 4
 

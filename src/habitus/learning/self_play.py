@@ -264,7 +264,7 @@ class ChallengeAnswer(BaseModel):
     wrong: str
 
 
-async def propose_challenge(failures: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
+async def generate_challenge(failures: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
     """Let a model invent a challenge about errors and lessons; it is not validated yet."""
     record = redactor.redact("\n".join(failures)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
     answer = await ask_for_structured_answer(

@@ -107,7 +107,7 @@ class ScriptedModel:
         self.asked.append(ask)
         match self._take_step(ask):
             case AssistantMessage() | CompletionResult() as said:
-                async for piece in self._stream_answer(ask, _complete_answer(said)):
+                async for piece in self._stream_answer(ask, _to_completion_result(said)):
                     yield piece
             case FailingReply(error=error, after=after):
                 async for piece in self._stream_words(after):
@@ -149,7 +149,7 @@ class ScriptedModel:
         return asked if asked.id else replace(asked, id=f"call-{next(self._ids)}")
 
 
-def _complete_answer(said: AssistantMessage | CompletionResult) -> CompletionResult:
+def _to_completion_result(said: AssistantMessage | CompletionResult) -> CompletionResult:
     if isinstance(said, CompletionResult):
         return said
     return CompletionResult(message=said, stop=StopReason.CALLS if said.calls else StopReason.END)

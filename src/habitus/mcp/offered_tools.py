@@ -27,7 +27,7 @@ def is_tool_offered(tool: Tool, scope: McpServerOptions) -> bool:
     return tool.reach is ToolReach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
-def is_admin_scope(scope: McpServerOptions) -> bool:
+def can_call_unlisted_code(scope: McpServerOptions) -> bool:
     """Return whether the client may call any code of skills, also by a name that is not listed."""
     return _get_client_access(scope) >= Access.ADMIN
 

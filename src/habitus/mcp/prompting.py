@@ -81,7 +81,7 @@ def render_prompt(
         raise Invalid(f"There is no prompt '{name}'.", hint=f"There are: {', '.join(known)}.")
     text = read_prompt_text(name)
     if name == "review":
-        text += f"\n\n{_list_pending_items(pending)}"
+        text += f"\n\n{_format_pending_items(pending)}"
     if told := describe_skill(name, arguments.get("name", "")):
         text += f"\n\n{told}"
     if hint := to_one_line(arguments.get("hint", "")).strip():
@@ -90,7 +90,7 @@ def render_prompt(
     return types.GetPromptResult(description=known[name].description, messages=[said])
 
 
-def _list_pending_items(pending: Sequence[InboxItem]) -> str:
+def _format_pending_items(pending: Sequence[InboxItem]) -> str:
     if not pending:
         return "Nothing is pending review. Say so."
     shown = [

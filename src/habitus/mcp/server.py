@@ -211,7 +211,7 @@ async def serve_stdio(scope: McpServerOptions, responder: EarlyResponder) -> Non
     behind = await LazyHome(scope).refuse_unknown_layers()
     responder.take_over_streams()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop_process(behind)))
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_close_home_and_exit(behind)))
     try:
         await _serve_streams(behind, responder)
     except* BrokenPipeError:
@@ -227,7 +227,7 @@ async def _serve_streams(behind: LazyHome, responder: EarlyResponder) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-async def _stop_process(behind: LazyHome) -> None:
+async def _close_home_and_exit(behind: LazyHome) -> None:
     """Close the home and end the process."""
     try:
         await behind.close()

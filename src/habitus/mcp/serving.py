@@ -98,7 +98,7 @@ class McpHomeService:
 
     async def list_tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
         """List the tools that the client is offered and remember what it has seen."""
-        known = self._get_client_state(client, session)
+        known = self._get_client_conversation(client, session)
         known.listed_tools = await self._list_offered_tools(known)
         return types.ListToolsResult(tools=list(known.listed_tools.values()))
 
@@ -123,7 +123,7 @@ class McpHomeService:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
-            known = self._get_client_state(client, session)
+            known = self._get_client_conversation(client, session)
             if not await self._can_call_tool(params.name, known):
                 return await self._make_unknown_tool_result(params.name, known)
             # Changes made elsewhere must be visible to the call, but checking on each one is too slow.
@@ -146,7 +146,7 @@ class McpHomeService:
     async def _can_call_tool(self, name: str, client: McpClientConversation) -> bool:
         """Return whether the client may call the tool: anybody a listed one, an admin also unlisted code."""
         is_built_in = name in BUILT_IN_TOOLS
-        if not is_built_in and offered_tools.is_admin_scope(self._scope):
+        if not is_built_in and offered_tools.can_call_unlisted_code(self._scope):
             return True
         # Built-in tools never change, so the list the client has is enough.
         listed = client.listed_tools if is_built_in else None
@@ -161,7 +161,9 @@ class McpHomeService:
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in."""
         home = self._habitus
-        return await asyncio.to_thread(lambda: render_prompt(name, arguments, list_pending(home), self._describe_skill))
+        return await asyncio.to_thread(
+            lambda: render_prompt(name, arguments, list_pending(home), self._describe_skill_for_prompt)
+        )
 
     async def complete_argument(self, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Return completions for an argument of a prompt or a resource address."""
@@ -170,7 +172,7 @@ class McpHomeService:
 
     async def subscribe(self, client: str, session: ServerSession, uris: Collection[str]) -> types.EmptyResult:
         """Tell the client from now on when one of these files of skills changes."""
-        known, new = self._get_client_state(client, session), set(uris) - self._watched_files.keys()
+        known, new = self._get_client_conversation(client, session), set(uris) - self._watched_files.keys()
         if len(self._watched_files) + len(new) > _MAX_WATCHED_FILES:
             raise Refused(f"At most {_MAX_WATCHED_FILES:,} resources can be subscribed to.")
         # What changes from now on is noticed as a change.
@@ -182,14 +184,14 @@ class McpHomeService:
 
     async def unsubscribe(self, client: str, session: ServerSession, uri: str) -> types.EmptyResult:
         """Say nothing more about this file of a skill."""
-        self._get_client_state(client, session).subscribed_files.discard(uri)
+        self._get_client_conversation(client, session).subscribed_files.discard(uri)
         return types.EmptyResult()
 
     def set_log_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
         """Set from which level on the client gets log messages."""
-        self._get_client_state(client, session).log_level = level
+        self._get_client_conversation(client, session).log_level = level
 
-    def _describe_skill(self, prompt: str, skill: str) -> str:
+    def _describe_skill_for_prompt(self, prompt: str, skill: str) -> str:
         """Return what a prompt tells of a skill; empty if it is not about one."""
         # Both import numerical libraries, which only these prompts need.
         if prompt == "improve_skill":
@@ -216,7 +218,7 @@ class McpHomeService:
             await self.disconnect_client(client)
         await asyncio.to_thread(self._habitus.close)
 
-    def _get_client_state(self, client: str, session: ServerSession) -> McpClientConversation:
+    def _get_client_conversation(self, client: str, session: ServerSession) -> McpClientConversation:
         """Return the state of a client, created on its first request."""
         if self._is_closed:
             raise Refused("Habitus is stopping.", hint="Start it again.")

@@ -82,7 +82,7 @@ def find_dropped_files(line: str, cwd: Path) -> list[Path]:
     return []
 
 
-def find_named_files(given: str, cwd: Path) -> list[Path]:
+def resolve_given_files(given: str, cwd: Path) -> list[Path]:
     """Return the files given to a command; raise `NotFound` if one doesn't exist."""
     for words in ([given], _split_shell_words(given)):
         files = [_find_file(word, cwd) for word in words]
@@ -288,7 +288,7 @@ class Chat:
             case "good" | "bad":
                 self._judge_last_turn(name == "good", arguments)
             case "attach":
-                self._attach_files(find_named_files(arguments, self.habitus.settings.cwd))
+                self._attach_files(resolve_given_files(arguments, self.habitus.settings.cwd))
             case "new":
                 await self._switch_session("")
             case "resume":

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_args
 
 from habitus.errors import Invalid, ToolFailed, did_you_mean
 from habitus.tasks.patterns import count_pattern_instructions
-from habitus.tasks.schema import Json, validate_shape
+from habitus.tasks.schema import Json, validate_result_schema
 
 _RUBRIC = 0.25  # weight relative to a check that no model judges
 
@@ -233,7 +233,7 @@ def _find_check_problem(check: Check) -> str:
             return "" if pattern else "'pattern' is empty"
         case ShapeCheck(schema=schema):
             try:
-                validate_shape(schema)
+                validate_result_schema(schema)
             except ToolFailed as error:
                 return str(error).rstrip(".")
     return ""

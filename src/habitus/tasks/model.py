@@ -171,7 +171,7 @@ def compute_task_id(request: str, payload: Json, files: Mapping[str, str], setup
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
 
 
-def get_family(id: str) -> str:
+def get_task_family(id: str) -> str:
     """Return the family of a task: `sum~2` is a variant of `sum`, and both count as one observation."""
     return id.partition(VARIANT_MARK)[0]
 
@@ -195,7 +195,7 @@ class SubmittedCall:
     command: str = ""
 
 
-def parse_call(tool: str, arguments: str) -> SubmittedCall:
+def parse_submitted_call(tool: str, arguments: str) -> SubmittedCall:
     """Return a call with its arguments as a model wrote them."""
     try:
         given = json.loads(arguments)

@@ -21,7 +21,7 @@ _WIDEST = 10_000  # subschemas after expanding references
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
-def validate_schema(given: Json) -> dict[str, Json]:
+def validate_parameters_schema(given: Json) -> dict[str, Json]:
     """Return the schema of a tool's parameters, or raise `ToolFailed` with the problem."""
     schema = _decode_json_text(given, "The parameters")
     if not isinstance(schema, dict):
@@ -52,7 +52,7 @@ def validate_payload(schema: Mapping[str, Json], given: Json, what: str = "The p
     return payload
 
 
-def validate_shape(schema: Json) -> None:
+def validate_result_schema(schema: Json) -> None:
     """Raise `ToolFailed` if the schema of a result can't be used."""
     if not isinstance(schema, dict) or is_nested_deeper(schema, DEEPEST):
         raise ToolFailed("It is not a JSON Schema object.")

@@ -21,7 +21,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillSource
 from habitus.tasks.checks import EqualsCheck, ShapeCheck
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, compute_task_id
-from habitus.tasks.schema import Json, validate_schema
+from habitus.tasks.schema import Json, validate_parameters_schema
 from habitus.tools.model import ToolProgram
 
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*\n((?:^#(?:| .*)\n)+?)^# ///[ \t]*\n?")
@@ -81,7 +81,7 @@ def parse_program(name: str, tree: Tree) -> ToolProgram:
     return ToolProgram(
         name=names.canonicalize_name(name),
         description=tool.description,
-        parameters=validate_schema(dict(tool.parameters)),
+        parameters=validate_parameters_schema(dict(tool.parameters)),
         code=text,
         permissions=parse_permissions(tool.permissions),
         dependencies=parse_dependencies(text),

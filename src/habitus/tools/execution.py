@@ -23,7 +23,7 @@ from habitus.tasks.judging import (
     shorten_value,
 )
 from habitus.tasks.model import Submission, Task
-from habitus.tasks.schema import Json, validate_payload, validate_schema
+from habitus.tasks.schema import Json, validate_parameters_schema, validate_payload
 from habitus.tools.code_repair import repair_code
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
 from habitus.tools.model import CaseResult, RegressionReport, ToolDraft, ToolNotTestable, ToolProgram
@@ -209,7 +209,7 @@ def _check_draft(draft: ToolDraft) -> ToolProgram:
         raise ToolFailed(f"The description has {len(description):,} characters; {LONGEST_DESCRIPTION:,} is the most.")
     if len(draft.code) > LONGEST_CODE:
         raise ToolFailed(f"The code has {len(draft.code):,} characters; {LONGEST_CODE:,} is the most.")
-    parameters = validate_schema(draft.parameters)
+    parameters = validate_parameters_schema(draft.parameters)
     code = repair_code(draft.code).code
     dependencies = _check_dependencies((*draft.dependencies, *parse_dependencies(code)))
     return ToolProgram(

@@ -39,12 +39,12 @@ class ChangeWatcher:
                 home = self._homes.owner_home
                 feed = None if home.is_offline else get_change_feed(home.shared)
                 if feed is None or self._feed is None or self._feed.key != feed.key:
-                    self._replace_feed(feed)
+                    self._replace_change_feed(feed)
                 self._marker = None if self._feed is None else self._feed.read_marker()
                 self._asked_at = time.monotonic()
             return self._marker
 
-    def _replace_feed(self, feed: ChangeFeed | None) -> None:
+    def _replace_change_feed(self, feed: ChangeFeed | None) -> None:
         if self._feed is not None:
             self._feed.close()
         self._feed = feed
@@ -54,7 +54,7 @@ class ChangeWatcher:
     def close(self) -> None:
         """Stop listening to the database."""
         with self._lock:
-            self._replace_feed(None)
+            self._replace_change_feed(None)
 
     async def watch(self) -> AsyncIterator[LiveUpdate]:
         """Yield the marker now and after each change; ends when changes go unnoticed."""

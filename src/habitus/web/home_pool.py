@@ -79,7 +79,7 @@ class HomePool:
                 self._opened[home, person] = home.as_user(person.name, is_admin=person.role is UserRole.ADMIN)
             return self._opened[home, person]
 
-    def get_open_home(self, person: UserAccount | None) -> Habitus | None:
+    def get_home_without_waiting(self, person: UserAccount | None) -> Habitus | None:
         """Return a person's home if that needs no waiting for a lock or a database probe, else None."""
         is_asked = time.monotonic() - self._asked_at < _PROBE_INTERVAL_S
         if self._copy is not None or not (is_asked or self.owner_home.shared.dialect.name != "postgresql"):
@@ -216,7 +216,7 @@ def get_request_home(request: Request) -> Habitus:
 
 async def get_request_home_async(request: Request) -> Habitus:
     """Return the sender's home; uses a thread only if it has to be opened."""
-    open_already = get_home_pool(request).get_open_home(request.state.person)
+    open_already = get_home_pool(request).get_home_without_waiting(request.state.person)
     return await run_in_thread(lambda: get_request_home(request)) if open_already is None else open_already
 
 

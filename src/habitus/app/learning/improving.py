@@ -42,7 +42,7 @@ from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillState
-from habitus.tasks.model import Task, get_family
+from habitus.tasks.model import Task, get_task_family
 from habitus.tasks.rollouts import TaskSplit
 
 # Rejected candidates that a drafter is told about.
@@ -76,7 +76,7 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
             store.add_splits(item.name, added)
         splits = {**added, **store.load_splits(item.name)}
     worn = candidates.find_exhausted_families(store.list_candidates(item.name))
-    fresh = [task for task in tasks if get_family(task.id) not in worn]
+    fresh = [task for task in tasks if get_task_family(task.id) not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
     by_split[TaskSplit.PRACTICE] = pick_practice_tasks(by_split[TaskSplit.PRACTICE])
     version = item.summary.version

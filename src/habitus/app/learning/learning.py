@@ -281,7 +281,7 @@ def list_repeated_failures(home: Home) -> tuple[FailureWithRemedy, ...]:
 
 def _describe_best_remedy(failure: RecurringFailure, ways: Iterable[SupportedRemedy]) -> str:
     fitting = (way for way in ways if failure.signature in way.signatures and way.project in ("", failure.project))
-    return next((wording.describe_lesson(way) for way in fitting), "")
+    return next((wording.describe_remedy_lesson(way) for way in fitting), "")
 
 
 def find_known_remedy(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:

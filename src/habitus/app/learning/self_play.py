@@ -23,8 +23,8 @@ from habitus.learning.self_play import (
     DreamResult,
     DreamVerdict,
     extract_lesson,
+    generate_challenge,
     list_bundled_challenges,
-    propose_challenge,
     read_challenges,
     verify_lesson,
 )
@@ -224,7 +224,7 @@ async def invent_challenge(home: Home, *, model: str = "") -> tuple[Task, TaskVa
 async def invent_challenge_with_model(home: Home, model: BudgetedModel) -> tuple[Task, TaskValidation]:
     """Invent a challenge with the given model."""
     failures = await asyncio.to_thread(_list_recent_failures, home)
-    made = await propose_challenge(failures, model=model, redactor=home.redactor)
+    made = await generate_challenge(failures, model=model, redactor=home.redactor)
     sound = await validate_task(home, made)
     if sound.is_sound:
         folder = home.settings.home / CHALLENGES_FOLDER

@@ -47,7 +47,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author, SkillState
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.tasks.judging import judge_submission
-from habitus.tasks.model import Submission, SubmittedCall, Task, parse_call
+from habitus.tasks.model import Submission, SubmittedCall, Task, parse_submitted_call
 from habitus.tasks.rollouts import SAID, Rollout
 
 # Seconds for one rollout.
@@ -189,7 +189,9 @@ async def run_own_agent_rollout(
         outcome = done.outcome
         # Whether the turn succeeded is for the task's checks to decide, not for the agent.
         if outcome.kind is not OutcomeKind.INFRA:
-            calls = tuple(parse_call(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
+            calls = tuple(
+                parse_submitted_call(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted)
+            )
             submission = Submission(reply=done.reply, calls=calls, workspace=workspace)
             ask = partial(judge_by_rubric, model=model, redactor=home.redactor)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome

@@ -19,7 +19,7 @@ from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import parse_user_path
 from habitus.hosts.known_agents import STUDIED_AGENTS
 from habitus.learning.budget import BudgetReachedError, RunBudget
-from habitus.learning.post_mortem import RejectedLesson, estimate_call_tokens, render_cells, run_post_mortem
+from habitus.learning.post_mortem import RejectedLesson, estimate_post_mortem_tokens, render_cells, run_post_mortem
 from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.transcripts.applying import ApplyResult, LessonBatch
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
@@ -182,7 +182,9 @@ class TranscriptStudy:
         self._files.append(study_file(path, self._redactor, visit))
         if failures.cells:
             self._failures.append(failures)
-            self._tokens_to_send += estimate_call_tokens(render_cells(list(failures.cells.values()), self._redactor))
+            self._tokens_to_send += estimate_post_mortem_tokens(
+                render_cells(list(failures.cells.values()), self._redactor)
+            )
 
     def read_journal(self) -> None:
         """Study the sessions of our own journal; `NotFound` if there are neither sessions nor files."""

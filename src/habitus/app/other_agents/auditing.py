@@ -268,7 +268,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
         cost = f"{wording.describe_evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.LESSON,
-            what=f"{(lesson := wording.describe_lesson(held))} ({cost})",
+            what=f"{(lesson := wording.describe_remedy_lesson(held))} ({cost})",
             hint="habitus learn --apply",
             is_urgent=not held.is_about_probe,
             about=lesson,

@@ -253,7 +253,8 @@ def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
         return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_PLUGIN_AGENT}' or remove it."
     with translate_disk_errors(file):
         write_atomically(
-            file, "".join(f"{line}\n" for line in known_agents.get_hook_program(sys.executable, settings.home)).encode()
+            file,
+            "".join(f"{line}\n" for line in known_agents.get_hook_invocation(sys.executable, settings.home)).encode(),
         )
     return ""
 

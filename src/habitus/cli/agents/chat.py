@@ -200,15 +200,15 @@ def _open_session(habitus: Habitus, ask: AskPerson, read: Sequence[Path], resume
 def _run_slash_command(habitus: Habitus, surface: ChatSurface, words: Sequence[str]) -> list[tuple[str, ...]]:
     """Run a command of the command line inside the chat and return the commands that undo it."""
     if not isinstance(surface, JsonLinesSurface):
-        return _run_in_process(habitus, words)
+        return _run_command_in_process(habitus, words)
     # A JSON pipe carries one object per line, so the command's own output is wrapped in one.
     with redirect_stdout(io.StringIO()) as said:
-        undos = _run_in_process(habitus, [*words, "--json"])
+        undos = _run_command_in_process(habitus, [*words, "--json"])
     surface.write_row({"type": "command", "command": " ".join(words), "output": json.loads(said.getvalue())})
     return undos
 
 
-def _run_in_process(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
+def _run_command_in_process(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     """Run a command in this process on the open home; return the commands that undo it."""
     undos: list[tuple[str, ...]] = []
     in_chat, undone = output.chat_command_formatter.set(format_slash_command), output.undo_listener.set(undos.append)

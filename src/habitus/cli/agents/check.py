@@ -60,7 +60,7 @@ def check_agents(
         )
         # What the sessions say is printed while the skills are still scanned.
         screen = TopFindingsPrinter(is_quiet=as_json or verbose)
-        reports = examiner.audit_agents(agent, screen.print_sessions)
+        reports = examiner.audit_agents(agent, screen.print_session_findings)
     if html is not None:
         _write_html_report(html, render_html_report(reports, datetime.now(UTC)))
     if as_json:
@@ -69,7 +69,7 @@ def check_agents(
     if verbose:
         for report in reports:
             _print_full_report(report)
-    screen.print_skills(reports)
+    screen.print_skill_findings(reports)
     written = f"{html} was written" if html is not None else "nothing was written"
     output.print_line(f"No data was sent, no tokens were spent, {written}.")
     if offered := [each for each in reports if each.agent in CONNECTABLE_AGENTS]:
@@ -93,25 +93,25 @@ class TopFindingsPrinter:
     # The findings shown, and how many agents have each.
     _shown: dict[tuple[RemarkTopic, str], int] = field(default_factory=dict)
 
-    def print_sessions(self, reports: Sequence[AgentReport]) -> None:
+    def print_session_findings(self, reports: Sequence[AgentReport]) -> None:
         """Print what was read, and what keeps failing with its remedy."""
         if self.is_quiet:
             return
         for report in reports:
             counts = f"{output.format_count(report.sessions, 'session')}, {output.format_count(report.calls, 'call')}"
-            self._print(f"{report.label}: {counts}.", style="bold")
+            self._print_counted_line(f"{report.label}: {counts}.", style="bold")
         self._print_findings(reports)
 
-    def print_skills(self, reports: Sequence[AgentReport]) -> None:
+    def print_skill_findings(self, reports: Sequence[AgentReport]) -> None:
         """Print what is wrong with the skills, and how many findings are left."""
         if self.is_quiet:
             return
         self._print_findings(reports)
         if not any(report.remarks for report in reports):
-            self._print("Nothing to fix.")
+            self._print_counted_line("Nothing to fix.")
         left = sum(len(report.remarks) for report in reports) - sum(self._shown.values())
         if left:
-            self._print(f"And {left} more: habitus check --verbose", style="dim")
+            self._print_counted_line(f"And {left} more: habitus check --verbose", style="dim")
 
     def _print_findings(self, reports: Sequence[AgentReport]) -> None:
         topics = list(RemarkTopic)
@@ -130,9 +130,9 @@ class TopFindingsPrinter:
             if key in self._shown or len(self._shown) >= MAX_FINDINGS or self._rows + len(lines) > MAX_LINES - 3:
                 continue
             self._shown[key] = len(agents)
-            self._print("\n".join(f"  {line}" for line in lines), rows=len(lines))
+            self._print_counted_line("\n".join(f"  {line}" for line in lines), rows=len(lines))
 
-    def _print(self, text: str, *, rows: int = 1, style: str = "") -> None:
+    def _print_counted_line(self, text: str, *, rows: int = 1, style: str = "") -> None:
         self._rows += rows
         output.print_line(text, style=style)
 

@@ -70,7 +70,7 @@ def render_reset_scratchpad(context: typer.Context, result: running_code.ResetSc
     output.print_line(f"{result.name} was reset; {forgotten} deleted. Its files and packages stay.")
 
 
-def confirm_remove_scratchpad(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
+def get_question_before_remove_scratchpad(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
     refuse_if_read_only(habitus)
     return f"Delete {running_code.find_scratchpad_folder(habitus.settings, name)} permanently?"
 

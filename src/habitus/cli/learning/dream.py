@@ -17,7 +17,7 @@ from habitus.app.operating.job_kinds import add_job
 from habitus.app.tasks.validation import validate_tasks
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
-from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
+from habitus.cli.foreground_jobs import raise_if_job_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
 from habitus.errors import NotFound
 from habitus.jobs.model import JobState
@@ -94,7 +94,7 @@ def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) ->
     elif not job.state.is_over:
         cycles = output.format_count(len(results), "cycle")
         output.print_line(f"Interrupted after {cycles}; continue with 'habitus jobs work' ({id}).")
-    raise_if_failed(job)
+    raise_if_job_failed(job)
 
 
 def _print_new_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:

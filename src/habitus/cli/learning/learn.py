@@ -74,7 +74,7 @@ def learn_from_transcripts(
             since=parse_timestamp(since, habitus.clock()) if since not in ("", SINCE_LAST) else None,
             only_new=since == SINCE_LAST,
         )
-        with _record_saved_lessons(habitus, apply) as made:
+        with _collect_saved_lessons(habitus, apply) as made:
             with _show_progress(as_json, len(paths)) as (turn_done, file_done):
                 for path in paths:
                     study.read_file(path, turn_done)
@@ -113,7 +113,7 @@ def _ask_lesson_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]
     return [apply_lesson_decisions(taught, said) for taught in proposals]
 
 
-def _record_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
+def _collect_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
     """Collect the lessons that are saved inside the block, for the undo command."""
     return habitus.memory.collect_changes() if apply else nullcontext([])
 
@@ -268,7 +268,7 @@ def _print_results(
     if report.stopped:
         output.print_line(report.stopped, style="yellow")
     if report.applied is not None:
-        _print_applied(context, report.applied, made)
+        _print_applied_lessons(context, report.applied, made)
     _print_costs(report)
 
 
@@ -281,7 +281,7 @@ def _print_costs(report: studying.StudyReport) -> None:
     output.print_line(f"This run: {sent}, {kept}{more}.")
 
 
-def _print_applied(context: typer.Context, applied: ApplyResult, made: Sequence[Engram]) -> None:
+def _print_applied_lessons(context: typer.Context, applied: ApplyResult, made: Sequence[Engram]) -> None:
     lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
     output.print_line(
         f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else "")

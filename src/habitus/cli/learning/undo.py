@@ -15,7 +15,7 @@ from habitus.cli import inputs, output
 from habitus.skills.layers.layer import USER_LAYER
 
 
-def confirm_rollback_home(habitus: Habitus, to: str, dry_run: bool, print_line: Callable[..., None]) -> str:
+def get_question_before_rollback_home(habitus: Habitus, to: str, dry_run: bool, print_line: Callable[..., None]) -> str:
     """Preview the rollback and return the question; empty without a terminal, since a rollback can be undone."""
     planned = undoing.rollback_home(habitus, to=to, dry_run=True)
     for step in planned.steps:

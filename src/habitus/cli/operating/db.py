@@ -72,7 +72,7 @@ def render_list_backups(context: typer.Context, result: storage.ListBackupsResul
     )
 
 
-def confirm_restore_backup(settings: Settings, file: str, print_line: Callable[..., None]) -> str:
+def get_question_before_restore_backup(settings: Settings, file: str, print_line: Callable[..., None]) -> str:
     made_on = backing_up.read_manifest(storage.resolve_backup_path(settings, file)).made_on
     return f"Replace {settings.home} with its state of {inputs.format_timestamp(made_on)}?"
 
@@ -83,7 +83,7 @@ def render_restore_backup(context: typer.Context, result: backing_up.RestoreResu
     )
 
 
-def confirm_erase_user(habitus: Habitus, user: str, dry_run: bool, print_line: Callable[..., None]) -> str:
+def get_question_before_erase_user(habitus: Habitus, user: str, dry_run: bool, print_line: Callable[..., None]) -> str:
     """Preview the erasure and return the question; it can't be undone, so it is always asked."""
     if dry_run:
         return ""

@@ -27,7 +27,7 @@ def render_add_job(context: typer.Context, result: Job) -> None:
     output.print_line(f"Done: {_format_progress(result)}. Added {_format_added_time(result)}.")
     for label, told in (("Input", result.arguments), ("Result", result.result)):
         if told:
-            output.print_line(f"{label}: {_describe_values(told)}")
+            output.print_line(f"{label}: {_format_job_values(told)}")
 
 
 # All three return a job, and show it alike.
@@ -120,7 +120,7 @@ def run_worker_command(
     )
 
 
-def _describe_values(values: Any) -> str:
+def _format_job_values(values: Any) -> str:
     if not isinstance(values, dict):
         return str(values)
     return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -69,7 +69,7 @@ def render_list_secrets(context: typer.Context, result: secrets.SecretsOverview)
         output.print_line(problem, style="yellow")
 
 
-def confirm_remove_secret(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
+def get_question_before_remove_secret(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
     return f"Delete '{name}'? This can't be undone."
 
 
@@ -77,7 +77,9 @@ def render_remove_secret(context: typer.Context, result: RemoveSecretResult) -> 
     output.print_line(f"'{result.removed}' was deleted.")
 
 
-def confirm_grant_secrets(habitus: Habitus, request: GrantSecretsRequest, print_line: Callable[..., None]) -> str:
+def get_question_before_grant_secrets(
+    habitus: Habitus, request: GrantSecretsRequest, print_line: Callable[..., None]
+) -> str:
     if not request.all:
         return ""
     asked = secrets.find_declared_secrets(habitus.skills, request.skill)

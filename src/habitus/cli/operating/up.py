@@ -79,7 +79,7 @@ def start_web_server(
             closing(HomePool(habitus)) as desks,
             run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
         ):
-            announce = output.print_line if process.is_first else _discard_announcement
+            announce = output.print_line if process.is_first else _announce_nothing
             asyncio.run(serve_http_apps(desks, home, place, announce, process=process))
     # The process ends here; collecting garbage first takes longer than stopping.
     gc.freeze()
@@ -108,7 +108,7 @@ def _create_first_sign_in_link(home: Habitus) -> str:
     return "" if home.is_offline else open_user_accounts(home).create_first_link(home.clock())
 
 
-def _discard_announcement(text: str) -> None:
+def _announce_nothing(text: str) -> None:
     """Announce nothing, because another process has said it."""
 
 

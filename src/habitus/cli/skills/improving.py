@@ -27,7 +27,7 @@ from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases import improving
 from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
-from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
+from habitus.cli.foreground_jobs import raise_if_job_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
 from habitus.evidence.versions import LiveComparison
@@ -116,7 +116,7 @@ def improve_skill(
             output.print_json({"job": job, "runs": queue.list_part_results(id)})
         else:
             _print_results(context, job, queue.list_part_results(id), progress)
-        raise_if_failed(job)
+        raise_if_job_failed(job)
         # A candidate of the person's that was not even tried is an error to them, not an answer.
         if request.has_given_candidate and any(_list_refusal_reasons(run) for run in queue.list_part_results(id)):
             raise typer.Exit(1)

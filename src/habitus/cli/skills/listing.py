@@ -204,7 +204,7 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
             else "",
         ),
     ]
-    width = output.print_facts([(label, to_one_line(value)) for label, value in facts])
+    width = output.print_labelled_values([(label, to_one_line(value)) for label, value in facts])
     for diagnostic in item.diagnostics:
         output.print_line(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.print_line()

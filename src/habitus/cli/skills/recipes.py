@@ -56,7 +56,7 @@ def _format_json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def check_run_recipe(habitus: Habitus, recipe: str) -> None:
+def check_before_run_recipe(habitus: Habitus, recipe: str) -> None:
     """Raise `NotFound` for an unknown recipe before its arguments are read."""
     habitus.recipes.get(recipe)
 

@@ -146,7 +146,11 @@ def _interactive_import_options(
             skip_held=request.all_but_held,
             progress=progress,
             # Without a person to ask, a name conflict is held for review.
-            choose=_always_replace if replace else hold_conflict_for_review if is_alone else _ask_about_name_conflict,
+            choose=_always_replace_on_conflict
+            if replace
+            else hold_conflict_for_review
+            if is_alone
+            else _ask_about_name_conflict,
             reach=DownloadPolicy() if is_alone else DownloadPolicy(may_follow=_confirm_redirect),
         )
 
@@ -155,7 +159,7 @@ def _confirm_redirect(here: str, there: str) -> bool:
     return typer.confirm(f"{here} redirects to {there}. Follow it there?")
 
 
-def _always_replace(name: str, here: str, there: str) -> NameConflictResolution:
+def _always_replace_on_conflict(name: str, here: str, there: str) -> NameConflictResolution:
     return NameConflictResolution.REPLACE
 
 

@@ -15,7 +15,7 @@ from habitus.app.use_cases import tasks
 from habitus.cli import output
 from habitus.tasks.checks import RubricCheck
 from habitus.tasks.judging import shorten_value
-from habitus.tasks.model import Task, get_family
+from habitus.tasks.model import Task, get_task_family
 
 
 def render_list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> None:
@@ -50,7 +50,7 @@ def perform_add_task(habitus: Habitus, request: tasks.AddTaskRequest) -> tasks.C
 
 
 def render_add_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
-    family = get_family(result.task.id)
+    family = get_task_family(result.task.id)
     copied = f" It asks the same as '{family}', and counts as a variant of it." if family != result.task.id else ""
     output.print_line(f"Task {result.task.id} was added to {result.skill}.{copied}")
 

@@ -19,7 +19,9 @@ from habitus.tasks.model import SHAPE_ONLY
 from habitus.tools.model import CodeTool, RetiredTool, ToolCreationResult, describe_permissions
 
 
-def confirm_create_tool(habitus: Habitus, request: tools.CreateToolRequest, print_line: Callable[..., None]) -> str:
+def get_question_before_create_tool(
+    habitus: Habitus, request: tools.CreateToolRequest, print_line: Callable[..., None]
+) -> str:
     """Show the permissions that the code asks for and return the question; empty if it asks for none."""
     words = describe_permissions(request.permissions)
     if not words:
@@ -63,7 +65,7 @@ def render_show_tool(context: typer.Context, result: ToolDetails) -> None:
         ("version", str(tool.version)),
         ("calls", f"{output.format_count(counters.used, 'call')}, {counters.succeeded} ok, {counters.failed} failed"),
     ]
-    output.print_facts(facts)
+    output.print_labelled_values(facts)
     output.print_line()
     output.print_line(result.code)
 
@@ -75,7 +77,7 @@ def _describe_cases(tool: CodeTool) -> str:
     return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; not compared'}"
 
 
-def check_run_tool(habitus: Habitus, name: str) -> None:
+def check_before_run_tool(habitus: Habitus, name: str) -> None:
     """Raise `NotFound` for an unknown tool before its arguments are read."""
     habitus.tools.get(name)
 

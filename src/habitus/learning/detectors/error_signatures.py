@@ -131,7 +131,7 @@ class ClassifiedError:
         return any(_is_mentioned(word, self.text) for word in words)
 
     @property
-    def phrase(self) -> str:
+    def recognizable_phrase(self) -> str:
         """The longest run of plain words in the error, by which a person recognizes it; empty if it has none."""
         # Only words: names, numbers and paths differ each time, and anything else could carry instructions.
         parts = re.split(r"[^\w'’ -]|<\w+>|\s-+\s", re.sub(r"\([^)]*\)", "", self.signature))

@@ -51,7 +51,7 @@ def detect_scratchpad_name_switch(events: Sequence[AgentEvent]) -> DetectorLesso
     for event in _filter_events_by_kind(events, EventKind.SCRATCHPAD_CALL):
         if name := get_text_detail(event, "name"):
             firsts.setdefault(name, event)
-    return make_lesson("name_switch", firsts.values()) if len(firsts) >= 2 else None
+    return make_detector_lesson("name_switch", firsts.values()) if len(firsts) >= 2 else None
 
 
 def detect_oversized_cell(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -63,7 +63,7 @@ def detect_oversized_cell(events: Sequence[AgentEvent]) -> DetectorLesson | None
         or (event.kind is EventKind.SCRATCHPAD_CALL and _read_number(event, "code_len") > LARGE_CELL_CHARS)
     ]
     arrived_empty = any(_filter_events_by_kind(found, EventKind.SCRATCHPAD_EMPTY_CODE))
-    return make_lesson("oversized_cell", found) if arrived_empty or len(found) >= 2 else None
+    return make_detector_lesson("oversized_cell", found) if arrived_empty or len(found) >= 2 else None
 
 
 def detect_repeated_tool_error(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -80,7 +80,7 @@ def detect_repeated_tool_error(events: Sequence[AgentEvent]) -> DetectorLesson |
             streak = []
         if _read_success(event) is False:
             streak.append(event)
-    return make_lesson("repeated_tool_error", streak) if len(streak) >= 2 else None
+    return make_detector_lesson("repeated_tool_error", streak) if len(streak) >= 2 else None
 
 
 def detect_repeated_error_signature(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -95,7 +95,7 @@ def detect_repeated_error_signature(events: Sequence[AgentEvent]) -> DetectorLes
         if known and not is_told_again:
             by_signature[known].append(event)
     repeated = next((found for found in by_signature.values() if len(found) >= 3), None)
-    return make_lesson("repeated_error_signature", repeated) if repeated else None
+    return make_detector_lesson("repeated_error_signature", repeated) if repeated else None
 
 
 def detect_kill_loop(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -104,7 +104,7 @@ def detect_kill_loop(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     if len(kills) < 2:
         return None
     was_silence = all(_is_killed_for_silence(get_text_detail(event, "reason")) for event in kills)
-    return make_lesson("kill_loop", kills, variant="silence" if was_silence else "heavy")
+    return make_detector_lesson("kill_loop", kills, variant="silence" if was_silence else "heavy")
 
 
 def detect_severity_climb(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -121,7 +121,7 @@ def detect_severity_climb(events: Sequence[AgentEvent]) -> DetectorLesson | None
             climb.clear()
         climb.append(event)
         if len(climb) >= 3 and event.severity >= TROUBLE_SEVERITY:
-            return make_lesson("severity_climb", climb)
+            return make_detector_lesson("severity_climb", climb)
     return None
 
 
@@ -130,7 +130,7 @@ def detect_orphaned_tool_call(events: Sequence[AgentEvent]) -> DetectorLesson | 
     orphans = [
         call.call_event for call in ToolCallRecord.from_events(events) if call.call_event and not call.result_event
     ]
-    return make_lesson("orphaned_tool_call", orphans) if orphans else None
+    return make_detector_lesson("orphaned_tool_call", orphans) if orphans else None
 
 
 def detect_same_call_again(events: Sequence[AgentEvent]) -> DetectorLesson | None:
@@ -149,7 +149,7 @@ def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     for first, second, third, fourth in zip(made, made[1:], made[2:], made[3:], strict=False):
         takes_turns = _is_same_call_and_result(first, third) and _is_same_call_and_result(second, fourth)
         if takes_turns and _make_call_key(first) != _make_call_key(second):
-            return make_lesson("ping_pong", _list_events_of_calls([first, second, third, fourth]))
+            return make_detector_lesson("ping_pong", _list_events_of_calls([first, second, third, fourth]))
     return None
 
 
@@ -159,12 +159,12 @@ def detect_no_new_information(events: Sequence[AgentEvent]) -> DetectorLesson | 
     for call in ToolCallRecord.from_events(events):
         if call.success is not True or not _is_informative(call):
             continue
-        if run and (call.name != run[0].name or _result_digest(call) != _result_digest(run[0])):
+        if run and (call.name != run[0].name or _get_result_digest(call) != _get_result_digest(run[0])):
             run = []
         if not _make_call_key(call) or _make_call_key(call) not in {_make_call_key(earlier) for earlier in run}:
             run.append(call)
         if len(run) >= 3:
-            return make_lesson("no_new_information", _list_events_of_calls(run))
+            return make_detector_lesson("no_new_information", _list_events_of_calls(run))
     return None
 
 
@@ -173,7 +173,7 @@ def _build_counting_detector(name: str, kind: EventKind, least: int) -> Detector
 
     def detect(events: Sequence[AgentEvent]) -> DetectorLesson | None:
         found = list(_filter_events_by_kind(events, kind))
-        return make_lesson(name, found) if len(found) >= least else None
+        return make_detector_lesson(name, found) if len(found) >= least else None
 
     return detect
 
@@ -227,20 +227,20 @@ def _make_call_key(call: ToolCallRecord) -> str:
     return f"{call.name}({arguments})" if arguments else ""
 
 
-def _result_digest(call: ToolCallRecord) -> str:
+def _get_result_digest(call: ToolCallRecord) -> str:
     return get_text_detail(call.result_event, "result_digest")
 
 
 def _is_informative(call: ToolCallRecord) -> bool:
     """Whether the result is known and more than an acknowledgement."""
     length = call.result_event.detail.get("result_len") if call.result_event else None
-    return bool(_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT_CHARS)
+    return bool(_get_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT_CHARS)
 
 
 def _is_same_call_and_result(call: ToolCallRecord, later: ToolCallRecord) -> bool:
-    return bool(_make_call_key(call)) and (_make_call_key(call), _result_digest(call)) == (
+    return bool(_make_call_key(call)) and (_make_call_key(call), _get_result_digest(call)) == (
         _make_call_key(later),
-        _result_digest(later),
+        _get_result_digest(later),
     )
 
 
@@ -256,11 +256,11 @@ def _detect_repeated_call(answered: Sequence[ToolCallRecord]) -> DetectorLesson 
             repeats.clear()
         seen.add(key)
         run = repeats[key]
-        if run and _result_digest(run[0]) != _result_digest(call):
+        if run and _get_result_digest(run[0]) != _get_result_digest(call):
             run.clear()
         run.append(call)
         if len(run) >= 3:
-            return make_lesson("same_call_again", _list_events_of_calls(run))
+            return make_detector_lesson("same_call_again", _list_events_of_calls(run))
     return None
 
 
@@ -277,7 +277,7 @@ def _detect_repeated_question(answered: Sequence[ToolCallRecord]) -> DetectorLes
         earlier = asked[(call.name, str(question.get("rest", "")))]
         for other_words, other in earlier:
             if len(words & other_words) >= SAME_QUESTION_SHARE * len(words | other_words):
-                return make_lesson("same_call_again", _list_events_of_calls([other, call]))
+                return make_detector_lesson("same_call_again", _list_events_of_calls([other, call]))
         earlier.append((words, call))
     return None
 
@@ -448,7 +448,7 @@ def _shares_round(one: DetectorLesson, other: DetectorLesson) -> bool:
     return any(event.round_idx in rounds for event in other.evidence)
 
 
-def make_lesson(detector: str, evidence: Iterable[AgentEvent], *, variant: str = "") -> DetectorLesson:
+def make_detector_lesson(detector: str, evidence: Iterable[AgentEvent], *, variant: str = "") -> DetectorLesson:
     """Build the lesson of a detector, with the rule from `RULES`."""
     kind, rule = RULES[f"{detector}:{variant}" if variant else detector]
     return DetectorLesson(detector=detector, kind=kind, rule=rule, evidence=tuple(evidence))

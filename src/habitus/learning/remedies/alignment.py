@@ -70,7 +70,9 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchR
         ):
             ending = NoRemedyReason.LEFT
         if _is_same_call(failed, later) or (
-            between and _is_other_mode(between[-1], failed) and _extends(failed, later)
+            between
+            and _is_same_program_with_other_flags(between[-1], failed)
+            and _is_failed_call_extended(failed, later)
         ):
             found = (
                 _find_preparation(failed, between, named, about)
@@ -81,7 +83,9 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchR
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # a preparation; the retry itself comes later
-        elif _is_other_step(later, failed, about) and any(_extends(failed, each) for each in calls[at + 1 : end]):
+        elif _is_other_step(later, failed, about) and any(
+            _is_failed_call_extended(failed, each) for each in calls[at + 1 : end]
+        ):
             continue  # `cmake -B` before `cmake --build`, `touch x` before `cat x`
         elif named and _has_same_goal(failed, later):
             found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
@@ -146,7 +150,7 @@ def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
     )
 
 
-def _extends(failed: SessionCall, later: SessionCall) -> bool:
+def _is_failed_call_extended(failed: SessionCall, later: SessionCall) -> bool:
     """Return whether a call that worked is the failed one, perhaps with more options."""
     wanted = failed.failing_command
     return wanted is not None and any(
@@ -157,7 +161,7 @@ def _extends(failed: SessionCall, later: SessionCall) -> bool:
 
 def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether a call does something else than the failed one, so that it prepares it if that works later."""
-    if _is_other_mode(later, failed):
+    if _is_same_program_with_other_flags(later, failed):
         return True
     wanted = failed.failing_command
     if wanted is None or about.cause is ErrorCause.PROGRAM:
@@ -165,7 +169,7 @@ def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedErr
     return wanted.program not in (each.program for each in later.commands)
 
 
-def _is_other_mode(act: SessionCall, failed: SessionCall) -> bool:
+def _is_same_program_with_other_flags(act: SessionCall, failed: SessionCall) -> bool:
     """Return whether a call runs the same program with other flags alone, which then prepares what failed."""
     wanted = failed.failing_command
     if wanted is None or not act.has_worked or act.is_edit:
@@ -198,7 +202,11 @@ def _find_preparation(
         return NoRemedyReason.RETRIED
     if told:
         return _build_preparation(failed, told[-1:], about)
-    if len(acts) == 1 and not acts[0].is_edit and (_is_known_preparation(acts[0]) or _is_other_mode(acts[0], failed)):
+    if (
+        len(acts) == 1
+        and not acts[0].is_edit
+        and (_is_known_preparation(acts[0]) or _is_same_program_with_other_flags(acts[0], failed))
+    ):
         return _build_preparation(failed, acts, about)
     return NoRemedyReason.LEFT
 

@@ -196,10 +196,10 @@ def pair_calls_with_results(
     made = SessionCall.from_events(seen, turn=turn, project=project)
     done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
-        yield replace(call, success=False, error=call.failure_like_line) if _is_failure_hidden(call) else call
+        yield replace(call, success=False, error=call.failure_like_line) if _is_failure_hidden_by_pipe(call) else call
 
 
-def _is_failure_hidden(call: SessionCall) -> bool:
+def _is_failure_hidden_by_pipe(call: SessionCall) -> bool:
     """Return whether a pipe hid a missing program: the output is only the shell's message about it."""
     about = (
         classify_error(call.failure_like_line)

@@ -64,7 +64,7 @@ class SupportedRemedy:
 
     @property
     def is_lesson(self) -> bool:
-        return self.sessions >= MIN_SESSIONS and self.is_clear
+        return self.sessions >= MIN_SESSIONS and self.is_clearly_supported
 
     @property
     def is_about_probe(self) -> bool:
@@ -72,7 +72,7 @@ class SupportedRemedy:
         return self.remedy.cause is not ErrorCause.PROGRAM and is_probe_command(self.remedy.wrong)
 
     @property
-    def is_clear(self) -> bool:
+    def is_clearly_supported(self) -> bool:
         return self.against * CONTRADICTED <= self.sessions and self.share >= MAJORITY
 
 
@@ -111,12 +111,12 @@ class RemedyFindings:
 
 def collect_remedy_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
-    held = _merge_across_projects(_weigh_remedies(seen))
+    held = _merge_across_projects(_compute_remedy_support(seen))
     lessons = tuple(each for each in held if each.is_lesson)
     return RemedyFindings(
         failures=_rank_failures(seen),
         lessons=lessons,
-        candidates=tuple(each for each in held if not each.is_lesson and each.is_clear),
+        candidates=tuple(each for each in held if not each.is_lesson and each.is_clearly_supported),
         rules=_group_rules(seen),
         coverage=_count_remedied_failures(seen, lessons),
     )
@@ -153,7 +153,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
 _Support = list[tuple[SessionFacts, CallFailure, Remedy]]
 
 
-def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
+def _compute_remedy_support(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
     """Return every remedy of every project, with its support and contradictions."""
     supports: dict[tuple[object, ...], _Support] = defaultdict(list)
     rivals: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -298,7 +298,7 @@ def _merge_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRem
         groups[_make_remedy_key(each.remedy)].append(each)
     found: list[SupportedRemedy] = []
     for members in groups.values():
-        clear = [each for each in members if each.is_clear]
+        clear = [each for each in members if each.is_clearly_supported]
         if len(clear) < MIN_SESSIONS or len(clear) < len(members):
             found += members
             continue

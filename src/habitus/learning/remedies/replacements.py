@@ -55,9 +55,9 @@ def _replace_command(
         get_program_name(word) == get_program_name(about.subject) for word in failed.head
     ):
         return _replace_program(failed, later, about, is_next=is_next)
-    if _is_through_interpreter(failed, later):
+    if _names_interpreter(failed, later):
         return build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
-    if is_next and _runs_through(failed, later):
+    if is_next and _wraps_failed_command(failed, later):
         return build_remedy(RemedyKind.INSTEAD, about, failed.base, (*later.words[: -len(failed.words)], *failed.base))
     if failed.program != later.program:
         is_same_task = bool(failed.words[1:]) and failed.words[1:] == later.words[1:] and failed.place == later.place
@@ -107,7 +107,7 @@ def _replace_command(
     return None
 
 
-def _runs_through(failed: ShellCommand, later: ShellCommand) -> bool:
+def _wraps_failed_command(failed: ShellCommand, later: ShellCommand) -> bool:
     """`aws-vault exec dev -- terraform plan` for `terraform plan`."""
     added = len(later.words) - len(failed.words)
     return (
@@ -120,7 +120,7 @@ def _runs_through(failed: ShellCommand, later: ShellCommand) -> bool:
     )
 
 
-def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
+def _names_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
     """`bash run.sh` for `./run.sh`."""
     if not failed.words[0].startswith(("./", "/")) or failed.words[1:] != later.words[2:]:
         return False
@@ -238,7 +238,7 @@ def build_remedy(
     wrong, right = tuple(wrong), tuple(right)
     if wrong == right:
         return None
-    says = about.phrase if about.cause is ErrorCause.OTHER else ""
+    says = about.recognizable_phrase if about.cause is ErrorCause.OTHER else ""
     return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool, says=says)
 
 

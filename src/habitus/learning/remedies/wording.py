@@ -39,7 +39,7 @@ from habitus.text import format_count
 _PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a plain name; anything else in an error could carry instructions
 
 
-def describe_lesson(held: SupportedRemedy) -> str:
+def describe_remedy_lesson(held: SupportedRemedy) -> str:
     """Return one sentence that says what to do and what not to."""
     here = "In this project " if held.project else ""
     said = _describe_remedy(held.remedy)
@@ -116,7 +116,7 @@ def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: 
     """
     evidence = LessonProvenance(trace=found.traces[-1], told=describe_evidence(found, now))
     if isinstance(found, SupportedRemedy):
-        text, kind, is_sure = describe_lesson(found), LessonKind.LESSON, found.sessions >= SURE_FROM
+        text, kind, is_sure = describe_remedy_lesson(found), LessonKind.LESSON, found.sessions >= SURE_FROM
         evidence, body = replace(evidence, error_signature=found.signatures[0]), _build_lesson_body(found.remedy)
     else:
         text, kind, is_sure, body = found.correction.text, found.correction.kind, found.is_lesson, None
@@ -168,7 +168,7 @@ def _is_lesson_about_call(
     lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, about: ClassifiedError
 ) -> bool:
     """Return whether the failed call is the one that the lesson warns of, with the same error."""
-    subject = about.phrase if about.cause is ErrorCause.OTHER else about.subject
+    subject = about.recognizable_phrase if about.cause is ErrorCause.OTHER else about.subject
     is_same_name = bool(subject) and body.trigger == f"{about.cause.value}: {subject}"
     if not is_same_name and not _is_same_error(lesson.evidence.error_signature, about.signature):
         return False

@@ -251,7 +251,7 @@ def remove_user(request: Request, habitus: RequestHome, name: str) -> HTMLRespon
 
 
 @router.post("/team/somebody-else", access=Access.ADMIN)
-def require_other_reviewer(request: Request, habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
+def set_other_reviewer_requirement(request: Request, habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Require, or stop requiring, that another person approves one's own changes."""
     with get_home_pool(request).reopen_on_settings_change():
         done = configuring.set_setting_remotely(habitus, configuring.REQUIRE_OTHER_APPROVER, "true" if on else None)
@@ -298,7 +298,7 @@ def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
         for one in found.grants
         if one.kind is GrantTargetKind.HOST
     ]
-    called = [_make_call_row(one) for one in found.calls]
+    called = [_make_secret_call_row(one) for one in found.calls]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
     empty = "Secrets are set in a terminal where Habitus runs; they never pass through this page."
     below = (("Requested by skills", asked), ("Allowed hosts", reached), ("Calls", called))
@@ -314,7 +314,7 @@ def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
     )
 
 
-def _make_call_row(call: CommandLineCall) -> ListRow:
+def _make_secret_call_row(call: CommandLineCall) -> ListRow:
     """Return a row about a call of a skill's command line."""
     mark, kind = ("refused", "bad") if call.is_refused else _OUTCOME_BADGES[call.outcome.kind]
     given = f", with {', '.join(call.secrets)}" if call.secrets else ""

@@ -75,7 +75,7 @@ def show_skill_page(
 
 
 @router.get("/skills/{name}/uses", access=Access.VIEWER)
-def show_uses(
+def show_skill_uses(
     request: Request,
     habitus: RequestHome,
     name: str,

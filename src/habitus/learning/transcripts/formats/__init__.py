@@ -1,4 +1,4 @@
 """Readers of transcripts, one module per format.
 
-Each has `SOURCE`, `looks_like` for a row of the file, and `read`.
+Each has `SOURCE`, `recognizes_row` for a row of the file, and `read`.
 """

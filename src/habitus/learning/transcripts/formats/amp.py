@@ -20,7 +20,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 SOURCE = "amp"
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     return (
         isinstance(row.get("messages"), list) and "created" in row and string_or_empty(row.get("id")).startswith("T-")
     )

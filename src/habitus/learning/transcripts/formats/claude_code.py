@@ -39,7 +39,7 @@ _NON_REQUEST_PREFIXES = (
 )
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     kind = string_or_empty(row.get("type"))
     if kind in _CONVERSATION:
         return "message" in row
@@ -94,7 +94,7 @@ class _ClaudeCodeSession:
             case "assistant":
                 self._add_assistant_row(row)
             case "result":
-                self._add_end(row)
+                self._add_turn_cap_event(row)
             case str(kind) if kind in _WITHOUT_EVENTS:
                 pass
             case _:
@@ -206,7 +206,7 @@ class _ClaudeCodeSession:
         elif is_person:
             self._stopped = UserStopKind.REFUSED
 
-    def _add_end(self, row: Mapping[str, object]) -> None:
+    def _add_turn_cap_event(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
             turn = self._find_turn(row)
             self.draft.add_event(turn, build_event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))

@@ -39,7 +39,7 @@ _DENIED = "The user denied this operation"
 _FAILED = re.compile(r"(?:<error>|The tool execution failed|Error executing)")
 
 
-def owns(path: Path) -> bool:
+def recognizes_file(path: Path) -> bool:
     return path.name == _HISTORY_FILE
 
 
@@ -72,11 +72,11 @@ class _ClineTask:
                     has_failed = part.get("is_error") is True or bool(_FAILED.match(text)) or None
                     self._add_result(string_or_empty(part.get("tool_use_id")), text, has_failed=has_failed, at=at)
                 case "text", "assistant":
-                    self._add_text_use(string_or_empty(part.get("text")), at)
+                    self._add_tool_use_from_text(string_or_empty(part.get("text")), at)
                 case "text", _:
                     self._add_user_text(string_or_empty(part.get("text")), at)
 
-    def _add_text_use(self, text: str, at: str) -> None:
+    def _add_tool_use_from_text(self, text: str, at: str) -> None:
         if found := _TOOL_USE.search(text):
             self._number += 1
             self._waiting = f"text-{self._number}"

@@ -26,7 +26,7 @@ _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     return string_or_empty(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
 
 

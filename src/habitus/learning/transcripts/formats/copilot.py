@@ -21,7 +21,7 @@ SOURCE = "copilot"
 _EVENT_PREFIXES = ("session.", "user.", "assistant.", "tool.")
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     return string_or_empty(row.get("type")).startswith(_EVENT_PREFIXES) and isinstance(row.get("data"), dict)
 
 

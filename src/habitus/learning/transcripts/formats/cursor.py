@@ -21,7 +21,7 @@ SOURCE = "cursor"
 _QUERY = re.compile(r"<user_query>(.*?)</user_query>", re.DOTALL)
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     if row.get("type") == "turn_ended":
         return True
     return isinstance(row.get("role"), str) and "content" in mapping_or_empty(row.get("message")) and "type" not in row

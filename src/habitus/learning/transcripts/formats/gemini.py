@@ -28,7 +28,7 @@ _SHELL_END = re.compile(
 )
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     if isinstance(row.get("messages"), list):
         return "sessionId" in row and "projectHash" in row
     return "projectHash" in row or isinstance(row.get("toolCalls"), list) or row.get("type") == "gemini"

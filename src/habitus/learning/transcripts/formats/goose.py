@@ -24,7 +24,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 SOURCE = "goose"
 
 
-def owns(path: Path) -> bool:
+def recognizes_file(path: Path) -> bool:
     return has_tables(path, ("sessions", "messages"))
 
 

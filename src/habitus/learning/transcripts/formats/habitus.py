@@ -15,7 +15,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 SOURCE = "habitus"
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     return "session" in row and "kind" in row
 
 
@@ -29,7 +29,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 def _is_event(row: dict[str, object]) -> bool:
     types = {"kind": str, "detail": dict, "severity": int, "round": int}
     is_typed = all(isinstance(row[name], type_) for name, type_ in types.items() if name in row)
-    return looks_like(row) and is_typed and row["kind"] in set(EventKind)
+    return recognizes_row(row) and is_typed and row["kind"] in set(EventKind)
 
 
 def _add_event(draft: TranscriptDraft, row: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ _ITEM_TYPES = frozenset(
 )
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     if isinstance(row.get("messages"), list) or row.get("type") == "response_item":
         return True
     return isinstance(row.get("role"), str) or (str(row.get("type")) in _ITEM_TYPES and "sessionId" not in row)

@@ -27,11 +27,11 @@ SOURCE = "opencode"
 _FAILED_BY_STATUS = {"completed": False, "error": True}
 
 
-def owns(path: Path) -> bool:
+def recognizes_file(path: Path) -> bool:
     return is_database(path)
 
 
-def looks_like(row: Mapping[str, object]) -> bool:
+def recognizes_row(row: Mapping[str, object]) -> bool:
     """Whether this is the file of a session."""
     return string_or_empty(row.get("id")).startswith("ses") and "directory" in row and "role" not in row
 

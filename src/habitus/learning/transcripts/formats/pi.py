@@ -22,7 +22,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 SOURCE = "pi"
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     if row.get("type") == "session":
         return "cwd" in row and "id" in row
     return "parentId" in row and isinstance(row.get("message"), dict) and "sessionId" not in row

@@ -46,13 +46,13 @@ class TranscriptReader(Protocol):
 class RowRecognizingReader(TranscriptReader, Protocol):
     """A reader that recognizes its files by the objects in them."""
 
-    def looks_like(self, row: dict[str, object], /) -> bool: ...
+    def recognizes_row(self, row: dict[str, object], /) -> bool: ...
 
 
 class FileRecognizingReader(TranscriptReader, Protocol):
     """A reader that recognizes its files by their name or database tables."""
 
-    def owns(self, path: Path) -> bool: ...
+    def recognizes_file(self, path: Path) -> bool: ...
 
 
 _OWNING_READERS: tuple[FileRecognizingReader, ...] = (cline, goose, zed, opencode)
@@ -98,11 +98,11 @@ def read_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str =
 
 def detect_format(path: Path) -> str:
     """Return the format that most of the first lines look like; `unknown` if none does."""
-    if owner := next((reader for reader in _OWNING_READERS if reader.owns(path)), None):
+    if owner := next((reader for reader in _OWNING_READERS if reader.recognizes_file(path)), None):
         return owner.SOURCE
     votes: Counter[str] = Counter()
     for row in islice(read_json_objects(path, Counter()), _LINES_TRIED):
-        votes.update(reader.SOURCE for reader in _ROW_READERS if reader.looks_like(row))
+        votes.update(reader.SOURCE for reader in _ROW_READERS if reader.recognizes_row(row))
         if len(votes) == 1 and votes.total() >= _LINES_ENOUGH:
             break
     return max(FORMATS, key=lambda name: votes[name]) if votes else UNKNOWN

@@ -15,14 +15,14 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 SOURCE = "rows"
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     return "trace" in row and "tool" in row
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of rows with the same trace."""
     return read_transcripts_by_id(
-        path, SOURCE, redactor, lambda row: str(row["trace"]) if looks_like(row) else "", _add_row
+        path, SOURCE, redactor, lambda row: str(row["trace"]) if recognizes_row(row) else "", _add_row
     )
 
 

@@ -28,7 +28,7 @@ SOURCE = "vscode"
 _SET, _ADD, _DELETE = 1, 2, 3
 
 
-def looks_like(row: dict[str, object]) -> bool:
+def recognizes_row(row: dict[str, object]) -> bool:
     if isinstance(row.get("requests"), list):
         return "sessionId" in row or "requesterUsername" in row
     return row.get("kind") in (0, _SET, _ADD, _DELETE) and ("v" in row or "k" in row)

@@ -25,7 +25,7 @@ SOURCE = "zed"
 _MAX_THREAD_BYTES = 64 << 20
 
 
-def owns(path: Path) -> bool:
+def recognizes_file(path: Path) -> bool:
     return has_tables(path, ("threads",))
 
 
