@@ -43,14 +43,14 @@ def test_drafts_are_marked_and_do_nothing_until_a_person_has_ticked_them(stocked
     assert "2 tasks drafted." in said
     for why in ("its request contains its answer, “7”", "doing nothing passes", "There is no check in draft 5"):
         assert why in said
-    assert "They do nothing until you approve them: habitus review approve 1, or some of them by --only ID." in said
+    assert "They do nothing until you approve them: habitus review approve 1, or some of them by --only 1-5." in said
     assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
     assert "has no task for a gate" in stocked("skills", "improve", "csv-summary", "--yes", "-m", "script:x").err
 
     (proposal,) = stocked.json("review", "list")["proposals"]
     assert proposal["reasons"] == [f"drafted from the skill's text by script:{tmp_path / 'drafts.json'}"]
-    assert "Proposal 1 has no task 'x'." in stocked("review", "approve", "1", "--only", "x").err
-    wanted = next(line for line in said.splitlines() if "12.50" in line).partition(",")[0]
+    assert "There is no task 'x' among 2." in stocked("review", "approve", "1", "--only", "x").err
+    wanted = next(line for line in said.splitlines() if "12.50" in line).partition(",")[0].removeprefix("1. ")
     stocked.ok("review", "approve", "1", "--only", wanted)
     (kept,) = stocked.json("tasks", "list", "csv-summary")["tasks"]
     assert (kept["id"], kept["origin"]) == (wanted, {"kind": "drafted"})

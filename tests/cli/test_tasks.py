@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -221,10 +222,14 @@ def test_every_accepted_instance_is_a_task_and_some_can_be_picked(stocked: Direc
     assert {one["task"]["check"][0]["text"] for one in found} == {f"{100 + number}.45" for number in range(24)}
     said = stocked.ok("tasks", "mine")
     assert "passes if the reply contains “123.45”; with sales-23.csv" in said
-    assert "24 tasks found." in said
-    assert "No task 'x' was found." in stocked("tasks", "mine", "--only", "x").err
-    picked = [one["task"]["id"] for one in found[:3]]
-    options = [word for id in picked for word in ("--only", id)]
+    month = f"{datetime.fromisoformat(found[0]['asked_on']):%B %Y}"
+    assert f"24 tasks from {month} found." in said
+    assert f"\n24. {found[-1]['task']['id']}, csv-summary: " in said
+    for wrong in ("x", "0", "25", "3-2", "1-25"):
+        assert f"There is no task '{wrong}' among 24." in stocked("tasks", "mine", "--only", wrong).err
+    assert len(stocked.json("tasks", "mine", "--only", "all")["found"]) == 24
+    picked = [one["task"]["id"] for one in (*found[:2], found[5])]
+    options = ("--only", f"1-2,{picked[2]}")
     proposals = {
         one["proposal"] for one in json.loads(stocked("tasks", "mine", "--apply", "--json", *options).out)["found"]
     }

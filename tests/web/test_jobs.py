@@ -78,7 +78,9 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
         )
         habitus.journal.record_turn(turn)
     page = browser.post("/skills/brew-tea/tasks/mine").text
-    assert ("3 tasks from accepted requests" in page, "the reply contains “330”" in page) == (True, True)
+    assert f"3 tasks from accepted requests of {habitus.clock():%B %Y}" in page
+    assert "done in 3 turns of 3 sessions, on " in page
+    assert ("asked as “How long does tea number 0 take?”" in page, "the reply contains “330”" in page) == (True, True)
     ids = re.findall(r'name="ids" value="([^"]+)"', page)
     page = browser.post("/skills/brew-tea/tasks/mine", data={"ids": ids[:2]}).text
     assert ("2 tasks added." in page, "It has 2 tasks" in page) == (True, True)

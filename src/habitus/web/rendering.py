@@ -27,6 +27,7 @@ from habitus.app.home import open_read_transaction
 from habitus.app.library.content import FileChange
 from habitus.app.operating import job_kinds
 from habitus.app.review.reminding import count_pending_items
+from habitus.app.tasks.proposing import describe_period
 from habitus.comparing import BoundedMatcher, StepBudget
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
@@ -150,6 +151,7 @@ def _load_templates() -> Environment:
         "markdown": render_markdown,
         "timestamp": format_timestamp,
         "counted": format_count,
+        "period": describe_period,
         "duration": format_seconds,
         "source_word": labels.get_request_source_label,
         "twice": lambda text: (text, text),

@@ -177,7 +177,7 @@ def _build_candidate(
         mining.describe_occurrences([one.turn for one in members]),
         f"asked as {mining.quote_request(last.turn)}",
     )
-    return TaskCandidate(skill=skill, task=task, evidence=evidence)
+    return TaskCandidate(skill=skill, task=task, evidence=evidence, asked_on=f"{last.turn.started_on:%Y-%m-%d}")
 
 
 def find_paths_in_request(request: str) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 from habitus.app.home import Home, check_change_allowed
 from habitus.app.tasks.storing import load_tasks, parse_proposed_tasks
@@ -17,6 +19,8 @@ from habitus.tasks.checks import describe_check
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import VARIANT_MARK, Task
 
+_NUMBERS = re.compile(r"\d{1,6}(?:-\d{1,6})?")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskCandidate:
@@ -25,6 +29,7 @@ class TaskCandidate:
     skill: str
     task: Task
     evidence: tuple[str, ...]
+    asked_on: str = ""  # the day of the request that it came from; none if it is drafted or varied
     proposal: int | None = None
 
     @property
@@ -44,7 +49,11 @@ def propose_tasks(home: Home, found: Sequence[TaskCandidate], *, source: str, re
 def _propose_skill_tasks(home: Home, skill: str, found: Sequence[TaskCandidate], author: Author) -> int:
     mined = [one for one in found if one.skill == skill]
     tree = {trees.TASKS_FILE: build_tree_file(serialize_tasks([one.task for one in mined]).encode())}
-    details = {"tasks": [one.task.id for one in mined]}
+    details = {
+        "tasks": [one.task.id for one in mined],
+        "evidence": {one.task.id: list(one.evidence) for one in mined},
+        "asked_on": {one.task.id: one.asked_on for one in mined},
+    }
     change = SkillChange(
         action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details
     )
@@ -65,20 +74,50 @@ def list_pending_tasks(home: Home, skill: str) -> list[TaskCandidate]:
     name = home.skills.find(skill).name
     pending = [one for one in home.review.list(ProposalState.PENDING) if one.change.action is ProposalAction.TASKS]
     return [
-        TaskCandidate(skill=name, task=task, evidence=one.reasons, proposal=one.id)
+        TaskCandidate(
+            skill=name,
+            task=task,
+            evidence=tuple(one.change.details.get("evidence", {}).get(task.id, one.reasons)),
+            asked_on=one.change.details.get("asked_on", {}).get(task.id, ""),
+            proposal=one.id,
+        )
         for one in pending
         if one.change.name == name
         for task in parse_proposed_tasks(one.change)
     ]
 
 
-def keep_ticked_tasks(review: ReviewQueue, proposal: Proposal, ids: Collection[str]) -> None:
+def describe_period(found: Sequence[TaskCandidate]) -> str:
+    """Return the months in which tasks were asked, such as "October 2026"; empty if no day is known."""
+    days = sorted(one.asked_on for one in found if one.asked_on)
+    months = [f"{date.fromisoformat(day):%B %Y}" for day in (days[:1] + days[-1:])]
+    return " to ".join(dict.fromkeys(months))
+
+
+def pick_task_ids(wanted: Iterable[str], ids: Sequence[str]) -> list[str]:
+    """Return the ids that are named, or numbered from 1 as in "1-5,8", or "all". Raises `NotFound` for others."""
+    picked: dict[str, None] = {}
+    for part in (part.strip() for each in wanted for part in ([each] if each in ids else each.split(","))):
+        first, _, last = part.partition("-")
+        numbers = range(int(first), int(last or first) + 1) if _NUMBERS.fullmatch(part) else range(0)
+        if part in ids:
+            picked[part] = None
+        elif part == "all":
+            picked |= dict.fromkeys(ids)
+        elif len(numbers) and numbers[0] >= 1 and numbers[-1] <= len(ids):
+            picked |= dict.fromkeys(ids[numbers[0] - 1 : numbers[-1]])
+        else:
+            raise NotFound(
+                f"There is no task '{part}' among {len(ids)}.", hint="Give ids, or numbers as 1-5,8, or all."
+            )
+    return [id for id in ids if id in picked]
+
+
+def keep_ticked_tasks(review: ReviewQueue, proposal: Proposal, wanted: Collection[str]) -> None:
     """Drop the other tasks of a pending proposal."""
     if proposal.change.action is not ProposalAction.TASKS:
         raise Invalid(f"Proposal {proposal.id} adds no tasks to pick from.", hint="Approve it without --only.")
     proposed = parse_proposed_tasks(proposal.change)
-    if unknown := sorted(set(ids) - {task.id for task in proposed}):
-        hint = f"See 'habitus review show {proposal.id}'."
-        raise NotFound(f"Proposal {proposal.id} has no task '{unknown[0]}'.", hint=hint)
+    ids = pick_task_ids(wanted, [task.id for task in proposed])
     kept = serialize_tasks(task for task in proposed if task.id in ids)
     review.edit(proposal.id, trees.TASKS_FILE, kept.encode())

@@ -181,7 +181,7 @@ class ApproveItemsResult:
 def approve_items(
     home: Home,
     ids: Annotated[tuple[str, ...], argument(_SOME)],
-    only: Annotated[tuple[str, ...], option("Of proposed tasks, those with these ids; repeat the option.")] = (),
+    only: Annotated[tuple[str, ...], option("Of proposed tasks, only these: ids, numbers such as 1-5,8, or all.")] = (),
     all_users: AllUsers = False,
 ) -> ApproveItemsResult:
     """Apply proposals, and accept lessons."""

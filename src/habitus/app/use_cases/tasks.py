@@ -14,7 +14,7 @@ from habitus.app.conversations.models import require_model_program_access
 from habitus.app.home import Home
 from habitus.app.tasks.drafting import DRAFTED_TASKS, DraftTasksResult, draft_skill_tasks, propose_task_drafts
 from habitus.app.tasks.mining import MiningSource, find_task_candidates
-from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
+from habitus.app.tasks.proposing import TaskCandidate, pick_task_ids, propose_tasks
 from habitus.app.tasks.reviewing import describe_task_owner, list_unreviewed_tasks, mark_tasks_reviewed
 from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, save_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
@@ -205,7 +205,7 @@ def mine_tasks(
     home: Home,
     source: Annotated[MiningSource, option("sessions, transcripts or variants.", "--from")] = MiningSource.SESSIONS,
     skill: Annotated[str, option("Only tasks of this skill.")] = "",
-    only: Annotated[tuple[str, ...], option("Only the tasks with these ids; repeat the option.", "--only")] = (),
+    only: Annotated[tuple[str, ...], option("Only these tasks: ids, numbers such as 1-5,8, or all.", "--only")] = (),
     apply: Annotated[bool, option("Propose the results; they need your review.")] = False,
 ) -> MineTasksResult:
     """Find tasks in requests that were repeated and led to an accepted result, one for each such request.
@@ -215,9 +215,8 @@ def mine_tasks(
     name, is_varied = home.skills.find(skill).name if skill else "", source is MiningSource.VARIANTS
     found = make_task_variants(home, name) if is_varied else find_task_candidates(home, source, skill=name)
     if only:
-        if unknown := sorted(set(only) - {one.task.id for one in found}):
-            raise NotFound(f"No task '{unknown[0]}' was found.", hint="See 'habitus tasks mine'.")
-        found = [one for one in found if one.task.id in only]
+        ids = pick_task_ids(only, [one.task.id for one in found])
+        found = [one for one in found if one.task.id in ids]
     reason = "a task with other values" if is_varied else "recurring request with an accepted result"
     return MineTasksResult(found=propose_tasks(home, found, source="mining", reason=reason) if apply else found)
 

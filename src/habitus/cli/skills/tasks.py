@@ -10,7 +10,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.tasks.drafting import DraftTasksResult
-from habitus.app.tasks.proposing import TaskCandidate
+from habitus.app.tasks.proposing import TaskCandidate, describe_period
 from habitus.app.use_cases import tasks
 from habitus.cli import output
 from habitus.tasks.checks import RubricCheck
@@ -76,11 +76,12 @@ def render_check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -
 
 def render_mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
     _print_task_candidates(result.found)
-    output.print_line(f"{output.format_count(len(result.found), 'task')} found.")
+    period = describe_period(result.found)
+    output.print_line(f"{output.format_count(len(result.found), 'task')}{f' from {period}' if period else ''} found.")
     if result.found:
         waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
         output.print_line(
-            waits if apply else "Nothing was saved; add --apply to propose them, or some of them by --only ID."
+            waits if apply else "Nothing was saved; add --apply to propose them, or some of them by --only 1-5."
         )
 
 
@@ -96,12 +97,12 @@ def render_draft_tasks(context: typer.Context, result: DraftTasksResult) -> None
     output.print_line(f"{output.format_count(len(result.found), 'task')} drafted.{spent}")
     for number in dict.fromkeys(one.proposal for one in result.found):
         approve = output.format_command(context, "review", "approve", str(number))
-        output.print_line(f"They do nothing until you approve them: {approve}, or some of them by --only ID.")
+        output.print_line(f"They do nothing until you approve them: {approve}, or some of them by --only 1-5.")
 
 
 def _print_task_candidates(found: Sequence[TaskCandidate]) -> None:
-    for one in found:
-        output.print_line(f"{one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
+    for number, one in enumerate(found, 1):
+        output.print_line(f"{number}. {one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
         files = f"; with {', '.join(one.task.files)}" if one.task.files else ""
         for line in (*one.evidence, f"passes if {one.criterion}{files}"):
             output.print_line(f"  {line}", style="dim")
