@@ -94,7 +94,7 @@ def _ms_an_item(exposures: int) -> dict[str, float]:
         begun = time.process_time()
         evidence.compute_findings()
         spent.append(round(1000 * (time.process_time() - begun) / COUNT, 2))
-    latest = journal.load_sums(_TODAY).until
+    latest = journal.load_evidence_sums(_TODAY).until
     since = sum(len(batch.exposures) for batch in journal.iterate_exposures((), since=latest))
     return {"kept": spent[2], "first": spent[0], "since": since}
 

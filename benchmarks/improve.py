@@ -135,7 +135,7 @@ def race(gate: GateRule, world: World, old: Any, draw: np.random.Generator) -> t
         rounds += is_open
         # The exact test over tasks is slow, and asked only where it decides.
         for run in np.flatnonzero(is_open & (gate.is_claim_shown(tally) | tally.is_repeated)):
-            accepted[run] = compute_sign_flip_p_value(tally.gains[run].tolist()) <= gate.task_error
+            accepted[run] = compute_sign_flip_p_value(tally.gains[run].tolist()) <= gate.allowed_task_error
         is_open &= ~(accepted | tally.is_repeated | gate.is_hopeless(tally))
     return accepted, rounds
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import _report
-from habitus.evidence.comparing import ComparisonVerdict, compare_in_use, estimate_gain_of_changes
+from habitus.evidence.comparing import ComparisonVerdict, compare_versions_in_use, estimate_gain_of_changes
 from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, Observation
 from habitus.evidence.versions import COMPARISON_PERIOD
 from habitus.improve.exam import compute_difference_interval, is_exam_passed
@@ -179,7 +179,7 @@ class World:
         for skill in self.skills:
             if (one := skill.compared) is None:
                 continue
-            verdict = compare_in_use(_age(one.rows, day), exam=one.exam).verdict
+            verdict = compare_versions_in_use(_age(one.rows, day), exam=one.exam).verdict
             if verdict is ComparisonVerdict.WORSE:
                 skill.success -= one.change.effect
                 skill.rates, skill.exam = (np.clip(r - one.change.on_tasks, 0, 1) for r in (skill.rates, skill.exam))
@@ -309,7 +309,7 @@ def _draw_rates(mean: float, tasks: int, draw: np.random.Generator) -> Any:
 
 
 def _can_try(skill: Skill) -> bool:
-    return bool(GateRule(tasks=GATE, number=skill.tried + 1).error)
+    return bool(GateRule(tasks=GATE, number=skill.tried + 1).allowed_error)
 
 
 def _prospect(n: int, skill: Skill) -> SkillProspect:
@@ -357,7 +357,7 @@ def measure_power(judged: int, effect: float, runs: int, draw: np.random.Generat
             )
             for n in range(judged)
         ]
-        found += compare_in_use(rows).verdict is ComparisonVerdict.WORSE
+        found += compare_versions_in_use(rows).verdict is ComparisonVerdict.WORSE
     return found / runs
 
 

@@ -221,7 +221,7 @@ def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) 
             habitus.journal.record_turn(replace(turn, exposures=(offer,), outcomes=(said,)))
         for _ in range(2):  # the first look begins to count changes, the second keeps sums
             browse_skills(habitus, ListSkillsRequest(q="brew-tea"))
-        until = habitus.journal.load_sums(habitus.clock()).until
+        until = habitus.journal.load_evidence_sums(habitus.clock()).until
         assert list(habitus.journal.iterate_exposures((), since=until)) == []
         (row, *_) = browse_skills(habitus, ListSkillsRequest(q="brew-tea")).rows
         (found,) = habitus.evidence.find_item_findings("brew-tea")

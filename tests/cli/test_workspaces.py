@@ -219,11 +219,11 @@ def test_word_of_a_change_stays_in_its_workspace(server: str, tmp_path: Path) ->
         for habitus in (red, blue):
             get_change_feed(habitus.shared).start()
             stack.callback(get_change_feed(habitus.shared).close)
-        assert soon(lambda: all(get_change_feed(one.shared).get_last_change(ChangeTopic.ROWS) for one in (red, blue)))
-        before = [get_change_feed(one.shared).get_last_change(ChangeTopic.ROWS) for one in (red, blue)]
+        assert soon(lambda: all(get_change_feed(one.shared).get_change_token(ChangeTopic.ROWS) for one in (red, blue)))
+        before = [get_change_feed(one.shared).get_change_token(ChangeTopic.ROWS) for one in (red, blue)]
         other.skills.create(tea, other.build_author())
-        assert soon(lambda: get_change_feed(red.shared).get_last_change(ChangeTopic.ROWS) != before[0])
-        assert get_change_feed(blue.shared).get_last_change(ChangeTopic.ROWS) == before[1]
+        assert soon(lambda: get_change_feed(red.shared).get_change_token(ChangeTopic.ROWS) != before[0])
+        assert get_change_feed(blue.shared).get_change_token(ChangeTopic.ROWS) == before[1]
 
 
 @pytest.mark.full

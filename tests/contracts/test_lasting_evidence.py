@@ -197,16 +197,16 @@ def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -
     now = journal(engine, later)
 
     def is_kept() -> bool:
-        return now.load_sums(later).sums is not None
+        return now.load_evidence_sums(later).sums is not None
 
     evidence(now, later).compute_findings()  # begins to count changes
     evidence(now, later).compute_findings()
     assert is_kept()
-    mistaken = now.load_sums(later)
+    mistaken = now.load_evidence_sums(later)
     assert list(now.iterate_exposures((), since=mistaken.until)) == []
     now.record_outcome("t1", word(OutcomeKind.FAILED))
     assert not is_kept()
-    now.save_sums(mistaken)  # by somebody who had read before that
+    now.save_evidence_sums(mistaken)  # by somebody who had read before that
     assert not is_kept()
     assert [one.estimate.offered.explicit for one in evidence(now, later).compute_findings().items] == [0, 3]
     assert is_kept()
@@ -227,7 +227,7 @@ def test_a_late_judgement_leaves_the_sums_of_older_conversations(engine: sa.Engi
     def judge(turn: str) -> int:
         """Judge a turn, and return how many conversations the next look reads again."""
         now.record_outcome(turn, word(OutcomeKind.FAILED))
-        batches = list(now.iterate_exposures((), since=now.load_sums(later).until))
+        batches = list(now.iterate_exposures((), since=now.load_evidence_sums(later).until))
         assert numbers(evidence(now, later).compute_findings()) == numbers(in_one_pass(now, later))
         return len({one.unit for batch in batches for one in batch.exposures})
 

@@ -99,7 +99,7 @@ def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> Non
     tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.")
     habitus.skills.create(tea, habitus.build_author())
     if habitus.shared is not habitus.local:
-        assert soon(lambda: get_change_feed(habitus.shared).get_last_change(ChangeTopic.ROWS) is not None)
+        assert soon(lambda: get_change_feed(habitus.shared).get_change_token(ChangeTopic.ROWS) is not None)
     few = {"/skills": 7, f"{API}/skills": 5, "/skills/brew-tea": 6, f"{API}/skills/brew-tea": 3}
     for path, most in few.items():  # one less, but when word of changes is proved anew
         assert api.get(path).status_code == 200  # fills what is kept from one request to the next

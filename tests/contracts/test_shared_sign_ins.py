@@ -106,7 +106,7 @@ def test_on_postgresql_only_an_admins_transaction_lets_people_in(tmp_path: Path,
             connection.execute(sa.text(f"CREATE ROLE {role}"))
             connection.execute(sa.text(f"GRANT USAGE ON SCHEMA {_schema(connection)} TO {role}"))
             connection.execute(sa.text(f"GRANT ALL ON sign_ins TO {role}"))
-        member = sql.as_user(habitus.shared, "bob", is_admin=False)
+        member = sql.get_engine_for_user(habitus.shared, "bob", is_admin=False)
         try:
             with sql.write_transaction(member) as connection:
                 connection.execute(sa.text(f"SET LOCAL ROLE {role}"))

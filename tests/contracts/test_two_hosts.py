@@ -59,7 +59,7 @@ def soon(happens: Callable[[], bool]) -> bool:
 
 
 def hears(habitus: Habitus) -> bool:
-    return get_change_feed(habitus.shared).get_last_change(ChangeTopic.SKILLS) is not None
+    return get_change_feed(habitus.shared).get_change_token(ChangeTopic.SKILLS) is not None
 
 
 def knows(habitus: Habitus, name: str) -> Callable[[], bool]:
@@ -165,9 +165,9 @@ def test_own_changes_are_known_at_once_and_only_what_they_concern_is_asked_anew(
         assert soon(lambda: hears(habitus))
 
         def concerned(change: Callable[[], object]) -> set[ChangeTopic]:
-            before = {topic: sql.get_last_commit(habitus.shared, topic) for topic in ChangeTopic}
+            before = {topic: sql.get_commit_token(habitus.shared, topic) for topic in ChangeTopic}
             change()
-            return {topic for topic in ChangeTopic if sql.get_last_commit(habitus.shared, topic) != before[topic]}
+            return {topic for topic in ChangeTopic if sql.get_commit_token(habitus.shared, topic) != before[topic]}
 
         tea = Skill(name="brew-mint-tea", title="Mint", description="How mint tea is brewed", body="1. Boil water.")
         assert concerned(lambda: habitus.memory.add("The blue kettle is for mint tea.")) == {ChangeTopic.LESSONS}

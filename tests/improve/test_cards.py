@@ -38,7 +38,7 @@ async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path:
         assert card.with_against_without is None
         assert card.solver == "habitus"
         assert card.date
-        assert "Which town" not in json.dumps(card.to_row())
+        assert "Which town" not in json.dumps(card.to_json_values())
         site = tmp_path / "site"
         publish_skills(habitus, site, [NAME], card=True)
         (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]

@@ -47,7 +47,7 @@ def test_no_bet_on_what_helps_some_tasks_and_hurts_others_as_much_is_worth_more_
 
 @pytest.mark.req("IM-03")
 def test_the_first_candidate_has_a_third_of_the_error_29_more_share_the_rest_and_then_tasks_are_needed() -> None:
-    errors = [GateRule(tasks=20, number=number).error for number in range(1, 2001)]
+    errors = [GateRule(tasks=20, number=number).allowed_error for number in range(1, 2001)]
     assert errors[0] == pytest.approx(0.3 * ERROR)
     assert errors[1:MOST_CANDIDATES] == pytest.approx([0.7 / 29 * ERROR] * 29)
     assert sum(errors) == pytest.approx(ERROR)

@@ -511,7 +511,7 @@ async def test_estimates_come_from_measured_rollouts_of_the_same_solver(home: Pa
         own, program = ImproveRequest(skill=NAME, text=BETTER), ImproveRequest(skill=NAME, solver="claude-code")
         guessed = preview_improve_run(habitus, own)
         assert (guessed.measured, guessed.likely_tokens) == (0, guessed.most_rollouts * (800 + 10))
-        assert "a guess, none was measured" in guessed.cost
+        assert "a guess, none was measured" in guessed.cost_text
         await run(habitus, own)
         seen = preview_improve_run(habitus, own)
         assert seen.measured > 16

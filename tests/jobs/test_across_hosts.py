@@ -226,7 +226,7 @@ def test_a_job_that_is_added_wakes_a_worker_that_sleeps(root: Path, queue: JobQu
     feed = ChangeFeed(listening)
     config = WorkerConfig(feed=feed, poll_interval_s=0.001, on_poll=look)
     with run_worker(queue.engine, {"count": Counting(root)}, config):
-        until(lambda: feed.get_last_change(ChangeTopic.JOBS) is not None)
+        until(lambda: feed.get_change_token(ChangeTopic.JOBS) is not None)
         looks, began = 0, time.monotonic()
         for each in range(number):
             _add(queue, each, "")

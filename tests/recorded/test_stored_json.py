@@ -92,8 +92,8 @@ READERS: dict[str, Reader] = {
         (f"skill_proposals.{name}" for name in ("tree", "author", "reasons", "details", "base")), _proposals
     ),
     "trusted_skills.powers": lambda habitus: (
-        [habitus.trust._read_records(one.root) for one in habitus.trust.list()]
-        + [habitus.approvals._read_records(one.root) for one in habitus.approvals.list()]
+        [habitus.trust._read_records(one.root) for one in habitus.trust.list_trusted_roots()]
+        + [habitus.approvals._read_records(one.root) for one in habitus.approvals.list_trusted_roots()]
     ),
     "turns.usage": _turns,
     "turn_messages.content": lambda habitus: [

@@ -54,7 +54,9 @@ def test_a_project_waits_for_trust_and_trust_can_be_revoked(habitus: Habitus, pr
     trust(habitus)
     assert habitus.skills.find("deploy").state is SkillState.OK
     root = str(project / ".claude/skills")
-    assert [(item.root, item.names, item.trusted_by) for item in habitus.trust.list()] == [(root, ("deploy",), "ada")]
+    assert [(item.root, item.names, item.trusted_by) for item in habitus.trust.list_trusted_roots()] == [
+        (root, ("deploy",), "ada")
+    ]
     assert habitus.trust.revoke(root)
     assert habitus.skills.find("deploy").state is SkillState.UNTRUSTED
     assert not habitus.trust.revoke(root)

@@ -203,7 +203,7 @@ class TurnRecorder:
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
             parts.memory.cortex.record_retrieval([note.id for note in notes], omitted=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
-                parts.view.review.mark_reported(one.id for one in turn.composed.turned_down)
+                parts.view.review.mark_rejections_reported(one.id for one in turn.composed.turned_down)
                 parts.memory.cortex.mark_rejections_told(one.id for one in turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE_SOURCES:
             parts.journal.mark_skills_seen(parts.view.user.name, menu.list_visible_hashes(view.snapshot, parts.gates))

@@ -145,7 +145,7 @@ class Home:
         from habitus import sql
 
         theirs = self.settings.as_user(name, is_admin=is_admin)
-        shared = sql.as_user(self.shared, name, is_admin=theirs.is_admin)
+        shared = sql.get_engine_for_user(self.shared, name, is_admin=theirs.is_admin)
         # Another user's memory must not be written to this home's files.
         return self._derive_home(theirs, shared, has_pages=False)
 
@@ -153,7 +153,7 @@ class Home:
         """Return the same home for Habitus itself, with access to every row."""
         from habitus import sql
 
-        shared = sql.as_user(self.shared, "", is_admin=True)
+        shared = sql.get_engine_for_user(self.shared, "", is_admin=True)
         return self if shared is self.shared else self._derive_home(self.settings, shared, has_pages=True)
 
     def with_cwd(self, cwd: Path) -> Self:

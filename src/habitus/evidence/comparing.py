@@ -73,7 +73,9 @@ class ComparisonResult:
                 return f"Not known yet: so far {format_effect_range(self.estimate)}, by {sources}."
 
 
-def compare_in_use(observations: Iterable[Observation], *, exam: EffectEstimate | None = None) -> ComparisonResult:
+def compare_versions_in_use(
+    observations: Iterable[Observation], *, exam: EffectEstimate | None = None
+) -> ComparisonResult:
     """Decide one comparison; `observations` are its conversations, offered where they got the new version.
 
     Each direction is wrong in at most 5 of 100 changes, however often you look.

@@ -88,7 +88,7 @@ def _summarize_item(sums: EvidenceSums, estimate: ItemEstimate, withhold: float,
         estimate=estimate,
         bound=limit,
         decision=decide_item_verdict(estimate, limit),
-        plan=plan_withholding(estimate, betting, today - sums.days[item], withhold=withhold),
+        plan=forecast_withholding(estimate, betting, today - sums.days[item], withhold=withhold),
         sentence=describe_finding(estimate, limit) + apart,
         trial_offered=trial_offered,
         trial_withheld=trial_withheld,
@@ -117,7 +117,7 @@ class WithholdingForecast:
         return self.days is not None and self.days <= _LONGEST_WAIT_DAYS
 
 
-def plan_withholding(
+def forecast_withholding(
     estimate: ItemEstimate, betting: BettingState, ages: Floats, *, withhold: float
 ) -> WithholdingForecast:
     """Plan one item from the ages of its explicit outcomes in days, if this share is withheld from now on."""

@@ -83,7 +83,7 @@ class EvidenceSums:
             },
             days={
                 **self.days,
-                **{i: _append_days(self.days.get(i, _NO_DAYS), judged, n) for n, i in enumerate(rows.items)},
+                **{i: _append_outcome_days(self.days.get(i, _NO_DAYS), judged, n) for n, i in enumerate(rows.items)},
             },
             portion=self.portion,
             units=units % self.portion,
@@ -149,7 +149,7 @@ def _add_counts(one: ItemCounts, two: ItemCounts) -> ItemCounts:
     return ItemCounts(*map(add, one, two))
 
 
-def _append_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
+def _append_outcome_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
     days = np.concatenate([before, -rows.age_days[rows.item == number]])
     return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days
 

@@ -51,7 +51,7 @@ class ExamCard:
             f"new against old {_format_estimate(self.new_against_old)}{against}"
         )
 
-    def to_row(self) -> dict[str, Any]:
+    def to_json_values(self) -> dict[str, Any]:
         """Return the card as JSON values."""
         return asdict(self)
 
@@ -104,7 +104,7 @@ def hash_skill_files(tree: Tree) -> str:
 
 
 def serialize_exam_card(card: ExamCard) -> bytes:
-    return f"{json.dumps(card.to_row(), indent=2, ensure_ascii=False)}\n".encode()
+    return f"{json.dumps(card.to_json_values(), indent=2, ensure_ascii=False)}\n".encode()
 
 
 def parse_exam_card(content: bytes) -> ExamCard | None:

@@ -109,7 +109,7 @@ class PairTally:
         return int(self.pairs) // max(sum(self.sizes) or len(self.gains), 1)
 
     @property
-    def means(self) -> Any:
+    def family_means(self) -> Any:
         """The mean difference of each family."""
         return np.array(self.gains) / (max(self.rounds, 1) * np.array(self.sizes or 1))
 
@@ -125,49 +125,50 @@ class GateRule:
     rounds: int = MOST_ROUNDS
 
     @property
-    def error(self) -> float:
+    def allowed_error(self) -> float:
         return compute_error_share(self.number) * ERROR
 
     @property
-    def task_error(self) -> float:
+    def allowed_task_error(self) -> float:
         """The error of the test over tasks at one look."""
-        return _FOR_LOOKS * self.error
+        return _FOR_LOOKS * self.allowed_error
 
     @property
-    def observations(self) -> int:
+    def independent_task_count(self) -> int:
         """The number of independent ones: variants of one task count once."""
         return self.families or self.tasks
 
     @property
     def fewest_tasks(self) -> int:
         """The number of tasks below which even the best result would not be accepted."""
-        if not self.error:
-            return self.observations + 1
+        if not self.allowed_error:
+            return self.independent_task_count + 1
         if self.claim is GateHypothesis.NOT_WORSE:
-            return math.ceil(_compute_log_threshold(self.error) / math.log1p(_MAX_STAKE * MARGIN))
-        return math.ceil(math.log2(1 / self.task_error))
+            return math.ceil(_compute_log_threshold(self.allowed_error) / math.log1p(_MAX_STAKE * MARGIN))
+        return math.ceil(math.log2(1 / self.allowed_task_error))
 
     @property
     def smallest_effect(self) -> float:
         """The difference that a whole run shows in about every second case; smaller ones it usually misses."""
-        if not self.error:
+        if not self.allowed_error:
             return 1.0
         stake, pairs = self._stakes[0], self.tasks * self.rounds
-        over_rollouts = _compute_log_threshold(self.error) / (pairs * stake) + stake * _NOISE / 2
-        spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.observations)
-        over_tasks = NormalDist().inv_cdf(1 - self.task_error) * spread
+        over_rollouts = _compute_log_threshold(self.allowed_error) / (pairs * stake) + stake * _NOISE / 2
+        spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.independent_task_count)
+        over_tasks = NormalDist().inv_cdf(1 - self.allowed_task_error) * spread
         return min(1.0, max(over_rollouts, over_tasks) - self._margin)
 
     @property
     def problem(self) -> str:
         """Why no result of a run could be accepted; empty if one could."""
-        if not self.error:
+        if not self.allowed_error:
             return f"{MOST_CANDIDATES} candidates were tried on these gate tasks, and their error is spent"
-        if self.observations >= self.fewest_tasks:
+        if self.independent_task_count >= self.fewest_tasks:
             return ""
-        once = ", as variants of one task count once" if self.observations < self.tasks else ""
+        once = ", as variants of one task count once" if self.independent_task_count < self.tasks else ""
         claim = f"that a version is not worse by {100 * MARGIN:.0f} points" if self._margin else "that one is better"
-        return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {self.observations}{once}"
+        there = f"{self.independent_task_count}{once}"
+        return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {there}"
 
     def decide_verdict(self, tally: PairTally) -> GateVerdict:
         """Decide after a whole round."""
@@ -193,13 +194,15 @@ class GateRule:
     def is_claim_shown_over_tasks(self, tally: PairTally) -> bool:
         """Whether the claim holds with each task as one observation."""
         if self.claim is GateHypothesis.BETTER:
-            return compute_sign_flip_p_value(tally.gains) <= self.task_error
+            return compute_sign_flip_p_value(tally.gains) <= self.allowed_task_error
         # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
-        return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= _compute_log_threshold(self.error))
+        return bool(
+            np.log1p(_MAX_STAKE * (tally.family_means + MARGIN)).sum() >= _compute_log_threshold(self.allowed_error)
+        )
 
     def is_claim_shown(self, tally: PairTally) -> Any:
         """Whether the claim holds on these very tasks; valid at every look."""
-        return self.log_evidence(tally) >= _compute_log_threshold(self.error)
+        return self.log_evidence(tally) >= _compute_log_threshold(self.allowed_error)
 
     def log_evidence(self, tally: PairTally) -> Any:
         """Return the logarithm of the evidence over rollouts, mixed evenly over the stakes."""
@@ -232,7 +235,7 @@ class GateRule:
     def _stakes(self) -> tuple[float, ...]:
         """The stake that gains most from the smallest effect that could still be shown; for a shorter version also a
         high one, for rollouts that hardly ever differ."""
-        best = math.sqrt(2 * _compute_log_threshold(self.error) / (max(self.tasks * self.rounds, 1) * _NOISE))
+        best = math.sqrt(2 * _compute_log_threshold(self.allowed_error) / (max(self.tasks * self.rounds, 1) * _NOISE))
         stake = min(_MAX_STAKE, best)
         return (stake, _MAX_STAKE) if self.claim is GateHypothesis.NOT_WORSE else (stake,)
 

@@ -105,7 +105,7 @@ class RunPlan:
             is_possible = self.can_run and self.gate_families >= self.fewest_gained
             best = f"a difference of {100 * self.smallest_effect:.0f} points" if is_possible else "nothing"
             lines.append(
-                f"With {format_count(self.gate_families, 'gate task')}{self._variants} a run could show {best} at "
+                f"With {format_count(self.gate_families, 'gate task')}{self._variants_text} a run could show {best} at "
                 f"best; {self.gate_families + self.missing} are the fewest that tell much, {self.missing} are missing, "
                 f"so add about {self.tasks_missing} tasks: 'habitus tasks mine', or 'habitus tasks draft {self.skill}' "
                 "if nobody asked for it yet."
@@ -121,12 +121,12 @@ class RunPlan:
         return [*lines, f"{format_count(self.tried, 'change')} tried so far; {left}."]
 
     @property
-    def _variants(self) -> str:
+    def _variants_text(self) -> str:
         varied = self.gate - self.gate_families
         return f" and {format_count(varied, 'variant')} of them" if varied else ""
 
     @property
-    def cost(self) -> str:
+    def cost_text(self) -> str:
         basis = (
             f"by {format_count(self.measured, 'measured rollout')}" if self.measured else "a guess, none was measured"
         )
@@ -165,17 +165,17 @@ def plan_improve_run(
         most_rollouts=rollouts,
         likely_tokens=rollouts * each.tokens,
         measured=each.measured,
-        problem=_find_problem(subject, request, rule, each),
+        problem=_find_reason_not_to_run(subject, request, rule, each),
     )
 
 
-def _find_problem(subject: SkillWithTasks, request: ImproveRequest, rule: GateRule, each: RolloutCost) -> str:
+def _find_reason_not_to_run(subject: SkillWithTasks, request: ImproveRequest, rule: GateRule, each: RolloutCost) -> str:
     """Return why a run must not begin, because nothing could come of it; empty if it may."""
     if not subject.tasks[TaskSplit.GATE]:
         new = " that has not judged its last candidate" if subject.worn_tasks else ""
         return f"'{subject.name}' has no task for a gate{new}"
     # With too few tasks to show that a change is better, a person may still want to see one round.
-    if rule.problem and (rule.claim is GateHypothesis.NOT_WORSE or not rule.error):
+    if rule.problem and (rule.claim is GateHypothesis.NOT_WORSE or not rule.allowed_error):
         return f"'{subject.name}' can't be improved with these tasks: {rule.problem}"
     limits = RunLimits(tokens=request.tokens, dollars=request.dollars, minutes=request.minutes)
     return each.find_budget_problem(limits)

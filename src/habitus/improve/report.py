@@ -53,7 +53,7 @@ class VersionComparison:
         return tuple(row for row in self.rows if row.is_regression)
 
     @property
-    def line(self) -> str:
+    def summary_line(self) -> str:
         families = f" (variants of {self.families})" if self.families < self.tasks else ""
         return (
             f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}{families}, "
@@ -115,8 +115,8 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
         old=passed_old,
         new=passed_new,
         # Of each family alike, as the interval around it.
-        difference=fmean(tally.means.tolist()),
-        interval=compute_difference_interval(tally.means.tolist()),
+        difference=fmean(tally.family_means.tolist()),
+        interval=compute_difference_interval(tally.family_means.tolist()),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),
         old_steps=fmean(one.steps for one in old),
@@ -138,12 +138,12 @@ def format_candidate_report(report: CandidateReport) -> list[str]:
     lines = [f"{describe_candidate_result(report.candidate)}{f', solved by {solver}' if solver else ''}"]
     if gate is not None:
         tokens = f"{gate.old_tokens:,} → {gate.new_tokens:,} tokens"
-        lines.append(f"gate: {gate.line}")
+        lines.append(f"gate: {gate.summary_line}")
         lines.append(f"cost: {tokens}, {gate.old_steps:.1f} → {gate.new_steps:.1f} steps a task")
         lines += [
             f"task {row.task} passes less often: {row.old} → {row.new} of {row.tries}" for row in gate.regressions
         ]
-    return [*lines, f"exam: {exam.line}" if exam is not None else "exam: none, there are too few tasks"]
+    return [*lines, f"exam: {exam.summary_line}" if exam is not None else "exam: none, there are too few tasks"]
 
 
 def describe_candidate_result(candidate: Candidate) -> str:

@@ -95,7 +95,7 @@ class RolloutRunner:
             async with asyncio.TaskGroup() as together:
                 for task, is_new in wanted:
                     together.create_task(
-                        self._repeat_until_counted(replace(like, task=task.id, is_new=is_new), task, solver_of)
+                        self._repeat_rollout_until_counted(replace(like, task=task.id, is_new=is_new), task, solver_of)
                     )
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
@@ -110,7 +110,7 @@ class RolloutRunner:
         reason = f"it names the answers of {named} other tasks, so it would pass any of them"
         return replace(done, outcome=OutcomeKind.FAILED.value, record=f"{reason}\n{done.did}")
 
-    async def _repeat_until_counted(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
+    async def _repeat_rollout_until_counted(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
         """Repeat until it counts: an infrastructure failure says nothing about either version."""
         async with self._at_once:
             for _ in range(MOST_REPEATED):

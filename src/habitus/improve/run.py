@@ -93,7 +93,9 @@ class ImproveRun:
         self.store = self.runner.store
         self.subject = self.runner.subject
         self.name = self.runner.subject.name
-        self._taken_over = {one.id for one in self.store.list_candidates(self.name) if self._is_left_open(one)}
+        self._taken_over = {
+            one.id for one in self.store.list_candidates(self.name) if self._is_left_open_by_other_run(one)
+        }
         self._paid_before = self.runner.rollouts
 
     @property
@@ -124,7 +126,7 @@ class ImproveRun:
             raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
 
     async def _try_given_candidate(self) -> Candidate | None:
-        candidates = self._list_candidates()
+        candidates = self._list_own_and_left_open_candidates()
         return await self._run_gate(
             candidates[0] if candidates else await asyncio.to_thread(self._make_given_candidate)
         )
@@ -143,10 +145,10 @@ class ImproveRun:
         return self._add_candidate(parsed.skill, text, why=why, source=source)
 
     async def _try_drafted_candidates(self) -> Candidate | None:
-        for candidate in self._list_candidates():
+        for candidate in self._list_own_and_left_open_candidates():
             if (accepted := await self._run_gate(candidate)) is not None:
                 return accepted
-        while not self.runner.stopped and len(self._list_candidates()) < self.request.candidates:
+        while not self.runner.stopped and len(self._list_own_and_left_open_candidates()) < self.request.candidates:
             drafted = await self._draft_candidate()
             if drafted is None:
                 break
@@ -154,12 +156,12 @@ class ImproveRun:
                 return accepted
         return None
 
-    def _list_candidates(self) -> list[Candidate]:
+    def _list_own_and_left_open_candidates(self) -> list[Candidate]:
         """Return the candidates of this run, and before them those that another has left open."""
         every = self.store.list_candidates(self.name)
         return [one for one in every if one.run == self.runner.run or one.id in self._taken_over]
 
-    def _is_left_open(self, one: Candidate) -> bool:
+    def _is_left_open_by_other_run(self, one: Candidate) -> bool:
         """Whether a run that has ended (its budget was spent, say) left it in its gate or exam."""
         request = self.request
         solver = (one.solver, one.model) == (request.solver, self._solver_model)
@@ -305,7 +307,7 @@ class ImproveRun:
             )
             rule = replace(make_gate_rule(candidate), number=tried + 1)
             # Asked before a number is given: a candidate beyond the last has no error to spend.
-            if not rule.error:
+            if not rule.allowed_error:
                 self.runner.stop_run(f"{rule.problem}; add new tasks")
                 return None
             candidate = await asyncio.to_thread(self.store.number_gated_candidate, candidate)
@@ -362,7 +364,7 @@ class ImproveRun:
             action=ProposalAction.WRITE,
             name=self.name,
             layer=self.subject.layer,
-            tree=self._build_tree(candidate),
+            tree=self._build_skill_tree(candidate),
             details={"improve": {"candidate": candidate.id}},
         )
         author = Author(actor=ActorKind.JOB, name="improve", reason=candidate.why)
@@ -373,7 +375,7 @@ class ImproveRun:
     def _build_report(self, candidate: Candidate) -> CandidateReport:
         return build_candidate_report(candidate, self.store.list_rollouts(candidate=candidate.id))
 
-    def _build_tree(self, candidate: Candidate | None) -> Tree:
+    def _build_skill_tree(self, candidate: Candidate | None) -> Tree:
         """Return the skill's files with the candidate's text; without one, as they are today."""
         if candidate is None:
             return self.subject.tree
@@ -403,7 +405,7 @@ class ImproveRun:
         key = candidate.id if candidate is not None else ""
         async with self._opening:
             if key not in self._solvers:
-                tree = await asyncio.to_thread(self._build_tree, candidate)
+                tree = await asyncio.to_thread(self._build_skill_tree, candidate)
                 self._solvers[key] = await self._exits.enter_async_context(self.open_solver(tree))
         return self._solvers[key]
 
@@ -412,7 +414,7 @@ class ImproveRun:
         return ImproveResult(
             skill=self.name,
             run=self.runner.run,
-            reports=tuple(build_candidate_report(one, made) for one in self._list_candidates()),
+            reports=tuple(build_candidate_report(one, made) for one in self._list_own_and_left_open_candidates()),
             proposal=proposal,
             is_never_opened=is_never_opened(self._list_practice_rollouts()),
             stopped=self.runner.stopped,

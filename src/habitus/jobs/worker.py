@@ -246,7 +246,7 @@ class _WorkerLoop:
     def _get_sleep_s(self, seen: QueueSnapshot) -> float:
         """Return the seconds until there is something to do, unless a notification comes first."""
         feed = self._config.feed
-        if feed is None or feed.get_last_change(ChangeTopic.JOBS) is None:
+        if feed is None or feed.get_change_token(ChangeTopic.JOBS) is None:
             return self._config.poll_interval_s
         if self._pool.running_jobs or self._ended:
             return min(self._config.lease_s / 4, seen.next_event_s)

@@ -152,7 +152,7 @@ def record_outcomes(
         }
 
     sql.upsert_rows(connection, lasting_outcomes, rows, replace_weaker)
-    _reset_sums_of(connection, turn.unit, now)
+    _delete_sums_with_conversation(connection, turn.unit, now)
 
 
 def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurnFacts | None:
@@ -363,7 +363,7 @@ def _delete_cached_sums(connection: sa.Connection, where: sa.ColumnElement[bool]
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, where))
 
 
-def _reset_sums_of(connection: sa.Connection, unit: str, now: datetime) -> None:
+def _delete_sums_with_conversation(connection: sa.Connection, unit: str, now: datetime) -> None:
     """Delete the cached sums that may count this conversation; call this with every change to one."""
     first = [
         sa.select(sa.func.min(t.c.at, type_=t.c.at.type)).where(t.c.unit == unit) for t in (exposures, menu_exposures)

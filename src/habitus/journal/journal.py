@@ -299,7 +299,7 @@ class Journal:
         last = sa.func.max(turns.c.started_on)
         is_behind: sa.ColumnElement[bool] = sa.true()
         if after:
-            mark = self._get_last_turn_time(after, user)
+            mark = self._get_last_turn_time_of_session(after, user)
             is_behind = (last < mark) | ((last == mark) & (turns.c.session > after))
         latest = (
             sa.select(
@@ -325,7 +325,7 @@ class Journal:
             query = sa.select(latest, title.label("title")).order_by(latest.c.last_turn_on.desc(), latest.c.id)
             return [SessionSummary(**row) for row in connection.execute(query).mappings()]
 
-    def _get_last_turn_time(self, session: str, user: str | None) -> datetime:
+    def _get_last_turn_time_of_session(self, session: str, user: str | None) -> datetime:
         query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _belongs_to_user(user))
         (found,) = self._read_column(query)
         if found is None:
@@ -389,7 +389,7 @@ class Journal:
             self._was_judged = self._run_query(evidence_records.has_explicit_outcome)
         return self._was_judged
 
-    def load_sums(self, until: datetime) -> CachedEvidenceSums:
+    def load_evidence_sums(self, until: datetime) -> CachedEvidenceSums:
         """Return the latest cached sums that end until then."""
         return self._run_query(evidence_records.load_evidence_sums, until)
 
@@ -428,7 +428,7 @@ class Journal:
         """Return whether anybody but this user has exposures."""
         return self._run_query(evidence_records.has_exposures_of_others, user)
 
-    def save_sums(self, sums: CachedEvidenceSums) -> None:
+    def save_evidence_sums(self, sums: CachedEvidenceSums) -> None:
         """Save the sums, unless a transaction is open in this context."""
         # Writing needs a second connection, and a small pool may have none left.
         if sql.count_open_transactions():

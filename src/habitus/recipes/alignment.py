@@ -145,7 +145,7 @@ class _RecipeAligner:
                 return f"${name}"
         # The latest result is the most likely source.
         for earlier in reversed(range(step)):
-            path = self._occurrences[0][earlier].returned_paths.get(str(keys[0]))
+            path = self._occurrences[0][earlier].result_path_by_value.get(str(keys[0]))
             if path is not None and all(
                 compute_value_key(look_up_path(results[earlier], path)[0]) == key
                 for results, key in zip(self._results, keys, strict=True)
@@ -203,7 +203,7 @@ class _RecipeAligner:
             (name, [format_value(value) for value in one]) for name, one in self.params.items()
         ]
         for earlier in reversed(range(step)):
-            for path in self._occurrences[0][earlier].returned_paths.values():
+            for path in self._occurrences[0][earlier].result_path_by_value.values():
                 parts = [look_up_path(results[earlier], path)[0] for results in self._results]
                 if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
                     known.append(((earlier, path), [format_value(part) for part in parts]))

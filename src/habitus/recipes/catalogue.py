@@ -107,11 +107,13 @@ class RecipeCatalogue:
     def list_recipes(self, *, at: LibrarySnapshot | None = None) -> tuple[SkillRecipe, ...]:
         """Return all recipes of the library with their status, sorted by name."""
         seen = at or self.library.snapshot()
-        if not seen.with_recipes:
+        if not seen.skills_with_recipes:
             return ()
         counted = self._load_counts()
         there = names.BUILT_IN_TOOLS | set(self.code_tools(seen))
-        plans = [(item, made, problems) for item in seen.with_recipes for made, problems in self._load_plans(item)]
+        plans = [
+            (item, made, problems) for item in seen.skills_with_recipes for made, problems in self._load_plans(item)
+        ]
         recipes = {made.callable_name for _, made, _ in plans}
         found: list[SkillRecipe] = []
         taken = set(there)

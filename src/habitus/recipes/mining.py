@@ -101,7 +101,9 @@ def _find_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], li
     labels.
     """
     coarse = [[call.label for call in calls] for calls in corpus.turns]
-    fine = [[f"{call.label}{corpus.list_recurring(call, MIN_TURNS)}" for call in calls] for calls in corpus.turns]
+    fine = [
+        [f"{call.label}{corpus.list_recurring_values(call, MIN_TURNS)}" for call in calls] for calls in corpus.turns
+    ]
 
     def is_linked(found: PatternMatch) -> bool:
         *earlier, last = corpus.get_calls(found)
@@ -258,10 +260,10 @@ class CallCorpus:
         for call in itertools.chain.from_iterable(turns):
             for path, key in call.leaves.items():
                 self._given.setdefault((call.label, path), Counter())[key] += 1
-            for key, path in call.returned_paths.items():
+            for key, path in call.result_path_by_value.items():
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
 
-    def count_positions(self, steps: int) -> int:
+    def count_pattern_positions(self, steps: int) -> int:
         """Return at how many positions a pattern of so many steps could occur."""
         return sum(count * count_placements(length, steps) for length, count in self._lengths.items())
 
@@ -274,7 +276,7 @@ class CallCorpus:
         counts = [self._given.get((label, one.path), Counter())[one.key] for one in features]
         return min([self._labels[label], *counts]) / self.total
 
-    def compute_coincidence_rate(self, ref: ArgumentLinkFeature, pattern: Sequence[Label]) -> float:
+    def compute_link_coincidence_rate(self, ref: ArgumentLinkFeature, pattern: Sequence[Label]) -> float:
         """Return how often two unrelated calls would agree like this."""
         mine = self._given.get((pattern[ref.step], ref.path), Counter())
         rest = (self._returned if ref.is_result else self._given).get((pattern[ref.source], ref.source_path), Counter())
@@ -284,7 +286,7 @@ class CallCorpus:
         agree = same / (calls * rest.total()) if calls and rest else 0.0
         return (calls * agree + _FEW * _LINKED_BY_CHANCE) / (calls + _FEW)
 
-    def list_recurring(self, call: ObservedCall, min_count: int) -> list[tuple[Path, str]]:
+    def list_recurring_values(self, call: ObservedCall, min_count: int) -> list[tuple[Path, str]]:
         """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
@@ -304,9 +306,9 @@ def find_occurrence_groups(
         for feature in one:
             masks[feature] = masks.get(feature, 0) | 1 << number
     frequent = {
-        each: mask for each, mask in masks.items() if is_frequent(_iterate_turns(matches, mask), corpus.sessions)
+        each: mask for each, mask in masks.items() if is_frequent(_iterate_masked_turns(matches, mask), corpus.sessions)
     }
-    tried = {frozenset[Feature]()} | set(_iterate_candidates(features, frequent, corpus, pattern))
+    tried = {frozenset[Feature]()} | set(_iterate_feature_sets(features, frequent, corpus, pattern))
     everything = (1 << len(matches)) - 1
     made: list[OccurrenceGroup] = []
     left = everything
@@ -316,7 +318,7 @@ def find_occurrence_groups(
             mask = left
             for feature in common:
                 mask &= frequent[feature]
-            if not is_frequent(_iterate_turns(matches, mask), corpus.sessions):
+            if not is_frequent(_iterate_masked_turns(matches, mask), corpus.sessions):
                 continue
             group = _build_group(corpus, pattern, matches, mask, common)
             if best is None or group.log_chance < best[0].log_chance:
@@ -334,21 +336,21 @@ def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
             yield ArgumentValueFeature(step, path, key)
             for source in range(step + 1):
                 earlier = calls[source]
-                of = earlier.given_paths.get(key)
+                of = earlier.argument_path_by_value.get(key)
                 if of is not None and (source < step or of != path):
                     yield ArgumentLinkFeature(step, path, source, of, False)
-                if source < step and (of := earlier.returned_paths.get(key)) is not None:
+                if source < step and (of := earlier.result_path_by_value.get(key)) is not None:
                     yield ArgumentLinkFeature(step, path, source, of, True)
 
 
-def _iterate_turns(found: Sequence[PatternMatch], mask: int) -> Iterator[int]:
+def _iterate_masked_turns(found: Sequence[PatternMatch], mask: int) -> Iterator[int]:
     while mask:
         lowest = mask & -mask
         yield found[lowest.bit_length() - 1].turn
         mask ^= lowest
 
 
-def _iterate_candidates(
+def _iterate_feature_sets(
     features: Sequence[frozenset[Feature]],
     frequent: Mapping[Feature, int],
     corpus: CallCorpus,
@@ -358,7 +360,7 @@ def _iterate_candidates(
 
     def surprise(feature: Feature) -> float:
         if isinstance(feature, ArgumentLinkFeature):
-            return corpus.compute_coincidence_rate(feature, pattern) * corpus.compute_feature_rate(
+            return corpus.compute_link_coincidence_rate(feature, pattern) * corpus.compute_feature_rate(
                 pattern[feature.step], ()
             )
         return corpus.compute_feature_rate(pattern[feature.step], (feature,))
@@ -379,7 +381,7 @@ def _build_group(
         if mask >> number & 1:
             one_a_turn.setdefault(each.turn, each)
     members = tuple(one_a_turn.values())
-    odds = float(corpus.count_positions(len(pattern)))
+    odds = float(corpus.count_pattern_positions(len(pattern)))
     for step, label in enumerate(pattern):
         odds *= corpus.compute_feature_rate(
             label, [one for one in common if isinstance(one, ArgumentValueFeature) and one.step == step]
@@ -389,7 +391,7 @@ def _build_group(
     for link in common:
         if isinstance(link, ArgumentLinkFeature) and (link.step, link.path) not in fixed:
             place = (link.step, link.path[0])
-            linked[place] = min(linked.get(place, 1.0), corpus.compute_coincidence_rate(link, pattern))
+            linked[place] = min(linked.get(place, 1.0), corpus.compute_link_coincidence_rate(link, pattern))
     odds *= math.prod(linked.values())
     return OccurrenceGroup(matches=members, log_chance=compute_log_chance(len(members), odds), expected=odds)
 

@@ -188,20 +188,20 @@ class ObservedCall(ToolCallRecord):
         """The values of its arguments by path, as comparable keys."""
         return {
             path: key
-            for path, value in iterate_nodes(self.arguments)
+            for path, value in iterate_json_nodes(self.arguments)
             if path and (key := compute_value_key(value)) is not None
         }
 
     @cached_property
-    def given_paths(self) -> Mapping[str, Path]:
+    def argument_path_by_value(self) -> Mapping[str, Path]:
         return _map_first_paths(self.leaves)
 
     @cached_property
-    def returned_paths(self) -> Mapping[str, Path]:
+    def result_path_by_value(self) -> Mapping[str, Path]:
         """The values it returned, each with the shortest path to it."""
         found = (
             (path, compute_value_key(value))
-            for path, value in iterate_nodes(parse_step_result(self.result))
+            for path, value in iterate_json_nodes(parse_step_result(self.result))
             if all(map(_is_referenceable, path))
         )
         return _map_first_paths({path: key for path, key in found if key is not None})
@@ -209,12 +209,12 @@ class ObservedCall(ToolCallRecord):
     @cached_property
     def rare_inputs(self) -> frozenset[str]:
         """Inputs that two calls hardly share by chance: long values, and numbers within texts."""
-        return _select_rare_values(self.given_paths)
+        return _select_rare_values(self.argument_path_by_value)
 
     @cached_property
     def rare_results(self) -> frozenset[str]:
         """Rare values that are known after the call."""
-        return self.rare_inputs | _select_rare_values(self.returned_paths)
+        return self.rare_inputs | _select_rare_values(self.result_path_by_value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,7 +234,7 @@ def get_program_with_subcommand(arguments: Mapping[str, Any]) -> str:
     return " ".join(word for number, word in enumerate(words) if not number or word.isalpha())
 
 
-def iterate_nodes(value: Any) -> Iterator[tuple[Path, Any]]:
+def iterate_json_nodes(value: Any) -> Iterator[tuple[Path, Any]]:
     """Yield a value and everything inside it, breadth first."""
     waiting: list[tuple[Path, Any]] = [((), value)]
     for at in range(_MAX_NODES):

@@ -129,10 +129,10 @@ def redact_hex(text: str, counts: Counter[str], redact: RedactFunction) -> str:
         counts.update(inner)
         return build_redaction_marker(inner.most_common(1)[0][0])
 
-    return _HEX.sub(replacement, text) if b"x" * 32 in _mark_letters(text, _IN_HEX) else text
+    return _HEX.sub(replacement, text) if b"x" * 32 in _map_letters_to_x(text, _IN_HEX) else text
 
 
-def _mark_letters(text: str, letters: bytes) -> bytes:
+def _map_letters_to_x(text: str, letters: bytes) -> bytes:
     """Replace these letters with `x`: long runs are then found many times faster than by a pattern."""
     return text.encode("ascii", "replace").translate(letters)
 
@@ -168,7 +168,7 @@ def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> st
         counts[kind] += bool(kind)
         return build_redaction_marker(kind) if kind else part
 
-    marked, pieces, done = _mark_letters(text, _IN_BASE64), list[str](), 0
+    marked, pieces, done = _map_letters_to_x(text, _IN_BASE64), list[str](), 0
     start = marked.find(_SIXTEEN)
     while start >= 0:
         found = _BASE64.match(text, start)

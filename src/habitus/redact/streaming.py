@@ -48,10 +48,10 @@ class RedactingStream:
     def _find_safe_end(self) -> int:
         """Return the position up to which no later text can turn the held text into a secret."""
         text = self._held
-        cut = min(_find_last_word(text), self._find_partial_known())
+        cut = min(_find_last_word_start(text), self._find_partial_known_value())
         together = (
             *find_uncuttable_spans(text),
-            *_find_leads(text),
+            *_find_announcing_words(text),
             *_find_pem_blocks(text),
             *self._find_known_spans(),
         )
@@ -66,7 +66,7 @@ class RedactingStream:
         for value in self._with_spaces:
             yield from ((found.start(), found.end()) for found in re.finditer(re.escape(value), self._held))
 
-    def _find_partial_known(self) -> int:
+    def _find_partial_known_value(self) -> int:
         text = self._held
         begun = [
             len(text) - length
@@ -77,7 +77,7 @@ class RedactingStream:
         return min(begun, default=len(text))
 
 
-def _find_last_word(text: str) -> int:
+def _find_last_word_start(text: str) -> int:
     """Return where the last word begins; preceding lines of base64 and parts of a split key belong to it."""
     at = _find_word_start(text, len(text))
     while at > 0 and text[at - 1] == "\n":
@@ -96,7 +96,7 @@ def _find_word_start(text: str, end: int) -> int:
     return end
 
 
-def _find_leads(text: str) -> Iterator[tuple[int, int]]:
+def _find_announcing_words(text: str) -> Iterator[tuple[int, int]]:
     """Yield words that announce a secret, up to where it would begin."""
     return ((lead.start(), lead.end() + 1) for lead in _LEADS.finditer(text))
 

@@ -291,7 +291,7 @@ class MadeFilesTracker:
     def copy_new_files(self, place: Path) -> tuple[str, ...]:
         """Copy the new files into `place` and return their paths."""
         kept: list[str] = []
-        for name, source in self.open_new_files(compute_remaining_bytes(place)):
+        for name, source in self.open_new_files(compute_made_files_room(place)):
             # The disk may be full.
             with suppress(OSError), create_numbered_file(name, place) as copy:
                 shutil.copyfileobj(source, copy, MIB)
@@ -299,7 +299,7 @@ class MadeFilesTracker:
         return tuple(kept)
 
 
-def compute_remaining_bytes(place: Path) -> int:
+def compute_made_files_room(place: Path) -> int:
     """Return how many more bytes of made files a folder may hold."""
     return _MOST_BYTES - folders.measure_folder(str(place))
 

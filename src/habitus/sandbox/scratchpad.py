@@ -37,10 +37,10 @@ class _RunningCell:
         return max(self.last_message_at, self.out.last_fed, self.err.last_fed)
 
     def add_log(self, line: str) -> None:
-        _append_line(self.logs, line)
+        _append_limited_line(self.logs, line)
 
     def add_progress(self, text: str) -> None:
-        _append_line(self.progress, text)
+        _append_limited_line(self.progress, text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +125,7 @@ class ScratchpadRunner:
         run = _RunningCell(cell, self._create_capture(), self._create_capture(), logs)
         worker.redirect_output(run.out, run.err)
         try:
-            end = await self._run_until_end(worker, run)
+            end = await self._run_cell_to_end(worker, run)
         except asyncio.CancelledError:
             # The caller is gone, and the cell must not go on unobserved.
             await asyncio.shield(self._discard_worker("it was stopped"))
@@ -152,7 +152,7 @@ class ScratchpadRunner:
     def _create_capture(self) -> OutputCapture:
         return OutputCapture(self._output_chars, watch=self.watch)
 
-    async def _run_until_end(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
+    async def _run_cell_to_end(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
         """Run the cell to its end: normal, by timeout, by cancellation, or by the death of its process."""
         talk = asyncio.ensure_future(self._exchange_messages(worker, run))
         reason: tuple[CellStopReason, str] | None = None
@@ -239,7 +239,7 @@ class ScratchpadRunner:
         return await worker.close() if worker else ""
 
 
-def _append_line(lines: list[str], line: str) -> None:
+def _append_limited_line(lines: list[str], line: str) -> None:
     if len(lines) < _MOST_LOGS:
         lines.append(line[:_LONGEST_LOG])
 

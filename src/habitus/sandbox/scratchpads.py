@@ -294,7 +294,7 @@ def stop_daemon(folder: Path) -> bool:
         return True
 
 
-def has_daemon_lock(folder: Path) -> bool:
+def has_had_daemon(folder: Path) -> bool:
     """Whether a daemon ever held the scratchpad, whichever machine its files are on."""
     return get_lock_path(folder, _NAME).is_file()
 

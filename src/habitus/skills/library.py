@@ -36,7 +36,7 @@ from habitus.skills.stores.base import (
     SkillWriteResult,
     list_changed_names,
     read_only_error,
-    refuse_stale,
+    refuse_stale_version,
 )
 
 
@@ -280,7 +280,7 @@ class Library:
         if layer.can_write:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
         _, tree, skill = self.prepare_editable_copy(item)
-        refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
+        refuse_stale_version(item.name, 0 if item.summary is None else item.summary.version, expected_version)
         return self._write_override(
             names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author
         )
@@ -351,7 +351,7 @@ class Library:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
-        refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
+        refuse_stale_version(item.name, 0 if item.summary is None else item.summary.version, expected_version)
         strict = _make_strict_copy(layer, item.name, tree, description=parsed.skill.description)
         return self._write_override(names.parse_address(address), layer, strict, author)
 

@@ -224,7 +224,7 @@ class ReviewQueue:
         rejected = proposals.c.state == ProposalState.REJECTED.value
         return self._store.find(rejected, proposals.c.told_on.is_(None), self._match_local_proposals)
 
-    def mark_reported(self, numbers: Iterable[int]) -> None:
+    def mark_rejections_reported(self, numbers: Iterable[int]) -> None:
         """Record that the agent has been told about these rejections."""
         for number in numbers:
             self._store.update(number, {"told_on": self._clock()})
@@ -372,7 +372,7 @@ class ReviewQueue:
         proposal = self._get_pending(number)
         self._decide(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
-            self.mark_reported([number])
+            self.mark_rejections_reported([number])
         return self.get(number)
 
     def reopen(self, number: int) -> Proposal:

@@ -67,7 +67,7 @@ def build_application_name(schema: str, workspace: str) -> str:
     return f"habitus {schema} {workspace or _NO_WORKSPACE} {os.getpid()}@{socket.gethostname()}"
 
 
-def refuse_stranding_older_processes(conn: sa.Connection, schema: str, workspace: str, place: str) -> None:
+def refuse_if_older_processes_connected(conn: sa.Connection, schema: str, workspace: str, place: str) -> None:
     """Raise Refused if processes with code older than that schema are connected: they could not continue."""
     count = conn.execute(
         _COUNT_OLDER_PROCESSES_QUERY, {"schema": schema, "workspace": workspace or _NO_WORKSPACE}

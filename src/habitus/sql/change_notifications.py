@@ -1,7 +1,7 @@
 """Notifications of changes that other hosts make to a shared database, through PostgreSQL's LISTEN.
 
 Without them (SQLite, a pooler in transaction mode, a cut connection) readers query the database each time. Open pages
-follow `read_marker`, which on SQLite is one `PRAGMA data_version`.
+follow `read_commit_marker`, which on SQLite is one `PRAGMA data_version`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ChangeTopic(StrEnum):
 
 def notify_change(conn: sa.Connection, topic: ChangeTopic, name: str = "") -> None:
     """Announce a change to a table that has no trigger, or a request about `name`, when the transaction commits."""
-    sql.announce_tables(conn, [f"{topic}:{name}" if name else topic.value])
+    sql.announce_table_changes(conn, [f"{topic}:{name}" if name else topic.value])
 
 
 class ChangeFeed:
@@ -105,12 +105,12 @@ class ChangeFeed:
             if topic in (None, of):
                 callback(name)
 
-    def get_last_change(self, topic: ChangeTopic) -> Hashable:
+    def get_change_token(self, topic: ChangeTopic) -> Hashable:
         """Return a token that changes with every announced change; None while notifications do not work."""
         thread = self._thread
         return None if thread is None or not thread.is_receiving else (thread.name, thread.change_counts[topic])
 
-    def read_marker(self) -> str | None:
+    def read_commit_marker(self) -> str | None:
         """Return a token that changes with every commit by any process; None while changes go unnoticed."""
         if self._engine.dialect.name == "sqlite":
             return self._read_data_version()
@@ -132,11 +132,11 @@ class ChangeFeed:
         `key` distinguishes several values of one topic. The value is refetched every few seconds regardless, because a
         restored dump may lack the triggers.
         """
-        heard = self.get_last_change(topic)
+        heard = self.get_change_token(topic)
         if heard is None:
             return fetch()
         # Our own commits count too: their notification arrives only after the next wait.
-        mark = heard, sql.get_last_commit(self._engine, topic), time.monotonic() // _VERIFY_INTERVAL_S
+        mark = heard, sql.get_commit_token(self._engine, topic), time.monotonic() // _VERIFY_INTERVAL_S
         kept = self._known.get((topic, key))
         if kept is None or kept[0] != mark:
             self._known[topic, key] = kept = mark, fetch()

@@ -67,7 +67,7 @@ def create_engine(
             raise StorageFailed(what, hint="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _configure_sqlite_connection)
-        sa.event.listen(engine, "begin", _begin_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite_transaction)
         return engine
     if parsed.get_backend_name() == "postgresql":
         if dedicated:
@@ -102,7 +102,7 @@ def _create_postgresql_engine(url: sa.URL, workspace: str, connections: int) -> 
             "The PostgreSQL driver is not installed.", hint=optional_packages.describe_install("psycopg")
         ) from None
     limit_connection_waits(engine, busy_timeout_s.get)
-    sa.event.listen(engine, "begin", _begin_postgresql)
+    sa.event.listen(engine, "begin", _begin_postgresql_transaction)
     sa.event.listen(engine, "do_execute", _execute_batch)
     sa.event.listen(engine, "before_execute", record_written_table)
     _ping_idle_connections(engine)
@@ -145,7 +145,7 @@ def _has_unread_data(conn: Any) -> bool:
     return bool(select.select([conn.pgconn.socket], [], [], 0)[0])
 
 
-def as_user(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
+def get_engine_for_user(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     """Return an engine on the same connections whose transactions run as this user, who sees only their own rows unless
     an admin.
 
@@ -164,7 +164,7 @@ def get_engine_user(engine: sa.Engine) -> tuple[str, str]:
     return options.get("habitus_user", ""), options.get("habitus_role", "admin")
 
 
-def _begin_postgresql(conn: sa.Connection) -> None:
+def _begin_postgresql_transaction(conn: sa.Connection) -> None:
     """Begin a transaction with its user, role and workspace, and verify that the schema is still compatible.
 
     The row-level security of the migrations uses the user and role; Habitus itself acts as an admin. Writing
@@ -202,7 +202,7 @@ def create_in_memory_engine() -> sa.Engine:
     """Return an engine on a new in-memory database, for tests and temporary libraries."""
     engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
     sa.event.listen(engine, "connect", _configure_sqlite_connection)
-    sa.event.listen(engine, "begin", _begin_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite_transaction)
     metadata.create_all(engine)
     return engine
 
@@ -222,7 +222,7 @@ def _configure_sqlite_connection(conn: DBAPIConnection, _: ConnectionPoolEntry) 
     raw.execute("PRAGMA foreign_keys = ON")
 
 
-def _begin_sqlite(conn: sa.Connection) -> None:
+def _begin_sqlite_transaction(conn: sa.Connection) -> None:
     writes = conn.get_execution_options().get("habitus_writing", False)
     conn.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
     if "habitus_schema" in conn.get_execution_options():

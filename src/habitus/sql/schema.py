@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus.errors import StorageFailed
-from habitus.sql.addresses import describe_database, get_workspace, refuse_stranding_older_processes
+from habitus.sql.addresses import describe_database, get_workspace, refuse_if_older_processes_connected
 from habitus.sql.errors import translate_storage_errors
 from habitus.sql.transactions import write_transaction
 
@@ -110,7 +110,7 @@ def _run_migrations(engine: sa.Engine, *, force: bool) -> None:
         command.upgrade(config, "head")
         # Checked inside the transaction: a refusal rolls the migration back.
         if before and (oldest := conn.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()) > before:
-            refuse_stranding_older_processes(conn, oldest, get_workspace(engine), describe_database(engine))
+            refuse_if_older_processes_connected(conn, oldest, get_workspace(engine), describe_database(engine))
 
 
 def _enable_incremental_vacuum(engine: sa.Engine) -> None:

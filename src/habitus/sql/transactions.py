@@ -48,7 +48,7 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
             if lock:
                 _acquire_advisory_lock(engine, conn, lock)
             yield conn
-            announce_tables(conn, touched & _ANNOUNCED_TABLES)
+            announce_table_changes(conn, touched & _ANNOUNCED_TABLES)
     # Only after the commit: earlier, another thread could cache what it read before it.
     _commits.update({(get_database_key(engine), table): object() for table in touched})
 
@@ -93,7 +93,7 @@ NOTIFICATION_CHANNEL = "'habitus_' || md5(current_schema())"
 _ANNOUNCED_TABLES = frozenset({"turns", "outcomes", "jobs"})
 
 
-def announce_tables(conn: sa.Connection, tables: Collection[str]) -> None:
+def announce_table_changes(conn: sa.Connection, tables: Collection[str]) -> None:
     """Announce changes to these tables to all hosts of a PostgreSQL database when the transaction commits."""
     if tables and conn.dialect.name == "postgresql":
         query = sa.text(
@@ -116,7 +116,7 @@ def has_open_write(engine: sa.Engine) -> bool:
 _commits: dict[tuple[tuple[sa.URL, str], str], object] = {}
 
 
-def get_last_commit(engine: sa.Engine, table: str) -> Hashable:
+def get_commit_token(engine: sa.Engine, table: str) -> Hashable:
     """Return a token that changes with each commit of this process that wrote to a PostgreSQL table.
 
     Statements sent as text are not tracked; their changes arrive only as notifications.

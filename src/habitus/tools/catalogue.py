@@ -46,7 +46,7 @@ class ToolCatalogue:
 
     def list_all(self, *, at: LibrarySnapshot | None = None) -> tuple[CodeTool, ...]:
         """Return the tools of all skills with a code stage, whatever their status."""
-        items = (at or self._library.snapshot()).with_code
+        items = (at or self._library.snapshot()).skills_with_code
         if not items:
             return ()
         known = self._health.list_all()

@@ -165,7 +165,7 @@ def write_program_to_skill_tree(tree: Tree, program: ToolProgram, *, is_automati
         trees.TOOL_CODE: build_tree_file(code),
     }
     if trees.find_main_file(tree) is None:
-        files["SKILL.md"] = build_tree_file(skill_md.render_skill_md(_build_skill(program, is_automatic)))
+        files["SKILL.md"] = build_tree_file(skill_md.render_skill_md(_build_skill_for_tool(program, is_automatic)))
     return files
 
 
@@ -180,7 +180,7 @@ def is_only_a_tool(name: str, tree: Tree) -> bool:
     return skill is not None and trees.CHUNKS_FILE not in tree and skill.body.strip() == _render_steps(name).strip()
 
 
-def _build_skill(program: ToolProgram, is_automatic: bool) -> Skill:
+def _build_skill_for_tool(program: ToolProgram, is_automatic: bool) -> Skill:
     source = SkillSource.AGENT if is_automatic else SkillSource.USER
     return Skill(
         name=program.name,

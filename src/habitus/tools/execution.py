@@ -60,7 +60,7 @@ class ToolExecutor:
         """Stop the sandboxed processes."""
         await self._warm.close()
 
-    async def build_tool(
+    async def build_tested_program(
         self,
         draft: ToolDraft,
         *,
@@ -90,9 +90,9 @@ class ToolExecutor:
                 )
         call = build_case_from_call(payload, infer_result_shape(run.stdout), conversation=draft.conversation)
         case = await self._build_test_case(tool, call, run, env, services)
-        others = [_keep_lasting_expectation(old, tool.code) for old in stored_cases if old.payload != payload]
+        others = [_drop_unstable_expectations(old, tool.code) for old in stored_cases if old.payload != payload]
         same = [
-            _keep_lasting_expectation(old, tool.code)
+            _drop_unstable_expectations(old, tool.code)
             for old in stored_cases
             if old.payload == payload and old.expected_result
         ]
@@ -266,7 +266,7 @@ async def _judge_case(run: ToolRunResult, case: Task) -> Outcome:
     return (await judge_submission(case, Submission(reply=run.stdout))).outcome
 
 
-def _keep_lasting_expectation(case: Task, code: str) -> Task:
+def _drop_unstable_expectations(case: Task, code: str) -> Task:
     """Return the case with only the expectations that will still hold tomorrow."""
     expected = None if is_nondeterministic(code) else case.expected_result
     return case.with_expected_result(drop_changed_fields(expected) if expected is not None else None)

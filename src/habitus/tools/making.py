@@ -35,8 +35,8 @@ from habitus.tools.health import (
     ToolHealthRecord,
     ToolHealthStore,
     find_retirement_reason,
-    update_after_curation,
-    update_after_failed_cases,
+    update_health_after_curation,
+    update_health_after_failed_cases,
 )
 from habitus.tools.model import (
     NOTHING_GRANTED,
@@ -131,14 +131,14 @@ class ToolMaker:
         )
         asked = await self._parts.resolve_services(services)
         try:
-            program = await self._parts.workshops.get_for_current_loop().build_tool(
+            program = await self._parts.workshops.get_for_current_loop().build_tested_program(
                 draft, stored_cases=kept, env=self._parts.environ, services=asked
             )
         except ToolNotTestable:
             raise
         except ToolFailed as error:
             reason = self._parts.redact(str(error))
-            raise ToolFailed(f"{reason}{_build_untested_notice(permissions, granted)}") from None
+            raise ToolFailed(f"{reason}{_build_untested_permissions_notice(permissions, granted)}") from None
         program = replace(program, permissions=permissions, is_compared=evidence.is_compared)
         return await asyncio.to_thread(self._submit_code_stage, program, layer, before, author, conversation, evidence)
 
@@ -156,7 +156,7 @@ class ToolMaker:
         if change.action is ProposalAction.WRITE and has_callable_code(change.tree):
             layer = self._parts.library.get_layer(change.layer)
             proved = str(change.details.get(_PROVED, ""))
-            self._approve(layer, change.name, change.tree, self._parts.review.get(proposal.id).decided_by, proved)
+            self._approve_code(layer, change.name, change.tree, self._parts.review.get(proposal.id).decided_by, proved)
 
     def approve_tool(self, name: str, person: str) -> CodeTool:
         """Approve the current code of a tool with the permissions it asks for."""
@@ -189,7 +189,7 @@ class ToolMaker:
             name=program.name,
             layer=layer.name,
             tree=tree,
-            findings=(*grounds.reasons, *_build_shape_only_notice(program, grounds), *self._parts.scan(tree))
+            findings=(*grounds.reasons, *_build_weaker_tests_notice(program, grounds), *self._parts.scan(tree))
             if author.is_automatic
             else (),
             details={
@@ -205,7 +205,7 @@ class ToolMaker:
             return ToolCreationResult(
                 name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo
             )
-        self._approve(layer, program.name, tree, author.name, compute_tool_fingerprint(program))
+        self._approve_code(layer, program.name, tree, author.name, compute_tool_fingerprint(program))
         version = submitted.version or 1
         back = f"{program.name}@{layer.name}:{version}"
         return ToolCreationResult(name=program.name, applied=True, version=version, undo=("undo", back))
@@ -229,13 +229,13 @@ class ToolMaker:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return shorten_value(self._parts.redact(text), _WIDEST)
 
-    def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
+    def _approve_code(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
         self._parts.approvals.trust(APPROVED_ROOT, {name: tree}, person)
         if proved_as:
             self._parts.health.record_passed_cases(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
 
 
-def _build_shape_only_notice(program: ToolProgram, grounds: ToolProposalGrounds) -> tuple[str, ...]:
+def _build_weaker_tests_notice(program: ToolProgram, grounds: ToolProposalGrounds) -> tuple[str, ...]:
     """Return a note for the reviewer if values were compared that later tests won't compare."""
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:
@@ -263,7 +263,7 @@ def _intersect_permissions(wanted: Permissions, had: Permissions) -> Permissions
     )
 
 
-def _build_untested_notice(wanted: Permissions, granted: Permissions) -> str:
+def _build_untested_permissions_notice(wanted: Permissions, granted: Permissions) -> str:
     if wanted == granted:
         return ""
     return " (It was tested without the permissions it asks for: only a person can grant them.)"
@@ -304,7 +304,7 @@ class ToolCurator:
         )
         place = self._parts.catalogue.get_health_key(item)
         self._parts.health.update_health(
-            place, item.name, lambda health: update_after_failed_cases(health, report.fingerprint, reason, now)
+            place, item.name, lambda health: update_health_after_failed_cases(health, report.fingerprint, reason, now)
         )
 
     def _retire_if_due(self, name: str, author: Author, *, fails_its_cases: bool) -> RetiredTool | None:
@@ -312,7 +312,7 @@ class ToolCurator:
         item = self._parts.catalogue.find_tool_skill(name)
         reason = find_retirement_reason(
             self._parts.health.update_health(
-                self._parts.catalogue.get_health_key(item), item.name, update_after_curation
+                self._parts.catalogue.get_health_key(item), item.name, update_health_after_curation
             ),
             self._parts.clock(),
             fails_its_cases=fails_its_cases,

@@ -21,7 +21,7 @@ from habitus.tasks.schema import Json
 from habitus.tools.catalogue import build_code_tool
 from habitus.tools.code_stage import parse_program
 from habitus.tools.execution import compute_tool_fingerprint
-from habitus.tools.health import ToolHealthRecord, update_after_call
+from habitus.tools.health import ToolHealthRecord, update_health_after_call
 from habitus.tools.making import ToolCurator, ToolMaker, ToolServices
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
 
@@ -59,7 +59,7 @@ class ToolRunner:
             return run
         record = partial(self._record_call, item, compute_tool_fingerprint(program), run.outcome, turn, user)
         health = await asyncio.to_thread(record)
-        return replace(run, notice=_build_notice(tool, health))
+        return replace(run, notice=_build_health_notice(tool, health))
 
     def _prepare_run(self, name: str, given: GivenFolder | None) -> tuple[ListedSkill, CodeTool, ToolProgram]:
         item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
@@ -92,7 +92,7 @@ class ToolRunner:
             )
         )
         return self._parts.health.update_health(
-            place, item.name, lambda health: update_after_call(health, code, outcome, now)
+            place, item.name, lambda health: update_health_after_call(health, code, outcome, now)
         )
 
     async def test_tool(self, name: str, *, services: HostServices | None = None) -> RegressionReport:
@@ -114,12 +114,12 @@ class ToolRunner:
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
         return item, trial, self._parts.health.get(self._parts.catalogue.get_health_key(item), item.name).proved_as
 
-    def list_pending(self, conversation: str) -> tuple[CodeTool, ...]:
+    def list_pending_tools(self, conversation: str) -> tuple[CodeTool, ...]:
         """Return the pending tools written in this conversation, which can already be called there."""
         programs = self._load_pending_programs(conversation).values()
         return tuple(build_code_tool(program, ToolStatus.UNAPPROVED, "needs review") for program in programs)
 
-    async def run_pending(
+    async def run_pending_tool(
         self, conversation: str, name: str, payload: Json, *, services: HostServices, given: GivenFolder | None = None
     ) -> ToolRunResult:
         """Call a pending tool without any permission and without counting."""
@@ -145,7 +145,7 @@ class ToolRunner:
         }
 
 
-def _build_notice(tool: CodeTool, health: ToolHealthRecord) -> str:
+def _build_health_notice(tool: CodeTool, health: ToolHealthRecord) -> str:
     """Return a notice about the tool's health after a call, or ""."""
     if health.degraded_on is not None:
         why = f"it {health.degradation_reason}"
@@ -177,7 +177,7 @@ class ToolService:
         self.cases, self.objection = known.get_cases, known.find_approval_objection
         self.create, self.approve, self.on_approval = maker.create_tool, maker.approve_tool, maker.on_approval
         self.run, self.test = runner.run_tool, runner.test_tool
-        self.waiting, self.run_waiting = runner.list_pending, runner.run_pending
+        self.waiting, self.run_waiting = runner.list_pending_tools, runner.run_pending_tool
         self.curate, self.renew = curator.retire_degraded_tools, curator.retest_stale_tool
         self.retire, self.restore, self.list_retired = curator.retire_tool, curator.restore_tool, curator.list_retired
 

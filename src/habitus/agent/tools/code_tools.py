@@ -252,7 +252,7 @@ async def _ask_to_approve(changes: SkillChangeSubmitter, proposal: int, name: st
 def _reject_proposal(changes: SkillChangeSubmitter, proposal: int) -> None:
     """Reject the proposal and note that the agent knows, since it hears of it at once."""
     changes.review.reject(proposal, changes.person, "rejected in the conversation")
-    changes.review.mark_reported([proposal])
+    changes.review.mark_rejections_reported([proposal])
 
 
 class ManageSkills(ToolArguments):

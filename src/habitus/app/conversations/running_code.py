@@ -355,7 +355,7 @@ def _get_scratchpad_folder(settings: Settings, name: str) -> Path:
 
 def _list_scratchpad_names(settings: Settings) -> list[str]:
     found = _get_scratchpads_root(settings).iterdir() if _get_scratchpads_root(settings).is_dir() else ()
-    return sorted(pad.name for pad in found if (pad / "lock").is_file() or scratchpads.has_daemon_lock(pad))
+    return sorted(pad.name for pad in found if (pad / "lock").is_file() or scratchpads.has_had_daemon(pad))
 
 
 def _get_scratchpads_root(settings: Settings) -> Path:

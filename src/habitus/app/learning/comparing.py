@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import load_change_exposures, open_comparison_store
 from habitus.errors import HabitusError, Invalid, Refused
-from habitus.evidence.comparing import ComparisonResult, ComparisonVerdict, compare_in_use
+from habitus.evidence.comparing import ComparisonResult, ComparisonVerdict, compare_versions_in_use
 from habitus.evidence.model import EffectEstimate
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState, LiveComparison
 from habitus.files import Tree, drop_eval_files, has_same_files
@@ -54,7 +54,7 @@ def _build_comparison_report(home: Home, comparison: LiveComparison) -> Comparis
     until = comparison.ended_on
     counted = [one for one in kept if until is None or one.at <= until]
     observations = make_observations(counted, frozenset({(item.kind.value, item.name)}), home.clock())
-    return ComparisonReport(comparison=comparison, result=compare_in_use(observations, exam=comparison.exam))
+    return ComparisonReport(comparison=comparison, result=compare_versions_in_use(observations, exam=comparison.exam))
 
 
 def compare_after_approval(home: Home, proposal: Proposal) -> None:

@@ -85,7 +85,7 @@ class EvidenceService:
         """Return the latest valid sums of conversations that began until then, the items ever chosen for a request, and
         the count of resets.
         """
-        kept = self.journal.load_sums(until)
+        kept = self.journal.load_evidence_sums(until)
         changes = kept.changes
         while kept.until is not None:
             settled = _CachedSums.unpack_from(kept)
@@ -93,7 +93,7 @@ class EvidenceService:
             # An item first chosen now must be counted differently in old conversations.
             if settled.until is not None and not settled.steady & by_request:
                 return settled, by_request, changes
-            kept = self.journal.load_sums(kept.until - timedelta.resolution)
+            kept = self.journal.load_evidence_sums(kept.until - timedelta.resolution)
         return _CachedSums(), self.journal.list_chosen_items(), changes
 
     def _extend_settled_sums(
@@ -150,7 +150,7 @@ class EvidenceService:
         """Cache the sums; on failure, the next query caches them."""
         with suppress(HabitusError), sql.limit_busy_wait(_WRITE_PATIENCE_S):
             self.refuse_changes()
-            self.journal.save_sums(CachedEvidenceSums(changes=changes, until=sums.until, sums=sums.pack()))
+            self.journal.save_evidence_sums(CachedEvidenceSums(changes=changes, until=sums.until, sums=sums.pack()))
 
     def find_item_findings(self, name: str) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of an item.

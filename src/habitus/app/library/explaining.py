@@ -190,7 +190,9 @@ def build_session_gates(home: Home, snapshot: LibrarySnapshot, user: RequestUser
 
 
 def _list_active_code_tools(tools: ToolService, snapshot: LibrarySnapshot, gates: GateContext) -> frozenset[str]:
-    open_here = {item.name for item in snapshot.with_code if item.summary and not is_unavailable(item.summary, gates)}
+    open_here = {
+        item.name for item in snapshot.skills_with_code if item.summary and not is_unavailable(item.summary, gates)
+    }
     if not open_here:
         return frozenset()
     return frozenset(tool.name for tool in tools.active(at=snapshot) if tool.name in open_here)

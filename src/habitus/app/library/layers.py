@@ -168,7 +168,7 @@ def _open_user_store(home: Home, only: str) -> SkillStore:
         only=only,
         clock=home.clock,
         check_interval=settings.look_every,
-        read_change_marker=partial(get_change_feed(shared).get_last_change, ChangeTopic.ROWS),
+        read_change_marker=partial(get_change_feed(shared).get_change_token, ChangeTopic.ROWS),
         recover_on_open=False,
     )
 

@@ -154,7 +154,7 @@ def _collect_exam_cards(
     made = {name: make_exam_card(home, name) for name in chosen}
     kept = {name: find_exam_card(home, name) for name in wanted if name in carded and name not in made}
     return {
-        name: PublishedExamCard(row=card.to_row(), content=serialize_exam_card(card))
+        name: PublishedExamCard(row=card.to_json_values(), content=serialize_exam_card(card))
         for name, card in {**made, **kept}.items()
         if card is not None
     }

@@ -197,7 +197,7 @@ def write_project_lock(
     if fetched.path.is_file():
         return
     there = {entry.name: _find_source_folder(entry, fetched) for entry in entries}
-    source = lockfiles.build_source_fields(fetched.repository or fetched.address, fetched.branch, file.path.parent)
+    source = lockfiles.build_npx_source_fields(fetched.repository or fetched.address, fetched.branch, file.path.parent)
     if fetched.digests:
         source = {"source": fetched.path.name.removeprefix("www."), "sourceUrl": fetched.address}
         source["sourceType"] = "well-known"

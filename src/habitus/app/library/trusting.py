@@ -231,7 +231,7 @@ def get_package_trust_root(project: str) -> str:
 
 def list_allowed_packages(home: Home) -> tuple[str, ...]:
     """Return the packages that every new scratchpad of this project starts with."""
-    return home.trust.list_names(get_package_trust_root(home.project))
+    return home.trust.list_trusted_names(get_package_trust_root(home.project))
 
 
 def build_package_install_check(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:

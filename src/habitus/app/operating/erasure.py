@@ -226,7 +226,7 @@ class _ToolWithCases:
 
 
 def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCases]:
-    tools = [item for item in home.skills.snapshot().with_code if home.skills.get_layer(item.layer).can_write]
+    tools = [item for item in home.skills.snapshot().skills_with_code if home.skills.get_layer(item.layer).can_write]
     brought: dict[str, frozenset[str]] = {}
     for engine in _list_distinct_engines(home.shared, home.local) if tools else ():
         with sql.read_transaction(engine) as connection:

@@ -67,7 +67,7 @@ def open_job_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
     """Return the queue with the user's own jobs; an admin and a worker get everyone's."""
     refuse_unless_writable(home)
     if for_worker:
-        return JobQueue(sql.as_user(home.shared, "", is_admin=True))
+        return JobQueue(sql.get_engine_for_user(home.shared, "", is_admin=True))
     return open_read_only_queue(home)
 
 

@@ -124,7 +124,7 @@ class UserInvitation:
 
 def open_user_accounts(home: Home) -> UserAccountStore:
     """Return the accounts of the home's shared database."""
-    return UserAccountStore(sql.as_user(home.shared, "", is_admin=True), home.settings, home.clock)
+    return UserAccountStore(sql.get_engine_for_user(home.shared, "", is_admin=True), home.settings, home.clock)
 
 
 def has_other_approver(home: Home) -> bool:

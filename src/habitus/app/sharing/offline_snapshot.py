@@ -81,7 +81,7 @@ def open_shared_database(settings: Settings, local: sa.Engine) -> sa.Engine:
         if (found := _open_snapshot(file)) is None:
             raise
         return found
-    return sql.as_user(opened, settings.user, is_admin=settings.is_admin)
+    return sql.get_engine_for_user(opened, settings.user, is_admin=settings.is_admin)
 
 
 def refresh_snapshot(home: Home) -> None:

@@ -348,7 +348,7 @@ def build_today_report(home: Home, findings: EvidenceFindings, *, with_contents:
     listing, now = home.skills.list_skills(), home.clock()
     summaries = [item.summary for item in listing if item.summary is not None]
     # Listing tools loads the sandbox, so it is skipped if no skill has code.
-    tools = home.tools.all() if home.skills.snapshot().with_code else ()
+    tools = home.tools.all() if home.skills.snapshot().skills_with_code else ()
     return TodayReport(
         pending=inbox.list_pending(home, with_contents=with_contents),
         new_skills=_select_newest_skills(summaries, now - _WEEK),

@@ -91,7 +91,7 @@ def improve_skill(
     with open_habitus(context) as habitus:
         refuse_unreviewed_tasks(habitus, request.skill)
         plan = preview_improve_run(habitus, request)
-        cost = f"A run takes {plan.cost}."
+        cost = f"A run takes {plan.cost_text}."
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
             _refuse_if_hopeless(plan)
@@ -217,7 +217,9 @@ class _ImproveProgressPrinter:
                 report = build_candidate_report(one, rollouts)
                 self._print_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
                 self._print_if_changed(f"{one.id} gate", _format_gate_line(report), so_far)
-                self._print_if_changed(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", so_far)
+                self._print_if_changed(
+                    f"{one.id} exam", f"  exam: {report.exam.summary_line}" if report.exam else "", so_far
+                )
 
     def _format_remaining_budget(self, **spent: float) -> str:
         """Return the rest of the budget, if the job has one."""
@@ -237,7 +239,7 @@ def _format_gate_line(report: CandidateReport) -> str:
     one = report.candidate
     if one.state is CandidateState.REFUSED:
         return f"  not tried: {one.reason}"
-    return f"  {one.state.value}: {report.gate.line}" if report.gate is not None else ""
+    return f"  {one.state.value}: {report.gate.summary_line}" if report.gate is not None else ""
 
 
 def render_list_improvements(context: typer.Context, result: improving.ListImprovementsResult) -> None:

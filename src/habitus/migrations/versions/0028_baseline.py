@@ -262,7 +262,7 @@ _OF_USER = {
 
 
 def _show_users_their_own() -> None:
-    """A transaction says in whose name it is (`sql.as_user`)."""
+    """A transaction says in whose name it is (`sql.get_engine_for_user`)."""
     op.execute(
         "CREATE OR REPLACE FUNCTION habitus_may(whose text) RETURNS boolean LANGUAGE sql STABLE AS $$ SELECT "
         "coalesce(current_setting('habitus.role', true) = 'admin', false) "

@@ -103,14 +103,14 @@ def _assemble_filter(
     machine: str, families: Sequence[int], *, shared_memory: bool, shares_host: bool
 ) -> list[tuple[int, int, int, int]]:
     calls = _NEEDED + ("" if shares_host else _REACHING_OTHERS) + (_SHARED_MEMORY if shared_memory else "")
-    numbers = _parse_numbers(calls, machine)
+    numbers = _parse_call_numbers(calls, machine)
     verdicts = dict.fromkeys(numbers.values(), _ALLOWED)
     verdicts[numbers["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
     # A process that is not dumpable hides its open files from the guard that measures them.
     verdicts[numbers["prctl"]] = [(_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), *_DENIED, *_ALLOWED]
-    verdicts[numbers["socket"]] = [(_LOAD, 0, 0, 16), *_allow_values(families)]
+    verdicts[numbers["socket"]] = [(_LOAD, 0, 0, 16), *_build_allow_for_values(families)]
     if shares_host:
-        verdicts[numbers["prlimit64"]] = [(_LOAD, 0, 0, 16), *_allow_values([0])]
+        verdicts[numbers["prlimit64"]] = [(_LOAD, 0, 0, 16), *_build_allow_for_values([0])]
     starts = {0: _DENIED, _FIRST_RECENT: _UNSUPPORTED, _X32: _DENIED}
     for number in sorted(verdicts):
         starts[number] = verdicts[number]
@@ -122,13 +122,13 @@ def _assemble_filter(
     return [*known, *_build_binary_search(ranges)]
 
 
-def _parse_numbers(calls: str, machine: str) -> dict[str, int]:
+def _parse_call_numbers(calls: str, machine: str) -> dict[str, int]:
     """Return the numbers of the calls that this processor has, by name."""
     column = 1 + list(_AUDIT_ARCH).index(machine)
     return {call[0]: int(call[column]) for call in (each.split(":") for each in calls.split()) if call[column]}
 
 
-def _allow_values(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _build_allow_for_values(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
     """Allow the call if the loaded value is among these."""
     return [*((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)), *_DENIED, *_ALLOWED]
 

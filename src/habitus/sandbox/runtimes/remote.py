@@ -109,8 +109,8 @@ async def _relay_messages(
 ) -> None:
     """Relay messages and files both ways until either side ends."""
     streams = {name: _ForwardingCapture(name, writer) for name in ("out", "err")}
-    inward = asyncio.ensure_future(_relay_inward(worker, given, reader, writer, streams))
-    outward = asyncio.ensure_future(_relay_outward(worker, writer, streams))
+    inward = asyncio.ensure_future(_relay_host_to_worker(worker, given, reader, writer, streams))
+    outward = asyncio.ensure_future(_relay_worker_to_host(worker, writer, streams))
     await asyncio.wait({inward, outward}, return_when=asyncio.FIRST_COMPLETED)
     inward.cancel()
     outward.cancel()
@@ -119,7 +119,7 @@ async def _relay_messages(
         writer.write(pack({"gone": why}))
 
 
-async def _relay_inward(
+async def _relay_host_to_worker(
     worker: LocalWorker,
     given: SyncedFolder,
     reader: asyncio.StreamReader,
@@ -193,7 +193,7 @@ async def _send_made_files(worker: LocalWorker, room: int, writer: asyncio.Strea
     await writer.drain()
 
 
-async def _relay_outward(
+async def _relay_worker_to_host(
     worker: LocalWorker, writer: asyncio.StreamWriter, streams: dict[str, _ForwardingCapture]
 ) -> None:
     while True:

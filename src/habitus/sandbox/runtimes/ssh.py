@@ -29,7 +29,7 @@ import packaging
 from habitus import errors
 from habitus.errors import HabitusError, StorageFailed, UserError
 from habitus.sandbox.child import Message, OutputCapture, ProcessGone
-from habitus.sandbox.files import compute_remaining_bytes, create_numbered_file
+from habitus.sandbox.files import compute_made_files_room, create_numbered_file
 from habitus.sandbox.inside.wire import pack
 from habitus.sandbox.isolation import GIVEN
 from habitus.sandbox.model import Permissions, SandboxLimits
@@ -306,7 +306,7 @@ class SshWorker:
         kept: list[str] = []
         if self.is_alive:
             with contextlib.suppress(ProcessGone):
-                await self._send_frame({"keep": await asyncio.to_thread(compute_remaining_bytes, place)})
+                await self._send_frame({"keep": await asyncio.to_thread(compute_made_files_room, place)})
                 while (name := await self._receive_frame("made")) is not None:
                     kept.append(await self._receive_made_file(str(name), place))
         return tuple(kept)

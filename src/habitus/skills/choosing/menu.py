@@ -107,7 +107,7 @@ def _estimate_monthly_uses(
 ) -> dict[str, float]:
     """Return the expected uses of each skill in a month; infinite for what is always listed."""
     now, said = options.clock(), {word.casefold() for word in options.project()}
-    likely = {skill.name for skill in skills if said and not said.isdisjoint(_list_topic_words(skill))}
+    likely = {skill.name for skill in skills if said and not said.isdisjoint(_list_name_and_tag_words(skill))}
     uses: dict[str, float] = {}
     for skill in skills:
         if skill.name in options.pinned or skill.source is SkillSource.BUNDLED:
@@ -122,7 +122,7 @@ def _estimate_monthly_uses(
     return uses
 
 
-def _list_topic_words(skill: SkillSummary) -> set[str]:
+def _list_name_and_tag_words(skill: SkillSummary) -> set[str]:
     return {word.casefold() for text in (skill.name, *skill.tags) for word in re.split(r"[^\w.+#]|_", text) if word}
 
 

@@ -391,7 +391,7 @@ def is_zip(path: Path) -> bool:
 def open_zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[ArchiveMember]]:
     """Open a zip archive and yield its members."""
     with path.open("rb") as file:
-        _check_contents_size(file, limits)
+        _check_central_directory_size(file, limits)
         with _open_zip(file) as archive:
             found = archive.infolist()
             if len(found) > limits.members:
@@ -399,7 +399,7 @@ def open_zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Arc
             yield [_make_zip_member(archive, info, limits) for info in found]
 
 
-def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
+def _check_central_directory_size(file: BinaryIO, limits: ArchiveLimits) -> None:
     """Check the end record before zipfile reads the central directory."""
     size = file.seek(0, os.SEEK_END)
     start = max(size - _END_SIZE - _MAX_COMMENT_BYTES - _LOCATOR_64_SIZE, 0)

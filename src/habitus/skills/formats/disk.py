@@ -91,7 +91,7 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
             if auto_executed.is_vcs_name(entry.name):
-                notes.vcs_files.append(replace_surrogates(f"{base}{_find_file_for_folder_name(directory, entry.name)}"))
+                notes.vcs_files.append(replace_surrogates(f"{base}{_find_representative_file(directory, entry.name)}"))
             if is_skipped_name(entry.name):
                 continue
             path = f"{base}{entry.name}"
@@ -107,7 +107,7 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
                 notes.add(f"{path} is {kind}; it was left out.", "Put the file itself in its place.")
 
 
-def _find_file_for_folder_name(directory: str, name: str) -> str:
+def _find_representative_file(directory: str, name: str) -> str:
     """Return the path of a file in a folder, to name the folder by; its own name if it has none."""
     for folder, folders, files in os.walk(f"{directory}/{name}"):
         folders.sort()

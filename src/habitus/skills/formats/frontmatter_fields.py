@@ -59,12 +59,12 @@ class SkillFieldReader:
             allowed_tools=self._read_text("allowed_tools"),
             manifest=manifest,
             provenance=self._read_object("provenance"),
-            extra=self._read_extra(),
+            extra=self._read_extra_fields(),
             metadata={key: _to_text(value) for key, value in self.metadata.items() if key not in self.used},
             stated=frozenset(self.stated | ({"body"} if body.strip() else set())),
             body=body,
         )
-        self._report_deviations(skill)
+        self._report_deviations_from_standard(skill)
         return skill
 
     def _add_diagnostic(self, message: str, hint: str, severity: Severity = Severity.WARNING) -> None:
@@ -125,7 +125,7 @@ class SkillFieldReader:
         return name
 
     def _read_description(self) -> tuple[str, str]:
-        outward = self._read_top_text("description")
+        outward = self._read_top_level_text("description")
         when_to_use = self._read_text("when_to_use")
         own = self.metadata.get(METADATA_PREFIX + "description")
         if own is None:
@@ -135,7 +135,7 @@ class SkillFieldReader:
         is_ours = outward == build_full_description(_to_text(own), when_to_use)
         return (_to_text(own), when_to_use) if is_ours else (outward, "")
 
-    def _read_top_text(self, field: str) -> str:
+    def _read_top_level_text(self, field: str) -> str:
         if self.top.get(field) is not None:
             self.stated.add(field)
         return _to_line(self.top.get(field))
@@ -212,18 +212,18 @@ class SkillFieldReader:
         gates = [name for name in self.unreadable if name in MANIFEST_FIELDS]
         return Manifest(**values, unreadable=tuple(gates)) if values else DEFAULT_MANIFEST
 
-    def _read_extra(self) -> Mapping[str, Any]:
+    def _read_extra_fields(self) -> Mapping[str, Any]:
         rest = {key: self.top[key.replace("-", "_")] for key in self.keys if key.replace("-", "_") not in _KNOWN_FIELDS}
         return {**rest, **(self._read_object("extra") if METADATA_PREFIX + "extra" in self.metadata else {})}
 
-    def _report_deviations(self, skill: Skill) -> None:
+    def _report_deviations_from_standard(self, skill: Skill) -> None:
         # A skill that extends another inherits what it leaves out.
         says_little = skill.manifest.extends
         if not skill.description.strip() and not says_little:
             self._add_diagnostic(
                 "There is no description.", "Say in one sentence what the skill does and when to use it."
             )
-        outward = self._read_top_text("description")
+        outward = self._read_top_level_text("description")
         if len(outward) > MAX_DESCRIPTION:
             self._add_diagnostic(f"The description has {len(outward)} characters.", f"Shorten it to {MAX_DESCRIPTION}.")
         if len(skill.compatibility) > MAX_COMPATIBILITY:

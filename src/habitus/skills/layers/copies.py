@@ -91,7 +91,7 @@ def merge_skill_copies(copies: Sequence[LayerSkillCopy], fill: Mapping[str, str]
         skill = (
             shown
             if base is None
-            else records.add_body(merge_layered_summaries(base, shown), merge_layered_bodies(base, shown))
+            else records.with_body(merge_layered_summaries(base, shown), merge_layered_bodies(base, shown))
         )
     return skill
 

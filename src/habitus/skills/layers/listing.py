@@ -78,12 +78,12 @@ class LibrarySnapshot:
         return SortedNameMap((name, some[0]) for name, some in self.entries.items())
 
     @functools.cached_property
-    def with_code(self) -> tuple[ListedSkill, ...]:
+    def skills_with_code(self) -> tuple[ListedSkill, ...]:
         """The entries with a code stage."""
         return tuple(item for item in self.listing if _has_stage(item, Stage.CODE))
 
     @functools.cached_property
-    def with_recipes(self) -> tuple[ListedSkill, ...]:
+    def skills_with_recipes(self) -> tuple[ListedSkill, ...]:
         """The entries with recipes."""
         return tuple(item for item in self.listing if _has_stage(item, Stage.CHUNKS))
 
@@ -139,8 +139,8 @@ class LibrarySnapshot:
         """Return the cached properties that stay valid; few changes concern code, recipes or tags."""
         both = (*before, *now)
         is_same = {
-            "with_code": not any(_has_stage(item, Stage.CODE) for item in both),
-            "with_recipes": not any(_has_stage(item, Stage.CHUNKS) for item in both),
+            "skills_with_code": not any(_has_stage(item, Stage.CODE) for item in both),
+            "skills_with_recipes": not any(_has_stage(item, Stage.CHUNKS) for item in both),
             "tags": _count_tags(before) == _count_tags(now),
         }
         return {name: value for name, value in self.__dict__.items() if is_same.get(name)}

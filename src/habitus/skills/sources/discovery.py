@@ -56,7 +56,7 @@ def read_site_index(address: str, policy: DownloadPolicy) -> list[SiteIndexEntry
             found = download_url(urljoin(base, place), policy, max_bytes=_MAX_INDEX_BYTES)
         except NotFound:
             continue
-        offered = _parse_index(found, is_old=place == _OLD_INDEX_PATH)
+        offered = _parse_site_index(found, is_old=place == _OLD_INDEX_PATH)
         for url in [url for one in offered for url in one.urls.values()]:
             refuse_other_host(found.url, url, policy)
         return offered
@@ -70,7 +70,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
         folder = into / one.name
         for path, url in one.urls.items():
             content = download_url(url, policy).content
-            digest = compute_digest(content)
+            digest = compute_index_digest(content)
             if one.digest and digest != one.digest:
                 what = f"'{one.name}' is not what the index says: its digest differs."
                 raise Invalid(what, hint="Tell the publisher; nothing was imported.")
@@ -82,7 +82,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
     return digests
 
 
-def compute_digest(content: bytes) -> str:
+def compute_index_digest(content: bytes) -> str:
     """Return the SHA-256 digest of a content, as an index states it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
@@ -112,7 +112,7 @@ def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
         kind = "skill-md" if one.archive is None else "archive"
         row = {"name": one.name, "type": kind, "description": one.description, "url": path}
         exam = {} if one.exam is None else {EXAM_KEY: dict(one.exam)}
-        rows.append({**row, "digest": compute_digest(content), **exam})
+        rows.append({**row, "digest": compute_index_digest(content), **exam})
     index = json.dumps({"$schema": INDEX_SCHEMA, "skills": rows}, indent=2, ensure_ascii=False)
     return {**files, INDEX_PATH: f"{index}\n".encode()}
 
@@ -129,7 +129,7 @@ def pack_archive(files: Mapping[str, bytes]) -> bytes:
     return gzip.compress(plain.getvalue(), mtime=0)
 
 
-def _parse_index(found: DownloadResult, *, is_old: bool) -> list[SiteIndexEntry]:
+def _parse_site_index(found: DownloadResult, *, is_old: bool) -> list[SiteIndexEntry]:
     try:
         said = json.loads(found.content)
         schema, rows = said.get("$schema"), said["skills"]

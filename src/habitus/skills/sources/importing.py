@@ -334,7 +334,7 @@ class SkillImporter:
         # In this order, a crash in between leaves skills that count as imported, never as the user's own.
         self._record_origins(entries, layer)
         wanted = {name: entry.tree for name, entry in entries.items()}
-        facts = {name: _build_facts(entry) for name, entry in entries.items()}
+        facts = {name: _build_backend_facts(entry) for name, entry in entries.items()}
         self._library.write_trees(layer, wanted, replace(author, reason=author.reason or "imported"), facts=facts)
         if is_trusted:
             self._trust.trust(IMPORTED_ROOT, wanted, author.name)
@@ -385,7 +385,7 @@ class SkillImporter:
         change = proposal.change
         if "origin" not in change.details:
             return
-        entry = _rebuild_entry(change)
+        entry = _rebuild_entry_from_change(change)
         self._record_origins({change.name: entry}, change.layer)
         self._finish_import({change.name: entry}, change.layer, proposal.author)
 
@@ -408,7 +408,7 @@ def _list_notable_diagnostics(entry: IncomingSkill) -> tuple[str, ...]:
     return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
 
 
-def _build_facts(entry: IncomingSkill) -> BackendSkillFacts:
+def _build_backend_facts(entry: IncomingSkill) -> BackendSkillFacts:
     return BackendSkillFacts(version=entry.version, created_on=entry.created_on, modified_on=entry.modified_on)
 
 
@@ -422,7 +422,7 @@ def _build_proposal_details(entry: IncomingSkill) -> dict[str, Any]:
     return {**told, "counters": counted}
 
 
-def _rebuild_entry(change: SkillChange) -> IncomingSkill:
+def _rebuild_entry_from_change(change: SkillChange) -> IncomingSkill:
     counters = {
         Stage(stage): UsageCounters(recommended=numbers[0], used=numbers[1], succeeded=numbers[2], failed=numbers[3])
         for stage, numbers in change.details.get("counters", {}).items()

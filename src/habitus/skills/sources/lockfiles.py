@@ -210,7 +210,7 @@ def get_fetch_address(entry: NpxLockEntry, folder: Path) -> str:
     return str((folder / address).resolve()) if entry.get("sourceType") == "local" else remove_credentials(address)
 
 
-def build_source_fields(repository: str, branch: str, folder: Path) -> NpxLockEntry:
+def build_npx_source_fields(repository: str, branch: str, folder: Path) -> NpxLockEntry:
     """Return the fields that name a repository, folder or site, as `npx skills` writes them."""
     at = urlsplit(repository)
     if at.scheme in ("http", "https") and at.hostname == "github.com":

@@ -94,11 +94,11 @@ class TrustStore:
         with sql.write_transaction(self._engine, durable=True, lock="trust") as conn:
             return conn.execute(query).rowcount > 0
 
-    def list_names(self, root: str) -> tuple[str, ...]:
+    def list_trusted_names(self, root: str) -> tuple[str, ...]:
         """Return the trusted names of a root, including those trusted by other processes."""
         return tuple(sorted(name for name in self._read_records(root) if name))
 
-    def list(self) -> list[TrustedRootSummary]:
+    def list_trusted_roots(self) -> list[TrustedRootSummary]:
         """Return the trusted roots."""
         query = sa.select(trusted_skills).order_by(trusted_skills.c.root, trusted_skills.c.name)
         found: dict[str, list[sa.RowMapping]] = {}

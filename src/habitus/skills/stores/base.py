@@ -149,7 +149,7 @@ class FileBackend(Protocol):
         """Return a stamp for every folder; a stamp equal to the known one means that nothing changed."""
         ...
 
-    def is_fresh(self, folder: str, stamp: str) -> bool:
+    def is_stamp_current(self, folder: str, stamp: str) -> bool:
         """Whether the folder is certainly unchanged since it got this stamp."""
         ...
 
@@ -192,7 +192,7 @@ def read_only_error(layer: str, *, hint: str) -> Refused:
     return Refused(f"The layer '{layer}' is read-only.", hint=hint)
 
 
-def refuse_stale(name: str, current: int, expected: int | None) -> None:
+def refuse_stale_version(name: str, current: int, expected: int | None) -> None:
     """Raise `Stale` if the skill is not at the expected version; 0 means that it must not exist."""
     if expected is None or expected == current:
         return

@@ -119,7 +119,7 @@ class DirectoryBackend:
             return ""
         return known
 
-    def is_fresh(self, folder: str, stamp: str) -> bool:
+    def is_stamp_current(self, folder: str, stamp: str) -> bool:
         """Whether the folder still matches this stamp."""
         try:
             handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)

@@ -96,10 +96,12 @@ def plan_restore_steps(
     stay.
     """
     steps = _plan_steps(present, list_skills_at(conn, ledger.key, timestamp))
-    return [step for step in steps if not (keep_found and _was_found_after(conn, ledger, step, timestamp))]
+    return [step for step in steps if not (keep_found and _was_found_on_disk_after(conn, ledger, step, timestamp))]
 
 
-def _was_found_after(conn: sa.Connection, ledger: LayerDatabase, step: RestoreStep, timestamp: datetime) -> bool:
+def _was_found_on_disk_after(
+    conn: sa.Connection, ledger: LayerDatabase, step: RestoreStep, timestamp: datetime
+) -> bool:
     if step.action != "archive":
         return False
     first = ledger.list_versions(conn, step.skill)[0]

@@ -25,7 +25,7 @@ class MemoryBackend:
     def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         return {folder: compute_tree_hash(tree) for folder, tree in sorted(self.folders.items())}
 
-    def is_fresh(self, folder: str, stamp: str) -> bool:
+    def is_stamp_current(self, folder: str, stamp: str) -> bool:
         return folder in self.folders and compute_tree_hash(self.folders[folder]) == stamp
 
     def find_directory(self, folder: str) -> None:

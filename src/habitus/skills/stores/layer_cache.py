@@ -83,7 +83,7 @@ class LayerCache:
                 self._next_check_after = max(self._check_interval, _CHECK_PAUSE_FACTOR * (self._last_check - began))
             return self.refresh_folders(changed)
 
-    def is_marker_unchanged(self) -> bool:
+    def has_no_notified_change(self) -> bool:
         """Whether notifications are available and none arrived since the last check."""
         heard = self._read_change_marker()
         return heard is not None and heard == self._last_change_marker
@@ -167,7 +167,7 @@ class LayerRowIndex:
         made.contents = LayerContents(
             revision=revision,
             summaries=before.summaries.with_changes(names, summaries),
-            broken=before.broken.with_changes(names, self._find_broken(spellings)),
+            broken=before.broken.with_changes(names, self._find_spelling_conflicts(spellings)),
             hashes=before.hashes.with_changes(names, {name: row.tree_hash for name, row in taken.items()}),
             diagnostics=before.diagnostics.with_changes(
                 names, {name: row.diagnostics for name, row in taken.items() if row.diagnostics}
@@ -176,17 +176,23 @@ class LayerRowIndex:
         )
         return made
 
-    def _find_broken(self, spellings: Mapping[str, Sequence[SkillRow]]) -> dict[str, tuple[BrokenSkill, ...]]:
+    def _find_spelling_conflicts(
+        self, spellings: Mapping[str, Sequence[SkillRow]]
+    ) -> dict[str, tuple[BrokenSkill, ...]]:
         broken = defaultdict[str, tuple[BrokenSkill, ...]](tuple)
         for name, rows in spellings.items():
             for row in rows:
                 if row is not rows[0] or row.summary is None:
-                    found = row.diagnostics if row is rows[0] else (*row.diagnostics, _report_spelling(row, rows[0]))
+                    found = (
+                        row.diagnostics
+                        if row is rows[0]
+                        else (*row.diagnostics, _report_spelling_conflict(row, rows[0]))
+                    )
                     broken[name] += (BrokenSkill(name=name, folder=row.folder, layer=self._layer, diagnostics=found),)
         return broken
 
 
-def _report_spelling(row: SkillRow, first: SkillRow) -> Diagnostic:
+def _report_spelling_conflict(row: SkillRow, first: SkillRow) -> Diagnostic:
     return Diagnostic(
         file=row.folder,
         message=f"'{row.folder}' spells the same name as '{first.folder}', which is loaded.",

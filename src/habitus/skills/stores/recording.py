@@ -97,7 +97,7 @@ class ChangeRecorder:
             name=skill.name if skill is not None else _make_skill_name_from_folder(folder),
             tree=found.tree,
             stamp=found.stamp,
-            summary=None if skill is None else records.drop_body(skill, stages=trees.detect_stages(found.tree)),
+            summary=None if skill is None else records.to_summary(skill, stages=trees.detect_stages(found.tree)),
             diagnostics=(*parsed.diagnostics, *risks) if found.problem is None else (found.problem,),
             facts=facts,
         )
@@ -124,26 +124,32 @@ class ChangeRecorder:
             }
             for each in writes
         ]
-        return self._add_record(conn, "write_many", "", author, {"writes": packed})
+        return self._add_write_ahead_record(conn, "write_many", "", author, {"writes": packed})
 
     def plan_removal(self, conn: sa.Connection, row: SkillRow, author: Author) -> WalRecord:
         """Store a write-ahead record for archiving a skill."""
         timestamp = self._clock().isoformat()[:19].replace(":", "")
         archived_as = f"{names.slugify(self._db.layer)}/{row.folder}-{row.id}-{timestamp}"
-        return self._add_record(conn, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as})
+        return self._add_write_ahead_record(
+            conn, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as}
+        )
 
     def plan_restore(self, conn: sa.Connection, identity: int, folder: str, author: Author) -> WalRecord:
         """Store a write-ahead record for restoring an archived skill."""
-        return self._add_record(conn, "restore", folder, author, {"id": identity})
+        return self._add_write_ahead_record(conn, "restore", folder, author, {"id": identity})
 
-    def _add_record(self, conn: sa.Connection, action: str, folder: str, author: Author, more: WritePlan) -> WalRecord:
+    def _add_write_ahead_record(
+        self, conn: sa.Connection, action: str, folder: str, author: Author, more: WritePlan
+    ) -> WalRecord:
         plan = {"action": action, "folder": folder, "author": records.pack_author(author), **more}
         plan["now"] = self._clock().isoformat()
         return self._db.add_write_ahead_record(conn, plan), plan
 
     # Intents carried out
 
-    def apply_record(self, conn: sa.Connection, record: WalRecord, known: Mapping[str, Tree]) -> Mapping[str, int]:
+    def apply_write_ahead_record(
+        self, conn: sa.Connection, record: WalRecord, known: Mapping[str, Tree]
+    ) -> Mapping[str, int]:
         """Apply a write-ahead record unless another process already has; return the version of each folder written.
 
         `known` holds folder contents that the caller still has; the others are loaded from the database.

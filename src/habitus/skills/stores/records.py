@@ -71,13 +71,13 @@ def unpack_summary(values: dict[str, Any], **row: Any) -> SkillSummary:
     return SkillSummary(**values, **row)
 
 
-def add_body(summary: SkillSummary, body: str) -> Skill:
+def with_body(summary: SkillSummary, body: str) -> Skill:
     """Return the summary as a skill with this body."""
     values = {field.name: getattr(summary, field.name) for field in dataclasses.fields(SkillSummary)}
     return Skill(**values, body=body)
 
 
-def drop_body(skill: SkillSummary, **changes: Any) -> SkillSummary:
+def to_summary(skill: SkillSummary, **changes: Any) -> SkillSummary:
     """Return the skill as a summary, with some fields replaced."""
     return SkillSummary(**{one.name: getattr(skill, one.name) for one in dataclasses.fields(SkillSummary)} | changes)
 

@@ -47,7 +47,7 @@ class SqlBackend:
         with sql.read_transaction(self._engine) as conn:
             return dict(conn.execute(query).all())
 
-    def is_fresh(self, folder: str, stamp: str) -> bool:
+    def is_stamp_current(self, folder: str, stamp: str) -> bool:
         with sql.read_transaction(self._engine) as conn:
             return self._read_stamps(conn, [folder]).get(folder) == stamp
 
@@ -213,7 +213,7 @@ def _parse_skill(row: Mapping[Any, Any]) -> Skill:
     values = {**fields, "title": row["title"] or "", "description": row["description"] or ""}
     summary = records.unpack_summary(values, name=names.slugify(row["_id"]))
     source = SkillSource(row["source"]) if row["source"] in list(SkillSource) else SkillSource.USER
-    skill = records.add_body(summary, skill_md.normalize_body(row["content"] or ""))
+    skill = records.with_body(summary, skill_md.normalize_body(row["content"] or ""))
     return replace(skill, tags=tuple(str(tag) for tag in tags), source=source)
 
 

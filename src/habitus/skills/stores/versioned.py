@@ -39,7 +39,7 @@ from habitus.skills.stores.base import (
     RestoreStep,
     SkillWriteResult,
     read_only_error,
-    refuse_stale,
+    refuse_stale_version,
 )
 from habitus.skills.stores.layer_cache import LayerCache
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
@@ -124,16 +124,16 @@ class SkillStore:
         if row is None or row.summary is None:
             return None
         if tree is None:
-            return records.add_body(row.summary, self.read_bodies([row.name]).get(row.name, ""))
+            return records.with_body(row.summary, self.read_bodies([row.name]).get(row.name, ""))
         main = trees.read_main_files({row.name: tree}).get(row.name, b"")
-        return records.add_body(row.summary, _extract_body(main, name))
+        return records.with_body(row.summary, _extract_body(main, name))
 
     def refresh_skill(self, name: str) -> bool:
         """Read the skill's folder again if it was edited by hand; return whether it was."""
         row = self._cache.index.loadable.get(names.canonicalize_name(name))
-        if row is None or self._cache.is_marker_unchanged():
+        if row is None or self._cache.has_no_notified_change():
             return False
-        if self._backend.is_fresh(row.folder, self._cache.rows.get(row.id, row).stamp):
+        if self._backend.is_stamp_current(row.folder, self._cache.rows.get(row.id, row).stamp):
             return False
         return self._cache.refresh_folders([row.folder])
 
@@ -460,7 +460,7 @@ class SkillStore:
         self._refuse_if_read_only()
         with self._cache.open_write_transaction(durable=True) as conn:
             row, found = self._read_current(conn, name)
-            refuse_stale(name, 0 if row is None else row.version, expected)
+            refuse_stale_version(name, 0 if row is None else row.version, expected)
             folder = name if row is None else row.folder
             if found is not None and found.problem is not None:
                 raise Refused(str(found.problem), hint="Then repeat the change.")
@@ -488,7 +488,7 @@ class SkillStore:
             with self._cache.open_write_transaction() as conn:
                 for one in planned:
                     started.append(one)
-                    made |= self._recorder.apply_record(conn, one, known_trees or {})
+                    made |= self._recorder.apply_write_ahead_record(conn, one, known_trees or {})
             return made
         except StorageFailed as error:
             try:

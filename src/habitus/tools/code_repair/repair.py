@@ -23,7 +23,7 @@ from habitus.tools.code_repair.source import (
     is_lone_literal,
     is_prose,
     parse_module,
-    parse_or_error,
+    parse_module_or_error,
 )
 
 MAX_ATTEMPTS = 40
@@ -99,7 +99,7 @@ def _repair_inner_code(text: str) -> RepairedCode | None:
     """Return the program inside a literal. A damaged one is repaired only in JSON, which no docstring is."""
     for value, _ in wrappers.unwrap_json(text):
         attempt = _RepairAttempt(text=value, defects=(CodeDefectKind.JSON,), is_closed=True)
-        if _decide_next_action(attempt, parse_or_error(value)) is _NextSearchAction.ACCEPT:
+        if _decide_next_action(attempt, parse_module_or_error(value)) is _NextSearchAction.ACCEPT:
             return RepairedCode(code=value, defects=attempt.defects)
         if _is_json(text):
             try:
@@ -129,7 +129,7 @@ def _search_repairs(first: _RepairAttempt) -> RepairedCode:
                 # Different repairs often lead to the same text.
                 continue
             seen.add(attempt.text)
-            outcome = parse_or_error(attempt.text)
+            outcome = parse_module_or_error(attempt.text)
             match _decide_next_action(attempt, outcome):
                 case _NextSearchAction.ACCEPT:
                     return RepairedCode(code=attempt.text, defects=attempt.defects)
@@ -181,7 +181,7 @@ def _is_truncated(text: str, outcome: ast.Module | SyntaxError) -> bool:
 
 def _build_refusal(attempt: _RepairAttempt) -> CodeRefused:
     """Return the error for the most repaired text: truncated, no code, or a remaining defect."""
-    text, outcome = attempt.text, parse_or_error(attempt.text)
+    text, outcome = attempt.text, parse_module_or_error(attempt.text)
     if _is_truncated(text, outcome):
         return CodeRefused(CodeDefectKind.TRUNCATED)
     if not text.strip() or (not has_definite_code(text) and all(map(is_prose, text.strip().splitlines()))):

@@ -32,7 +32,7 @@ _BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])[ \t]+(?=\S)")
 _SHORT_SENTENCE = re.compile(r"[A-Z][\w'’ ,\-]*[.!?:]")
 
 
-def parse_or_error(text: str) -> ast.Module | SyntaxError:
+def parse_module_or_error(text: str) -> ast.Module | SyntaxError:
     """Return the syntax tree, or the error. Warnings about escapes in strings are suppressed."""
     try:
         # Odd escapes in strings are valid Python and none of our business.
@@ -47,7 +47,7 @@ def parse_or_error(text: str) -> ast.Module | SyntaxError:
 
 def parse_module(text: str) -> ast.Module | None:
     """Return the syntax tree, or None."""
-    module = parse_or_error(text)
+    module = parse_module_or_error(text)
     return module if isinstance(module, ast.Module) else None
 
 

@@ -78,7 +78,7 @@ class GhostFormat(SkillFormat):
             if place.name == PLAYBOOK:
                 yield from ghost_json.parse_playbook(values, shown)
             elif place.name == COMPOSED:
-                yield from _collect_parts(_parse_composed(entries, shown), skills)
+                yield from _collect_parts(_parse_composed_skills(entries, shown), skills)
             else:
                 yield from _collect_parts(_read_registry(place.parent, dict(entries), shown), skills)
         for name in sorted(skills):
@@ -442,7 +442,7 @@ class _GhostExport:
 # Recipes
 
 
-def _parse_composed(entries: Iterable[tuple[str, Any]], origin: str) -> Iterator[_GhostRecipe | SkippedEntry]:
+def _parse_composed_skills(entries: Iterable[tuple[str, Any]], origin: str) -> Iterator[_GhostRecipe | SkippedEntry]:
     for name, value in entries:
         notes = DiagnosticCollector(f"{origin}: {name}")
         try:

@@ -130,7 +130,7 @@ def _build_incoming(
     )
     if parsed.skill is None:
         raise UnreadableEntryError("; ".join(f"{one.message} {one.hint}" for one in parsed.diagnostics[-1:]))
-    skill = _fit_skill(parsed.skill, original_name, toml, notes)
+    skill = _fit_skill_to_skill_md(parsed.skill, original_name, toml, notes)
     return IncomingSkill(
         name=skill.name,
         tree=conversion.build_imported_folder(
@@ -166,7 +166,7 @@ def _list_sibling_folders(path: Path) -> list[Path]:
     return [place for place in sorted(path.parent.iterdir())[:_MAX_NEIGHBOURS] if place != path and place.is_dir()]
 
 
-def _fit_skill(skill: Skill, folder: str, toml: TreeFile | None, notes: DiagnosticCollector) -> Skill:
+def _fit_skill_to_skill_md(skill: Skill, folder: str, toml: TreeFile | None, notes: DiagnosticCollector) -> Skill:
     raw = replace(skill, source=SkillSource.IMPORTED, manifest=replace(skill.manifest, placeholders=True))
     kept = {"toml": _list_toml_keys(toml)}
     return conversion.fit_to_skill_md(
@@ -309,13 +309,13 @@ def _format_yaml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return f"[{', '.join(_format_word(item) for item in value)}]"
+        return f"[{', '.join(_format_bare_or_quoted(item) for item in value)}]"
     if isinstance(value, str):
-        return _format_word(value) if value else '""'
+        return _format_bare_or_quoted(value) if value else '""'
     return frontmatter.quote_value(value)
 
 
-def _format_word(text: str) -> str:
+def _format_bare_or_quoted(text: str) -> str:
     is_bare = _BARE.fullmatch(text) and text.isascii() and text == text.strip() and "---" not in text
     return text if is_bare else frontmatter.quote_value(text)
 
