@@ -31,7 +31,7 @@ from typing import Any
 import _report
 from _obvious_lines import PLAIN, TURNED, lines
 from habitus.files import Tree, build_tree_file
-from habitus.memory.gate import find_text_objection
+from habitus.memory.intake import find_text_objection
 from habitus.screening.file_kinds import is_instruction_file, is_prose
 from habitus.screening.findings import Finding, Risk
 from habitus.screening.scanner import scan_skill

@@ -157,7 +157,7 @@ def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) ->
     passes = '{"kind": "called", "tool": "shout"}'
     direct.ok("tasks", "add", "shout", "--request", "Shout it.", "--expect", "ALTBERG", "--check", passes, "--id", "t")
     with opened(direct) as habitus:
-        open_improve_store(habitus).add_splits("shout", {"t": TaskSplit.GATE})
+        open_improve_store(habitus).add_task_splits("shout", {"t": TaskSplit.GATE})
     (tmp_path / "better.md").write_text(direct.skill_file("shout").read_text() + "\nShout every name.\n")
     steps = [{"call": "shout", "arguments": {"town": "Altberg"}}, {"say": "It says ALTBERG."}]
     (tmp_path / "model.json").write_text(json.dumps([*steps, *steps]))

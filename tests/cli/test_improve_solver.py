@@ -52,7 +52,7 @@ def furnish(direct: Direct) -> list[str]:
     (folder / TASKS_FILE).write_text(serialize_tasks([WRITE, SAY]))
     (direct.cli.cwd / "better.md").write_text(SKILL + "2. Use capitals throughout, whatever the hint has.\n")
     with opened(direct) as habitus:
-        open_improve_store(habitus).add_splits("name-a-town", {"write": TaskSplit.GATE, "say": TaskSplit.GATE})
+        open_improve_store(habitus).add_task_splits("name-a-town", {"write": TaskSplit.GATE, "say": TaskSplit.GATE})
     better = str(direct.cli.cwd / "better.md")
     return ["skills", "improve", "name-a-town", "--candidate", better, "--rounds", "1", "--yes"]
 

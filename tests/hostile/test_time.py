@@ -16,7 +16,7 @@ from habitus.errors import ToolFailed
 from habitus.files import build_tree_file
 from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.transcripts.formats import registry
-from habitus.memory.gate import find_text_objection
+from habitus.memory.intake import find_text_objection
 from habitus.redact import Redactor
 from habitus.screening.scanner import scan_skill
 from habitus.skills import trees

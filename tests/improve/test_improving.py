@@ -180,7 +180,7 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
 
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 1, task)
-        open_improve_store(habitus).add_splits(NAME, {"t0": TaskSplit.GATE, "write": TaskSplit.GATE})
+        open_improve_store(habitus).add_task_splits(NAME, {"t0": TaskSplit.GATE, "write": TaskSplit.GATE})
         model = RunBudget().wrap_model(ScriptedModel(solve))
         done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).execute()
         (report,) = done.reports
@@ -578,7 +578,7 @@ async def test_a_reply_that_lists_the_answers_of_many_tasks_fails_and_its_readin
 
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 0, *tasks)
-        open_improve_store(habitus).add_splits(NAME, dict.fromkeys(towns, TaskSplit.GATE))
+        open_improve_store(habitus).add_task_splits(NAME, dict.fromkeys(towns, TaskSplit.GATE))
         model = RunBudget().wrap_model(ScriptedModel(solve))
         await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).execute()
         made = open_improve_store(habitus).list_rollouts(run="r1")

@@ -12,7 +12,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import pick_skills_to_improve, rank_skills_to_improve
 from habitus.files import build_tree_file
 from habitus.improve.plan import ImproveRequest
-from habitus.improve.prioritizing import SkillProspect, is_worth_its_price, rank_prospects
+from habitus.improve.prioritizing import SkillProspect, is_candidate_worth_its_price, rank_prospects
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.files import serialize_tasks
 from tests.improve.test_comparing import ask
@@ -39,9 +39,9 @@ def test_use_headroom_success_and_price_decide_the_order() -> None:
         "used 2.0 times a day, 50 of 100 tries fail, 1 of 2 candidates were better: about 12.3 more successes in "
         "90 days for 100 rollouts"
     )
-    assert is_worth_its_price(replace(best, cents=300), 30)
-    assert not is_worth_its_price(replace(best, cents=400), 30)
-    assert is_worth_its_price(replace(best, cents=400), 0)
+    assert is_candidate_worth_its_price(replace(best, cents=300), 30)
+    assert not is_candidate_worth_its_price(replace(best, cents=400), 30)
+    assert is_candidate_worth_its_price(replace(best, cents=400), 0)
 
 
 @pytest.mark.req("IM-08")

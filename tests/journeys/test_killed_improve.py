@@ -33,7 +33,7 @@ def furnish(cli: Cli) -> list[str]:
     )
     (cli.cwd / "better.md").write_text(SKILL + "2. Use capitals.\n")
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
-        open_improve_store(habitus).add_splits("name-a-town", dict.fromkeys(NAMES, TaskSplit.GATE))
+        open_improve_store(habitus).add_task_splits("name-a-town", dict.fromkeys(NAMES, TaskSplit.GATE))
     words = ["skills", "improve", "name-a-town", "--candidate", "better.md", "--rounds", "1", "--yes"]
     return [*words, "-m", f"script:{cli.cwd / 'model.json'}"]
 

@@ -60,7 +60,7 @@ def tasks(habitus: Habitus) -> None:
     propose_tasks(
         habitus, [TaskCandidate(skill="brew-tea", task=_task("mined"), evidence=())], source="x", reason="asked often"
     )
-    open_improve_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
+    open_improve_store(habitus).add_task_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
 
 
 async def test_no_turn_shows_a_task_or_its_answer(habitus: Habitus) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from habitus.memory.gate import find_text_objection
+from habitus.memory.intake import find_text_objection
 from habitus.screening.findings import ScreeningPolicy
 from tests.memory.texts import ORDERS, ORDINARY
 

@@ -13,7 +13,7 @@ from habitus.agent.choosing import SessionMemory, make_skill_item
 from habitus.agent.history import encode_message_for_journal, has_higher_stage_acted
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import ComposedPrompt
-from habitus.agent.user_input import UserInput
+from habitus.agent.user_input import PreparedUserInput
 from habitus.errors import NotFound
 from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
 from habitus.evidence.model import classify_request_kind, has_left_trace_of_steps
@@ -103,7 +103,7 @@ class TurnRecorder:
             )
         ):
             # The counts are lost, which the outbox reports as dropped.
-            parts.spool.record_drop()
+            parts.spool.record_dropped_entry()
         waiting = outage.read_or_default(
             lambda: parts.view.review.count_pending() + parts.memory.count_pending_lessons(), 0
         )
@@ -206,7 +206,9 @@ class TurnRecorder:
                 parts.view.review.mark_rejections_reported(one.id for one in turn.composed.turned_down)
                 parts.memory.cortex.mark_rejections_told(one.id for one in turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE_SOURCES:
-            parts.journal.mark_skills_seen(parts.view.user.name, menu.list_visible_hashes(view.snapshot, parts.gates))
+            parts.journal.mark_skills_seen(
+                parts.view.user.name, menu.list_visible_hashes(view.snapshot, parts.gate_context)
+            )
 
     def _has_higher_stage_acted(self, turn: TurnState, skill: Skill) -> bool:
         """Whether the skill's tool or recipe acted, so that its steps get neither credit nor blame."""
@@ -299,7 +301,7 @@ class TurnState:
     """Everything known about a turn so far."""
 
     id: str
-    user_input: UserInput
+    user_input: PreparedUserInput
     began_on: datetime
     selection: SkillSelection | None = None
     composed: ComposedPrompt | None = None

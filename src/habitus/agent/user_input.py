@@ -50,7 +50,7 @@ class SubmittedRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UserInput:
+class PreparedUserInput:
     """The prepared request with its attachments."""
 
     request: UserRequest
@@ -59,7 +59,9 @@ class UserInput:
     notices: tuple[str, ...] = ()
 
 
-async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *, conversation: str) -> UserInput:
+async def prepare_input(
+    parts: ConversationServices, asking: SubmittedRequest, *, conversation: str
+) -> PreparedUserInput:
     """Prepare a request: read its attachments, redact secrets and validate it."""
     redactor = CountingRedactor(parts.view.redactor)
 
@@ -105,7 +107,7 @@ async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *
         body = redactor.redact(replace_surrogates(skill.body)).text
         files = await run_in_thread(lambda: parts.files.place_files(skill))
         called.append(prompt.build_invoked_skill_part(replace(skill, body=body), redactor.redact(files).text))
-    return UserInput(
+    return PreparedUserInput(
         request=request,
         asking=asking,
         parts=(*called, *attached.parts),

@@ -175,9 +175,9 @@ class _ConcreteWiring:
             redact=home.redact,
             notify=home.notifier.notify_proposal,
         )
-        review.on_approved(approve_code)
-        review.on_approved(take_tasks)
-        review.on_approved(compare)
+        review.add_approval_listener(approve_code)
+        review.add_approval_listener(take_tasks)
+        review.add_approval_listener(compare)
         return review
 
     def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex:

@@ -124,7 +124,7 @@ def describe_practice(skill: Skill, tasks: Sequence[Task], rollouts: Sequence[Ro
     outcomes = {(one.task, one.is_ok) for one in rollouts}
     # A task that both failed and passed tells most: the two can be compared.
     telling_first = sorted(tasks, key=lambda one: ((one.id, False) not in outcomes, (one.id, True) not in outcomes))
-    is_opened = not is_never_opened(rollouts)
+    is_opened = not was_skill_never_opened(rollouts)
     parts = [f"# The skill '{skill.name}'\n\nWhen to use: {skill.when_to_use}\n\nIts text:\n\n{skill.body}"]
     for number, task in enumerate(telling_first, 1):
         made = [one for one in rollouts if one.task == task.id]
@@ -143,7 +143,7 @@ def _describe_task(number: int, task: Task, rollouts: Sequence[Rollout], *, is_o
     return "\n\n".join(lines)
 
 
-def is_never_opened(practice: Sequence[Rollout]) -> bool:
+def was_skill_never_opened(practice: Sequence[Rollout]) -> bool:
     """Whether there was practice, and nobody opened the skill in it: its text can't have helped."""
     return bool(practice) and not any(one.is_opened or one.is_followed for one in practice)
 

@@ -83,6 +83,6 @@ def rank_prospects(prospects: Sequence[SkillProspect], draw: random.Random | Non
     return [one for _, one in sorted(ranked, key=lambda each: (-each[0], each[1].skill))]
 
 
-def is_worth_its_price(prospect: SkillProspect, success_cents: float) -> bool:
+def is_candidate_worth_its_price(prospect: SkillProspect, success_cents: float) -> bool:
     """Whether a candidate is expected to be worth more than its rollouts cost; always if no worth is set."""
     return not success_cents or prospect.gain * success_cents >= prospect.cents

@@ -23,7 +23,7 @@ from habitus.improve.candidates import (
     describe_practice,
     draft_candidate,
     find_candidate_objection,
-    is_never_opened,
+    was_skill_never_opened,
 )
 from habitus.improve.gate import GateVerdict, PairTally, pair_rollouts
 from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_improve_run
@@ -290,7 +290,7 @@ class ImproveRun:
             is_same_cue
             and not is_given
             and not self.request.shorter
-            and is_never_opened(self._list_practice_rollouts())
+            and was_skill_never_opened(self._list_practice_rollouts())
         ):
             return "the skill was never opened, and its cue is as it was"
         return ""
@@ -416,7 +416,7 @@ class ImproveRun:
             run=self.runner.run,
             reports=tuple(build_candidate_report(one, made) for one in self._list_own_and_left_open_candidates()),
             proposal=proposal,
-            is_never_opened=is_never_opened(self._list_practice_rollouts()),
+            is_never_opened=was_skill_never_opened(self._list_practice_rollouts()),
             stopped=self.runner.stopped,
             rollouts=len(made),
             lost=sum(one.outcome == LOST for one in made),

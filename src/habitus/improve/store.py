@@ -65,12 +65,12 @@ class ImproveStore:
         self._clock = clock
         self._redact = redact
 
-    def load_splits(self, skill: str) -> dict[str, TaskSplit]:
+    def load_task_splits(self, skill: str) -> dict[str, TaskSplit]:
         with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(improve_tasks).where(improve_tasks.c.skill == skill))
             return {row.task: TaskSplit(row.side) for row in rows}
 
-    def add_splits(self, skill: str, splits: Mapping[str, TaskSplit]) -> None:
+    def add_task_splits(self, skill: str, splits: Mapping[str, TaskSplit]) -> None:
         """Store the splits of new tasks; a task that has one keeps it."""
         rows = [{"skill": skill, "task": task, "side": split.value} for task, split in splits.items()]
         with sql.write_transaction(self._engine) as connection:

@@ -347,7 +347,7 @@ class Journal:
         """Return the name, layer key and time of each use since then, of one skill (name and layer key) or of all."""
         return self._run_query(usage.list_skill_uses, since, skill)
 
-    def load_uses(self, item: str, layer: str) -> list[JudgedUse]:
+    def load_skill_uses(self, item: str, layer: str) -> list[JudgedUse]:
         """Return the uses of a skill with what is known about each, oldest first; `layer` is its store's key."""
         return self._run_query(usage.load_judged_uses, uses.c.item == item, uses.c.layer == layer)
 
@@ -355,7 +355,7 @@ class Journal:
         """Return how often each skill (layer key and name) was used by anyone but this user."""
         return self._run_query(usage.count_uses_by_others, user)
 
-    def load_requests(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
+    def load_request_texts(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
         """Return the requests of those of these turns that are stored."""
         query = sa.select(turns.c.id, turns.c.request).where(turns.c.id.in_(ids), _belongs_to_user(user))
         with sql.read_transaction(self._engine) as connection:

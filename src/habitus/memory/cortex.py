@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import Invalid, Refused, build_unknown_version_error
-from habitus.memory import gate, model
+from habitus.memory import intake, model
 from habitus.memory import recall as recalling
-from habitus.memory.gate import LessonDraftIntake, normalize_topic
+from habitus.memory.intake import LessonDraftIntake, normalize_topic
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     Engram,
@@ -122,7 +122,7 @@ class Cortex:
             return closed
         self._ledger.check_writable()
         draft, redacted = self._intake.clean_draft(draft)
-        refusal = gate.explain_refusal(draft)
+        refusal = intake.explain_refusal(draft)
         if refusal:
             return LessonDraftResult(status=LessonDraftOutcome.REFUSED, reason=refusal, redacted=redacted)
         self._pages.sync_if_changed()
@@ -347,7 +347,7 @@ class Cortex:
             owner=before.owner if wanted is before.scope else owner,
             topic=before.topic if topic is None else normalize_topic(self._intake.clean_text(topic)),
         )
-        after = gate.edit_engram(before, changed)
+        after = intake.edit_engram(before, changed)
         if after.scope_and_owner != before.scope_and_owner:
             self._viewer.require_can_remove(before)
         if after == before and expected_version in (None, before.version):
@@ -358,7 +358,7 @@ class Cortex:
         """Archive a lesson; automatic learning does not bring it back."""
         engram = self.get(id)
         self._viewer.require_can_remove(engram)
-        return self._save_change(gate.remove_engram(engram, by, reason), by, reason)
+        return self._save_change(intake.remove_engram(engram, by, reason), by, reason)
 
     def list_lessons_taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """Return the active and pending lessons that these turns, or a session, taught, oldest first."""
@@ -372,7 +372,7 @@ class Cortex:
 
     def restore(self, id: str, *, by: str) -> Engram:
         """Restore an archived lesson, which then counts as confirmed by a person."""
-        return self._save_change(gate.restore_engram(self.get(id)), by, "restored")
+        return self._save_change(intake.restore_engram(self.get(id)), by, "restored")
 
     def undo_version(self, id: str, number: int, *, by: str) -> Engram:
         """Revert the changes of one version; raise Refused if a later version changed the same fields."""
@@ -400,11 +400,13 @@ class Cortex:
 
     def approve(self, id: str, *, by: str) -> Engram:
         """Approve a pending lesson."""
-        return self._save_change(gate.approve_engram(self.get(id)), by, "approved")
+        return self._save_change(intake.approve_engram(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
         """Reject a pending lesson; it is not proposed again, and the agent that proposed it is told why."""
-        return self._save_change(gate.reject_engram(self.get(id), by, self._intake.clean_text(reason)), by, "rejected")
+        return self._save_change(
+            intake.reject_engram(self.get(id), by, self._intake.clean_text(reason)), by, "rejected"
+        )
 
     def list_untold_rejections(self, user: str) -> tuple[Engram, ...]:
         """Return the rejected proposals of this user's agent that no agent was told about, as of the last sync."""

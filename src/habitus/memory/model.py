@@ -418,7 +418,7 @@ def select_dropped_by_compaction(entries: Sequence[Engram], keep: Sequence[int])
     return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
 
 
-def select_most_useful(entries: Sequence[Engram], max_count: int) -> list[int]:
+def select_kept_by_compaction(entries: Sequence[Engram], max_count: int) -> list[int]:
     """Return the indexes of the entries that a compaction without a model keeps: pinned ones, then the most useful."""
     ranked = sorted(
         range(len(entries)), key=lambda at: (not entries[at].is_pinned, -compute_lesson_utility(entries[at]), at)

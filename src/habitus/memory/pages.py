@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from habitus.errors import StorageFailed
-from habitus.memory import gate, page_files
-from habitus.memory.gate import LessonDraftIntake
+from habitus.memory import intake, page_files
+from habitus.memory.intake import LessonDraftIntake
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     Engram,
@@ -137,7 +137,7 @@ class MemoryPages:
         after = replace(old, text=text, kind=line.kind, scope=line.scope or old.scope, topic=line.topic)
         if old.state is LessonState.ERASED or after == old or (not has_base and old.state is not LessonState.ACTIVE):
             return PageSyncResult()
-        if gate.explain_refusal(LessonDraft(text=text, kind=line.kind)):
+        if intake.explain_refusal(LessonDraft(text=text, kind=line.kind)):
             return PageSyncResult(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
         if after.scope is not old.scope:
             if not self._ledger.viewer.can_remove(old):
@@ -178,7 +178,7 @@ class MemoryPages:
             produced_by=LessonProducer.USER,
         )
         cleaned, _ = self._intake.clean_draft(draft)
-        refusal = gate.explain_refusal(cleaned)
+        refusal = intake.explain_refusal(cleaned)
         if refusal:
             return PageSyncResult(notes=(f"'{line.text[:40]}…' was not stored: {refusal}.",))
         encoded = self._intake.store_draft(cleaned)
@@ -199,7 +199,7 @@ class MemoryPages:
             return PageSyncResult(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.write_transaction():
             return PageSyncResult(
-                removed=self._ledger.save([gate.remove_engram(engram, self._user)], self._user, "removed")
+                removed=self._ledger.save([intake.remove_engram(engram, self._user)], self._user, "removed")
             )
 
 

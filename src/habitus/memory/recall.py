@@ -250,7 +250,7 @@ def select_engrams_to_compact(ledger: EngramRepository, choose: CompactionChoose
     for entries in groups.values():
         if len(entries) > most:
             gone += _apply_compaction_choice(
-                entries, choose or (lambda entries: model.select_most_useful(entries, most))
+                entries, choose or (lambda entries: model.select_kept_by_compaction(entries, most))
             )
     return gone
 

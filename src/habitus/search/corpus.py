@@ -120,7 +120,7 @@ class SearchCorpus:
 
     def save_file(self, path: Path) -> None:
         """Save all living documents to a file, rebuilt first if there were changes."""
-        if self._later or self._dead_count:
+        if self._later or self._dead_slot_count:
             self._rebuild_index(sorted(self.slots.values()), [], self.vectors[:0])
         words = self._vocabulary
         packed = replace(self._first, word_codes=words.codes, word_vectors=words.vectors)
@@ -153,7 +153,7 @@ class SearchCorpus:
                 self.postings.remove_terms(self.get_codes(slot))
         # A rebuild costs about as much as a thousand single changes.
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
-        if not self.slots or is_much or self.postings.added_count + self._dead_count > _REBUILD_AFTER:
+        if not self.slots or is_much or self.postings.added_count + self._dead_slot_count > _REBUILD_AFTER:
             self._rebuild_index(sorted(self.slots.values()), entries, vectors)
         else:
             for entry, vector in zip(entries, vectors, strict=True):
@@ -228,20 +228,20 @@ class SearchCorpus:
         return self._room[: len(self.ids)]
 
     @property
-    def _dead_count(self) -> int:
+    def _dead_slot_count(self) -> int:
         return len(self.ids) - len(self.slots)
 
     @property
-    def _body_count(self) -> int:
+    def _document_with_body_count(self) -> int:
         return int((self.alive & (self.lengths[:, -1] > 0)).sum())
 
     @property
-    def share_with_body(self) -> float:
+    def share_having_body(self) -> float:
         """The share of documents with a body: none for lessons and tools, nearly all for skills."""
-        with_body = self._body_count
+        with_body = self._document_with_body_count
         if self._beyond is not None:
             held, rest = self._beyond
-            with_body = held._body_count + rest.with_body
+            with_body = held._document_with_body_count + rest.with_body
         return with_body / self.document_count if self.document_count else 0.0
 
     @property

@@ -60,10 +60,10 @@ PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *USE_SIGNAL_NAMES)
 
 
 def rank_candidates(
-    candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration, share_with_body: float
+    candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration, share_having_body: float
 ) -> CandidateRanking:
     """Score the candidates by all signals."""
-    weights = blend_weights(tier.short, tier.long, share_with_body)
+    weights = blend_weights(tier.short, tier.long, share_having_body)
     stated = candidates.stated * np.array(STATED_WEIGHTS, dtype=np.float32)
     base = candidates.values @ weights + stated.sum(1)
     # The more familiar the likely candidates are, the more use counts and the less their texts.

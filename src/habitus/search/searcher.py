@@ -274,7 +274,7 @@ class DocumentSearcher:
             found = self._gather_candidates(corpus, query, among)
             if found is None:
                 return SearchResults()
-            ranked = ranking.rank_candidates(found.signals, found.usage, self._tier, found.corpus.share_with_body)
+            ranked = ranking.rank_candidates(found.signals, found.usage, self._tier, found.corpus.share_having_body)
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))

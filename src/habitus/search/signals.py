@@ -116,7 +116,7 @@ def gather_signals(
     by_rarity, plain = _compare_words(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
     # A carefully written description helps wishes, but not texts.
-    prior = 1 - corpus.share_with_body if is_text else 1.0
+    prior = 1 - corpus.share_having_body if is_text else 1.0
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
     strengths = _collect_strengths(asked, slots, len(corpus.ids))
     has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
@@ -132,7 +132,7 @@ def gather_signals(
         detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_with_body * (1 if is_text else 0.5))
+    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_having_body * (1 if is_text else 0.5))
     stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
     strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)

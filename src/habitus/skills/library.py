@@ -276,7 +276,7 @@ class Library:
         """Edit a skill's body and fields; a read-only skill gets an override in the user's layer."""
         self._authorize(author)
         item, layer = self._locate_skill(address, at=at)
-        change = self.build_edit(item, edit, fields)
+        change = self.build_edit_function(item, edit, fields)
         if layer.can_write:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
         _, tree, skill = self.prepare_editable_copy(item)
@@ -285,7 +285,9 @@ class Library:
             names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author
         )
 
-    def build_edit(self, item: ListedSkill | None, edit: TextEdit, fields: FieldChanges) -> Callable[[Skill], Skill]:
+    def build_edit_function(
+        self, item: ListedSkill | None, edit: TextEdit, fields: FieldChanges
+    ) -> Callable[[Skill], Skill]:
         """Return a function that applies the edit to an editable copy, starting from the text that the reader
         sees.
         """

@@ -83,7 +83,7 @@ class ReviewQueue:
         self._notify = notify
         self._approval_listeners: list[Callable[[Proposal], None]] = []
 
-    def on_approved(self, listener: Callable[[Proposal], None]) -> None:
+    def add_approval_listener(self, listener: Callable[[Proposal], None]) -> None:
         """Register a listener, called with every proposal that has been applied."""
         self._approval_listeners.append(listener)
 
@@ -287,23 +287,23 @@ class ReviewQueue:
                 hint="Ask them, or have an admin change that under Team.",
             )
         if self.is_on_other_host(proposal):
-            self._decide(number, ProposalState.ACCEPTED, person, "")
+            self._record_decision(number, ProposalState.ACCEPTED, person, "")
             return self.get(number), None
         if proposal.host:
-            self._decide(number, ProposalState.APPLYING, person, "")
+            self._record_decision(number, ProposalState.APPLYING, person, "")
             version = self._apply_on_host(number)
             return self.get(number), version
         if not self.is_directory_open(proposal):
             raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", hint="Run it there.")
         # Without this check, approving would overwrite changes that the person never saw.
         if self._compute_current_hash(proposal.change) != proposal.base_hash:
-            self._decide(number, ProposalState.STALE, person, "the skill has changed since")
+            self._record_decision(number, ProposalState.STALE, person, "the skill has changed since")
             raise Stale(
                 f"'{proposal.change.name}' has changed since proposal {number} was made.",
                 hint="It is now marked stale; ask for it again on the current version.",
             )
         version = self._apply_proposal(proposal, person)
-        self._decide(number, ProposalState.APPROVED, person, "")
+        self._record_decision(number, ProposalState.APPROVED, person, "")
         for tell in self._approval_listeners:
             tell(proposal)
         return self.get(number), version
@@ -327,7 +327,7 @@ class ReviewQueue:
         if not is_due and proposal.state is not ProposalState.APPROVED:
             raise Stale(f"Proposal {number} is {proposal.state.value} again: {proposal.reasons[-1]}.", hint="")
         try:
-            made = self._apply_once(proposal)
+            made = self._apply_change_once(proposal)
         except StorageFailed:
             raise
         except UserError as error:
@@ -341,7 +341,7 @@ class ReviewQueue:
             self._store.update(number, done, expected_states=[ProposalState.APPLYING])
         return version
 
-    def _apply_once(self, held: Proposal) -> Sequence[ChangedSkillRecord]:
+    def _apply_change_once(self, held: Proposal) -> Sequence[ChangedSkillRecord]:
         """Apply the change unless a killed process already did; return the changed skills."""
         change = held.change
         if not self.is_directory_open(held):
@@ -370,7 +370,7 @@ class ReviewQueue:
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
         """Reject a proposal; the agent is told the reason."""
         proposal = self._get_pending(number)
-        self._decide(number, ProposalState.REJECTED, person, reason)
+        self._record_decision(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
             self.mark_rejections_reported([number])
         return self.get(number)
@@ -387,11 +387,11 @@ class ReviewQueue:
 
     def supersede(self, number: int, by: int, author: Author) -> None:
         """Mark a proposal stale because a later one by the same author replaces it."""
-        self._decide(number, ProposalState.STALE, author, f"replaced by proposal {by}")
+        self._record_decision(number, ProposalState.STALE, author, f"replaced by proposal {by}")
 
     def withdraw(self, number: int, author: Author) -> None:
         """Mark a proposal stale because its author withdrew it."""
-        self._decide(number, ProposalState.STALE, author, "withdrawn by its author")
+        self._record_decision(number, ProposalState.STALE, author, "withdrawn by its author")
 
     def edit(self, number: int, path: str, content: bytes) -> Proposal:
         """Change a file of a pending proposal."""
@@ -421,7 +421,7 @@ class ReviewQueue:
         if self.is_on_other_host(proposal):
             self._authorize_other_host()
 
-    def _decide(self, number: int, state: ProposalState, person: Author, decision: str) -> None:
+    def _record_decision(self, number: int, state: ProposalState, person: Author, decision: str) -> None:
         """Record a decision; raise `Invalid` if another person decided first."""
         values = {
             "state": state.value,

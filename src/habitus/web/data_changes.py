@@ -40,7 +40,7 @@ class ChangeWatcher:
                 feed = None if home.is_offline else get_change_feed(home.shared)
                 if feed is None or self._feed is None or self._feed.key != feed.key:
                     self._replace_change_feed(feed)
-                self._marker = None if self._feed is None else self._feed.read_marker()
+                self._marker = None if self._feed is None else self._feed.read_commit_marker()
                 self._asked_at = time.monotonic()
             return self._marker
 

@@ -83,7 +83,7 @@ class PromptComposer:
         parts, view = self._parts, self._parts.view
         view.request = request.text
         view.selection = self._away(
-            lambda: choose_skills(view.snapshot, request, parts.gates, parts.journal), view.selection
+            lambda: choose_skills(view.snapshot, request, parts.gate_context, parts.journal), view.selection
         )
         log.info("%s", view.selection)
         return view.selection
@@ -240,7 +240,7 @@ class PromptComposer:
         parts, view = self._parts, self._parts.view
         out = view.offers.withheld_skills
         return find_skills_new_to_user(
-            parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, out
+            parts.journal, parts.view.user.name, view.snapshot, parts.gate_context, view.library.layers, out
         )
 
     def _list_rejected_proposals(self) -> tuple[Proposal, ...]:
@@ -308,7 +308,7 @@ class PromptComposer:
     ) -> _SessionPrompt:
         parts = self._parts
         bare = UserRequest(text="", source_type=parts.source_type, user=parts.view.user, now=parts.clock())
-        parts.view.selection = selection = choose_skills(parts.view.snapshot, bare, parts.gates, parts.journal)
+        parts.view.selection = selection = choose_skills(parts.view.snapshot, bare, parts.gate_context, parts.journal)
         drawn = partial(menu.build_menu_for_selection, selection, counters, parts.menu_options)
         parts.view.menu = parts.view.offers.build_session_menu(selection, drawn)
         rules = tuple(note for note in standing.rules if parts.view.offers.assign_lesson(note, is_steady=True))
@@ -364,6 +364,6 @@ class ConversationServices:
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
-    def gates(self) -> GateContext:
+    def gate_context(self) -> GateContext:
         """The user's gates, including the available tools."""
-        return self.tools.gates
+        return self.tools.gate_context

@@ -221,7 +221,7 @@ class OfferedTools:
         return self._code
 
     @property
-    def gates(self) -> GateContext:
+    def gate_context(self) -> GateContext:
         """The user's gates, including these tools."""
         return self._add_tools_to_gates(tool.name for tool in self.skill_tools)
 

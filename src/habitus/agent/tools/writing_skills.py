@@ -161,13 +161,13 @@ def _apply_edit(
     if waiting is None:
         item = changes.find_skill(wanted)
         layer, tree, skill = library.prepare_editable_copy(item)
-        return layer, tree, skill, library.build_edit(item, edit, fields)(skill)
+        return layer, tree, skill, library.build_edit_function(item, edit, fields)(skill)
     layer, name, tree = waiting
     proposed = trees.parse_skill_tree(name, tree).skill
     # Skills that can't be loaded are never proposed.
     assert proposed is not None
     there = changes.view.snapshot.by_name.get(name)
-    return layer, tree, proposed, library.build_edit(there, edit, fields)(proposed)
+    return layer, tree, proposed, library.build_edit_function(there, edit, fields)(proposed)
 
 
 class DeleteSkill(ToolArguments):

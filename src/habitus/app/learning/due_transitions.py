@@ -188,7 +188,7 @@ def _list_turns_with_outcome(home: Home, item: EvidenceItem, skill: ListedSkill,
     """Return the stored turns in which the item succeeded, or failed."""
     if item.kind is ItemKind.SKILL:
         wanted_verdict = UseVerdict.SUCCEEDED if is_good else UseVerdict.FAILED
-        used = home.journal.load_uses(skill.name, home.skills.get_layer(skill.layer).store.key)
+        used = home.journal.load_skill_uses(skill.name, home.skills.get_layer(skill.layer).store.key)
         return [
             one.use.turn
             for one in used
@@ -252,7 +252,7 @@ def propose_transition_after_failure(home: Home, key: UseKey) -> None:
         return
     if skill.summary is None or (skill.state, skill.summary.version) != (SkillState.OK, key.version):
         return
-    used = [one for one in home.journal.load_uses(key.item, key.layer) if one.use.stage == key.stage]
+    used = [one for one in home.journal.load_skill_uses(key.item, key.layer) if one.use.stage == key.stage]
     judged = [one for one in used if one.verdict in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)]
     step = _decide_transition_after_failure(judged, key.version)
     if step is None or (step.transition is LifecycleTransition.ROLL_BACK and not layer.can_write):

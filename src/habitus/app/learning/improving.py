@@ -29,7 +29,12 @@ from habitus.improve.plan import (
     list_practice_rollouts,
     plan_improve_run,
 )
-from habitus.improve.prioritizing import SkillProspect, estimate_rollout_count, is_worth_its_price, rank_prospects
+from habitus.improve.prioritizing import (
+    SkillProspect,
+    estimate_rollout_count,
+    is_candidate_worth_its_price,
+    rank_prospects,
+)
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
@@ -70,11 +75,11 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
     waiting = list_unreviewed_tasks(home, item.name)
     tasks = tuple(task for task in load_tasks(home, item.name) if not task.is_for_tool and task not in waiting)
     store = open_improve_store(home)
-    splits = store.load_splits(item.name)
+    splits = store.load_task_splits(item.name)
     if added := split_tasks(tasks, splits, seed=item.name):
         if not home.is_offline:
-            store.add_splits(item.name, added)
-        splits = {**added, **store.load_splits(item.name)}
+            store.add_task_splits(item.name, added)
+        splits = {**added, **store.load_task_splits(item.name)}
     worn = candidates.find_exhausted_families(store.list_candidates(item.name))
     fresh = [task for task in tasks if get_task_family(task.id) not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
@@ -109,7 +114,7 @@ def _read_previous_text(skills: Library, item: ListedSkill, tree: Tree) -> tuple
 def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
     """Return what failures in conversations with this skill taught."""
     key = home.skills.get_layer(item.layer).store.key
-    turns = {one.use.turn for one in home.journal.load_uses(item.name, key)}
+    turns = {one.use.turn for one in home.journal.load_skill_uses(item.name, key)}
     if not turns:
         return ()
     # A private lesson becomes visible to others only if its owner decides so.
@@ -181,7 +186,7 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
 def pick_skills_to_improve(home: Home) -> list[str]:
     """Return the skills that a scheduled run tries, in order: those expected to gain most for their rollouts."""
     ranked = rank_skills_to_improve(home, random.Random())
-    return [one.skill for one in ranked if is_worth_its_price(one, home.settings.success_cents)]
+    return [one.skill for one in ranked if is_candidate_worth_its_price(one, home.settings.success_cents)]
 
 
 def build_practice_prompt(home: Home, name: str) -> str:

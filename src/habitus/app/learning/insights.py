@@ -284,7 +284,7 @@ class SkillUsageHistory:
 
 def read_skill_usage_history(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
-    used = home.journal.load_uses(item.name, home.skills.get_layer(item.layer).store.key)
+    used = home.journal.load_skill_uses(item.name, home.skills.get_layer(item.layer).store.key)
     made: dict[date, tuple[int, ...]] = {}
     for version in home.skills.list_versions(format_skill_address(item.name, item.layer)):
         week = _get_monday(version.made_on)

@@ -212,8 +212,8 @@ def remove_trust(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -
 
 def list_trusted(home: Home) -> tuple[TrustedRootSummary, ...]:
     """Return all trusted content, including approvals from a shared database."""
-    shared = home.approvals.list() if home.settings.database else []
-    return (*home.trust.list(), *shared)
+    shared = home.approvals.list_trusted_roots() if home.settings.database else []
+    return (*home.trust.list_trusted_roots(), *shared)
 
 
 def _get_trust_store(trust: TrustStore, approvals: TrustStore, root: str) -> TrustStore:

@@ -172,12 +172,12 @@ def _apply_selection_rules(asking: Sequence[SkillSummary], request: UserRequest,
     endings = {_get_extension(name) for name in request.attachments}
     for rule in ("always_include", "source_types", "file_types", "paths"):
         for summary in [summary for summary in asking if getattr(summary.manifest, rule)]:
-            reason = _match_rule(rule, summary.manifest, request, endings)
+            reason = _explain_rule_match(rule, summary.manifest, request, endings)
             if reason and summary.name not in eager:
                 eager[summary.name] = EagerSkill(summary=summary, reason=reason)
 
 
-def _match_rule(rule: str, manifest: Manifest, request: UserRequest, endings: set[str]) -> str:
+def _explain_rule_match(rule: str, manifest: Manifest, request: UserRequest, endings: set[str]) -> str:
     """Return why a rule selects a skill; empty if it doesn't."""
     match rule:
         case "always_include":

@@ -120,7 +120,7 @@ class SkillImporter:
         self._engine = engine
         self._clock = clock
         self._scan = scan
-        review.on_approved(self._record_approved_import)
+        review.add_approval_listener(self._record_approved_import)
 
     def import_entries(
         self,

@@ -1,4 +1,4 @@
-"""The gate of memory: decides whether a draft is stored, waits for review or is refused, and turns it into a lesson.
+"""The intake of memory: decides whether a draft is stored, waits for review or is refused, and turns it into a lesson.
 
 Descriptions may enter automatically; instructions that could steer the agent may not.
 """
