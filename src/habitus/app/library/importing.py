@@ -54,6 +54,7 @@ from habitus.skills.sources.importing import (
     hold_conflict_for_review,
 )
 from habitus.skills.sources.lockfiles import get_project_lockfile
+from habitus.text import shorten_to_line
 
 # Called with the number done so far.
 Progress = Callable[[int], None]
@@ -472,7 +473,7 @@ def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportOutcome:
     """Store a lesson from another system's playbook, once."""
     lesson = replace(lesson, trigger=home.redact(lesson.trigger))
     done = ImportOutcome(
-        name=_shorten_title(lesson.trigger), verdict=ImportVerdict.UNCHANGED, origin=lesson.origin, kind="lesson"
+        name=shorten_to_line(lesson.trigger, 60), verdict=ImportVerdict.UNCHANGED, origin=lesson.origin, kind="lesson"
     )
     digest = _hash_lesson(lesson)
     if home.memory.has_imported(digest):
@@ -530,11 +531,6 @@ def _describe_playbook_counts(lesson: PlaybookLesson) -> str:
     """Return the playbook's own counts as text; they are not verified here."""
     said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
     return f"{said}, verified" if lesson.verified else said
-
-
-def _shorten_title(trigger: str) -> str:
-    plain = " ".join(trigger.split())
-    return plain if len(plain) <= 60 else f"{plain[:59]}…"
 
 
 def _hash_lesson(lesson: PlaybookLesson) -> str:
