@@ -33,7 +33,7 @@ from habitus.skills.model import Skill
 from habitus.skills.trees import update_main_file
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from scale_out import postgresql
 
 SIZES = ("2000", "50", "60")  # skills, clients, seconds of the mix
@@ -93,7 +93,7 @@ def serving(place: str, url: str, skills: int) -> Iterator[tuple[str, str]]:
     with open_listening_socket("127.0.0.1", 0) as door, Habitus.open(settings.for_server()) as habitus:
         fill(habitus, skills)
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        desks, keys = HomePool(habitus), load_sign_in_service(habitus)
         config = uvicorn.Config(
             make_web_app(desks, keys, [host]), log_level="warning", lifespan="off", timeout_keep_alive=600
         )

@@ -51,8 +51,8 @@ _COMMAND = _OPEN + "sys.argv = ['habitus', *sys.argv[1:]]; runpy.run_module('hab
 _PAGE = (
     "habitus = module.Habitus.open(); from fastapi.testclient import TestClient; "
     "from habitus.web.app import make_web_app; "
-    "from habitus.web.home_pool import HomePool; from habitus.web.security import load_sign_in_keys; "
-    "keys = load_sign_in_keys(habitus); app = make_web_app(HomePool(habitus), keys, {'x'}); "
+    "from habitus.web.home_pool import HomePool; from habitus.web.security import load_sign_in_service; "
+    "keys = load_sign_in_service(habitus); app = make_web_app(HomePool(habitus), keys, {'x'}); "
     "browser = TestClient(app, base_url='http://x'); "
     "browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key())); "
     "answer = browser.get(sys.argv[1]); assert answer.status_code == 200, answer.text"

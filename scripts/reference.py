@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import habitus
-from habitus.cli.lazy import LazyCommand
+from habitus.cli.lazy_commands import LazyCommand
 from habitus.cli.main import app
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, STUDIED_AGENTS, SYNCED_AGENTS
 from habitus.llm.agents.programs import PROGRAMS

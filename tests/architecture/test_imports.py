@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from habitus.cli.commands import build_commands
-from habitus.cli.lazy import LazyCommand
+from habitus.cli.lazy_commands import LazyCommand
 
 HEAVY = (
     "alembic",

@@ -113,7 +113,7 @@ from mcp.client import Client
 from habitus.app import Habitus, read_settings
 from habitus.cli import main
 from habitus.llm.scripted import ScriptedModel, says
-from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server_options import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
 
 NEW = ("greet", "wipe")
@@ -150,11 +150,11 @@ def browse():
     from fastapi.testclient import TestClient
     from habitus.web.app import make_web_app
     from habitus.web.home_pool import HomePool
-    from habitus.web.security import load_sign_in_keys
+    from habitus.web.security import load_sign_in_service
 
     host, pages = "127.0.0.1:8765", {}
     with Habitus.open() as habitus:
-        homes, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        homes, keys = HomePool(habitus), load_sign_in_service(habitus)
         client = TestClient(make_web_app(homes, keys, {host}), base_url=f"http://{host}")
         cookie = keys.redeem_sign_in_key(keys.create_sign_in_key())
         client.cookies.set(keys.cookie, cookie)

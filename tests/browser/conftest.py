@@ -22,7 +22,7 @@ from habitus.app import Habitus, read_settings
 from habitus.cli.operating.up import StreamEndingServer
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import SignInKeys, load_sign_in_keys
+from habitus.web.security import SignInService, load_sign_in_service
 from habitus.web.streams import StreamEndingMiddleware
 from tests.web.furnished import furnish_with_life
 
@@ -41,7 +41,7 @@ class Writer(Protocol):
 class Site:
     habitus: Habitus
     address: str
-    keys: SignInKeys
+    keys: SignInService
 
     def enter(self, page: Page) -> None:
         """As a person does, by the link."""
@@ -72,7 +72,7 @@ def serve(habitus: Habitus) -> Iterator[Site]:
         listener.bind(("127.0.0.1", 0))
         listener.listen()  # who comes before the server accepts waits, and is not turned away
         host = f"127.0.0.1:{listener.getsockname()[1]}"
-        keys, homes = load_sign_in_keys(habitus), HomePool(habitus)
+        keys, homes = load_sign_in_service(habitus), HomePool(habitus)
         ending = StreamEndingMiddleware(make_web_app(homes, keys, [host]))
         server = StreamEndingServer(uvicorn.Config(ending, log_level="warning", lifespan="off"), ending)
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

@@ -17,7 +17,7 @@ from habitus.app import read_settings
 from habitus.app.other_agents import connecting
 from habitus.app.other_agents.connecting import ConnectionOptions
 from habitus.files import TEMPORARY_PREFIX
-from habitus.hosts import editing
+from habitus.hosts import config_editing as editing
 from habitus.hosts.known_agents import KNOWN_AGENTS, ConfigScope
 from tests.cli.conftest import Direct
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from habitus.cli.lazy import LazyCommand
+from habitus.cli.lazy_commands import LazyCommand
 from habitus.cli.main import app
 from tests.cli.conftest import Direct
 

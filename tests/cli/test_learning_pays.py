@@ -15,7 +15,7 @@ from habitus.app import Habitus, read_settings
 from habitus.journal.model import SkillPlacementKind
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.cli.conftest import Direct
 from tests.cli.test_climb import opened
 from tests.cli.test_improve import _furnished, _script
@@ -26,7 +26,7 @@ NAME = "name-a-town"
 
 
 def _sign_in(habitus: Habitus) -> TestClient:
-    keys = load_sign_in_keys(habitus)
+    keys = load_sign_in_service(habitus)
     app = make_web_app(HomePool(habitus), keys, {HOST}, app=build_application())
     client = TestClient(app, base_url=f"http://{HOST}")
     cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""

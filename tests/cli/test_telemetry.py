@@ -23,7 +23,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.operating import jobs
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.cli.conftest import Direct
 from tests.jobs.counting import until
 from tests.planted import KEYS
@@ -137,7 +137,7 @@ def test_requests_and_jobs_are_traced_without_the_names_in_their_addresses(
             Habitus.open(settings) as habitus,
             closing(HomePool(habitus)) as homes,
         ):
-            keys = load_sign_in_keys(habitus)
+            keys = load_sign_in_service(habitus)
             headers = {"Authorization": f"Bearer {keys.owner_token}"}
             client = TestClient(make_web_app(homes, keys, {"here:1"}), base_url="http://here:1", headers=headers)
             assert client.get("/api/v1/skills/zeppelin").status_code == 404

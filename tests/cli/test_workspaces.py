@@ -19,15 +19,15 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.past_sessions import get_past_session
 from habitus.app.operating import jobs
 from habitus.errors import NotFound
-from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.mcp.server_options import McpServerOptions
 from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.cli.conftest import Direct
 from tests.conftest import Ran
 from tests.contracts.test_two_hosts import soon
@@ -120,7 +120,7 @@ def through_commands(direct: Direct, home: Path, env: Mapping[str, str], ids: Id
 
 
 def through_rest(habitus: Habitus, ids: Ids) -> set[str]:
-    desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+    desks, keys = HomePool(habitus), load_sign_in_service(habitus)
     try:
         headers = {"Authorization": f"Bearer {keys.owner_token}"}
         api = TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)

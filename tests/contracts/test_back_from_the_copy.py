@@ -13,7 +13,7 @@ from habitus.app.sharing import offline_snapshot
 from habitus.skills.model import Skill
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import AS_OF_HEADER, HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.contracts.lines import Line
 from tests.contracts.test_reads_while_away import wait_until
@@ -67,7 +67,7 @@ def test_a_setting_is_refused_while_the_database_is_away_and_the_server_keeps_it
     home: Path, line: Line
 ) -> None:
     with open_host(home, line.url) as habitus:
-        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        desks, keys = HomePool(habitus), load_sign_in_service(habitus)
         headers = {"Authorization": f"Bearer {keys.owner_token}"}
         api = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
         try:

@@ -35,7 +35,7 @@ from habitus.app.use_cases import (
 )
 from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
 from habitus.cli.commands import build_commands
-from habitus.cli.lazy import CommandGroup, DeclaredCommand
+from habitus.cli.lazy_commands import CommandGroup, DeclaredCommand
 from habitus.cli.use_case_commands import format_command_words
 from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
@@ -47,7 +47,7 @@ from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.cli.conftest import Direct, direct, stock, stocked
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import equip
@@ -465,7 +465,7 @@ def _requested(habitus: Habitus, case: UseCase[..., Any], wanted: Mapping[str, A
 
 @contextmanager
 def _client(habitus: Habitus) -> Iterator[TestClient]:
-    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    keys, desks = load_sign_in_service(habitus), HomePool(habitus)
     headers = {"Authorization": f"Bearer {keys.owner_token}"}
     try:
         yield TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)

@@ -25,7 +25,7 @@ from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.contracts import postgres
 from tests.homes import furnish
 from tests.web.conftest import HOST
@@ -250,7 +250,7 @@ def world(place: Path, database: str | None) -> Iterator[World]:
     settings = read_settings(furnish(place), {"HOME": str(place), "USER": "ann", "HABITUS_DURABLE": "false"})
     changed = {"cwd": place, "database": database, "look_every": 60.0}
     with Habitus.open(settings.for_server().model_copy(update=changed)) as habitus:
-        keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+        keys, desks = load_sign_in_service(habitus), HomePool(habitus)
         tokens = {"ann": keys.owner_token} | {
             who: open_user_accounts(habitus).add(who, UserRole.ADMIN).token for who in PEOPLE[1:]
         }

@@ -24,7 +24,7 @@ from habitus.skills.stores.files import DirectoryBackend
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.contracts.test_two_hosts import soon
 from tests.costs import counted_costs
@@ -42,7 +42,7 @@ def habitus_settings(request: pytest.FixtureRequest, habitus_settings: Settings)
 @pytest.fixture
 def api(habitus: Habitus) -> Iterator[TestClient]:
     """A program that sends the token."""
-    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    keys, desks = load_sign_in_service(habitus), HomePool(habitus)
     headers = {"Authorization": f"Bearer {keys.owner_token}"}
     with TestClient(
         make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers

@@ -19,12 +19,12 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases.skills import show_stats
 from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.mcp.server_options import McpServerOptions
 from habitus.skills.model import Skill
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.contracts import postgres
 from tests.mcp.conftest import text_of
@@ -91,7 +91,7 @@ async def tell_story(habitus: Habitus) -> None:
 @pytest.fixture
 def clients(habitus: Habitus) -> Iterator[dict[str, tuple[TestClient, TestClient]]]:
     """For ann, the owner, and eve, a viewer: a program with a token, and a browser."""
-    desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+    desks, keys = HomePool(habitus), load_sign_in_service(habitus)
     app = make_web_app(desks, keys, {HOST})
     invited = open_user_accounts(habitus).add("eve", UserRole.VIEWER)
     found = {}

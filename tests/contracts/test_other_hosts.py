@@ -24,7 +24,7 @@ from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.contracts.lines import Line
 from tests.contracts.test_two_hosts import soon
@@ -271,7 +271,7 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     here = hosts.open("here")
     number = proposed(here).id
     there = hosts.open("there")
-    desks, keys = HomePool(there), load_sign_in_keys(there)
+    desks, keys = HomePool(there), load_sign_in_service(there)
     hosts.stack.callback(desks.close)
     browser = TestClient(make_web_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
     cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""

@@ -19,7 +19,7 @@ from habitus.skills.model import Skill
 from habitus.web.api.wording import API_ROOT
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import AS_OF_HEADER, HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.contracts.lines import Line
 from tests.contracts.test_everybody_at_once import Call, Sent, is_read, routes, world
 from tests.web.conftest import HOST
@@ -34,7 +34,7 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
     with Habitus.open(settings.model_copy(update={"cwd": tmp_path})) as habitus:
         tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
         habitus.skills.create(tea, habitus.build_author())
-        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        desks, keys = HomePool(habitus), load_sign_in_service(habitus)
         headers = {"Authorization": f"Bearer {keys.owner_token}"}
         api = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
         paths = ("/api/v1/skills/brew-tea", "/api/v1/skills", "/api/v1/lessons", "/api/v1/search?q=brew+tea")

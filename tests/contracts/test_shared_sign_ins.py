@@ -19,7 +19,7 @@ from habitus.app.sharing import offline_snapshot
 from habitus.errors import DatabaseUnavailable
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import OWNER_IDENTITY, load_sign_in_keys
+from habitus.web.security import OWNER_IDENTITY, load_sign_in_service
 from tests.contracts import postgres
 from tests.contracts.lines import Line
 from tests.homes import furnish
@@ -44,7 +44,7 @@ def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Habi
 @contextmanager
 def page_of(habitus: Habitus) -> Iterator[TestClient]:
     desks = HomePool(habitus)
-    app = make_web_app(desks, load_sign_in_keys(habitus), {HOST})
+    app = make_web_app(desks, load_sign_in_service(habitus), {HOST})
     yield TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
     desks.close()
 
@@ -68,7 +68,7 @@ def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts
 
 @pytest.mark.req("CL-04", "SC-04")
 def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habitus]) -> None:
-    one, two = (load_sign_in_keys(host) for host in hosts)
+    one, two = (load_sign_in_service(host) for host in hosts)
     cookie = one.redeem_sign_in_key(one.create_sign_in_key()) or ""
     assert (one.identify_by_cookie(cookie), two.identify_by_cookie(cookie)) == (OWNER_IDENTITY, None)
     assert (one.identify_by_token(one.owner_token), two.identify_by_token(one.owner_token)) == (OWNER_IDENTITY, None)
@@ -88,7 +88,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
         assert page.get("/api/v1/skills", headers=token).status_code == 200
         assert page.get(f"/enter?key={late.link}").status_code == 503
         with open_host(tmp_path / "one", line.url) as started:  # while it is away
-            keys = load_sign_in_keys(started)
+            keys = load_sign_in_service(started)
             assert started.is_offline
             assert keys.identify_by_token(invited.token) is not None
             with pytest.raises(DatabaseUnavailable, match="The database is unreachable"):

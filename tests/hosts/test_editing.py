@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.hosts import editing
-from habitus.hosts.editing import ConfigEntry, ConfigFormat
+from habitus.hosts import config_editing as editing
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat
 
 SERVER = ConfigEntry(path=("servers", "habitus"), value={"command": "/usr/bin/habitus", "args": ["mcp"]})
 HOOK = ConfigEntry(

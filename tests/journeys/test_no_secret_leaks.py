@@ -20,11 +20,11 @@ from mcp.client import Client
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations import secrets
 from habitus.llm.scripted import ScriptedModel, build_call, says
-from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.mcp.server_options import McpServerOptions
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.skills.formats.made import write_files
 from tests.web.conftest import HOST, standing
@@ -147,7 +147,7 @@ async def _over_mcp(home: Path) -> object:
 
 
 def _on_pages(habitus: Habitus) -> Iterator[str]:
-    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    keys, desks = load_sign_in_service(habitus), HomePool(habitus)
     browser = TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
     browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
     sessions = [f"/activity/{turn.session}" for turn in habitus.journal.list_latest_turns(limit=9)]

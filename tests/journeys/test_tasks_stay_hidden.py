@@ -25,7 +25,7 @@ from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.web.conftest import standing
 
 pytestmark = pytest.mark.req("IM-01")
@@ -105,7 +105,7 @@ def _look_once(ask: CompletionRequest, look: ScriptStep) -> ScriptStep:
 def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: Habitus) -> None:
     token = open_user_accounts(habitus).add("eve", UserRole.VIEWER).token
     desks = HomePool(habitus)
-    app = make_web_app(desks, load_sign_in_keys(habitus), {"localhost:8765"}, app=standing())
+    app = make_web_app(desks, load_sign_in_service(habitus), {"localhost:8765"}, app=standing())
     client = TestClient(app, base_url="http://localhost:8765", headers={"Authorization": f"Bearer {token}"})
     given = {"name": "brew-tea", "id": "1", "path": TASKS_FILE, "version": "1", "number": "1"}
     routes = [path for path, ways in client.get("/api/v1/openapi.json").json()["paths"].items() if "get" in ways]

@@ -13,8 +13,8 @@ import pytest
 from mcp.client import Client
 
 from habitus.app import read_settings
-from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.mcp.server_options import McpServerOptions
 from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.fake_provider import FakeProvider, fake_provider

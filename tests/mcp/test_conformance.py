@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.app import Habitus
 from habitus.files import build_tree_file
-from habitus.mcp import scope
+from habitus.mcp import server_options
 from habitus.mcp.http import HOST, make_guarded_app, open_listening_socket
 from habitus.mcp.server import LazyHome
 from habitus.skills import trees
@@ -121,7 +121,7 @@ class InItsWords:
 
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[str]:
-    wide = scope.McpServerOptions(home=home, profile="all")
+    wide = server_options.McpServerOptions(home=home, profile="all")
     behind = LazyHome(wide)
     with open_listening_socket(HOST, 0) as door:
         port = door.getsockname()[1]

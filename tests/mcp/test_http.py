@@ -25,7 +25,7 @@ from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_mcp_http
 from habitus.mcp.offered_tools import is_tool_offered
-from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server_options import McpServerOptions
 from tests.mcp.conftest import MODES, text_of
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

@@ -36,7 +36,7 @@ from habitus.skills.choosing.evals import FailedStageTrialStore
 from habitus.skills.model import Stage
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.learning import logs
 
 PLACE = Path("/tmp/habitus-recorded")  # the paths in the home begin with it
@@ -226,7 +226,7 @@ async def _talk(habitus: Habitus) -> None:
 
 def _request(habitus: Habitus) -> None:
     """A program's request with a key, so that its answer is kept."""
-    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    keys, desks = load_sign_in_service(habitus), HomePool(habitus)
     with contextlib.closing(desks):
         headers = {"Authorization": f"Bearer {keys.owner_token}", "Idempotency-Key": "once"}
         client = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)

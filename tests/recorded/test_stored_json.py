@@ -27,7 +27,7 @@ from habitus.journal.outbox import JournalOutbox
 from habitus.learning.remedies.session_facts import SessionFactsStore
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.recorded.record import ARCHIVE, HOST, READ_ON, opened, run_command
 
 Reader = Callable[[Habitus], object]
@@ -133,7 +133,7 @@ def test_pending_jobs_go_on_and_a_repeated_request_gets_its_answer(place: Path) 
         (before,) = {one.state.value for one in _jobs(habitus) if one.kind == "index"}
         assert before == "done"
         lessons = len(habitus.memory.list_lessons())
-        keys, pool = load_sign_in_keys(habitus), HomePool(habitus)
+        keys, pool = load_sign_in_service(habitus), HomePool(habitus)
         with closing(pool):
             headers = {"Authorization": f"Bearer {keys.owner_token}", "Idempotency-Key": "once"}
             client = TestClient(make_web_app(pool, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)

@@ -14,7 +14,7 @@ from habitus.skills.model import Skill
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.routing import AccessCheckedApp
-from habitus.web.security import SignInKeys, load_sign_in_keys
+from habitus.web.security import SignInService, load_sign_in_service
 
 HOST = "127.0.0.1:8765"
 
@@ -31,12 +31,12 @@ def habitus_skills() -> list[Skill]:
 
 
 @pytest.fixture
-def keys(habitus: Habitus) -> SignInKeys:
-    return load_sign_in_keys(habitus)
+def keys(habitus: Habitus) -> SignInService:
+    return load_sign_in_service(habitus)
 
 
 @pytest.fixture
-def app(habitus: Habitus, keys: SignInKeys) -> Iterator[ASGIApp]:
+def app(habitus: Habitus, keys: SignInService) -> Iterator[ASGIApp]:
     desks = HomePool(habitus)
     yield make_web_app(desks, keys, {HOST, "localhost:8765"}, app=standing())
     desks.close()
@@ -48,13 +48,13 @@ def stranger(app: ASGIApp) -> TestClient:
 
 
 @pytest.fixture
-def api(app: ASGIApp, keys: SignInKeys) -> TestClient:
+def api(app: ASGIApp, keys: SignInService) -> TestClient:
     """A program that sends the token."""
     return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.owner_token}"})
 
 
 @pytest.fixture
-def browser(app: ASGIApp, keys: SignInKeys) -> TestClient:
+def browser(app: ASGIApp, keys: SignInService) -> TestClient:
     """A browser that opened the link, on a page of ours."""
     client = TestClient(app, base_url=f"http://{HOST}")
     cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""

@@ -22,7 +22,7 @@ from habitus.tasks.model import Task
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.routing import AccessRouter
-from habitus.web.security import SignInKeys
+from habitus.web.security import SignInService
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import furnish_with_life
 
@@ -276,7 +276,7 @@ def lived_in(habitus: Habitus) -> Habitus:
 
 
 @pytest.fixture
-def callers(lived_in: Habitus, keys: SignInKeys) -> Iterator[Mapping[Access, TestClient]]:
+def callers(lived_in: Habitus, keys: SignInService) -> Iterator[Mapping[Access, TestClient]]:
     """Somebody at each level; a stranger is one with `--open-reading` and another without."""
     desks, people = HomePool(lived_in), open_user_accounts(lived_in)
     tokens = {role.access: people.add(role.value, role).token for role in UserRole} | {Access.OWNER: keys.owner_token}
@@ -344,7 +344,7 @@ def test_a_stranger_is_shown_the_skills_first_and_can_follow_every_link_in_the_n
     assert {callers[Access.OPEN_READING].get(link).status_code for link in links} == {200}
 
 
-def test_a_route_without_access_does_not_start(habitus: Habitus, keys: SignInKeys) -> None:
+def test_a_route_without_access_does_not_start(habitus: Habitus, keys: SignInService) -> None:
     app = build_application()
     app.get("/new-door")(lambda: Response())
     desks = HomePool(habitus)

@@ -19,7 +19,7 @@ from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import SignInKeys
+from habitus.web.security import SignInService
 from tests.web.conftest import HOST
 from tests.web.furnished import equip, furnish_with_life
 
@@ -73,7 +73,7 @@ def test_of_two_who_edit_one_skill_the_second_is_told(api: TestClient, habitus: 
 
 @pytest.mark.full
 @pytest.mark.req("CL-03")
-def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus, keys: SignInKeys) -> None:
+def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus, keys: SignInService) -> None:
     key = {"Idempotency-Key": "k1"}
     first, second = (api.post(f"{API}/skills", json={"name": "soup"}, headers=key) for _ in range(2))
     assert first.json() == second.json()

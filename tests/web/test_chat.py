@@ -22,7 +22,7 @@ from habitus.skills.model import Skill
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.routing import LARGE_BODY_BYTES
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.contracts import postgres
 from tests.homes import furnish
 from tests.web.conftest import HOST, standing
@@ -43,7 +43,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
         model = f"script:{script}" if steps else ""
         settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path, "model": model})
         habitus = Habitus.open(settings)
-        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        desks, keys = HomePool(habitus), load_sign_in_service(habitus)
         opened.append(desks)
         client = TestClient(make_web_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
         cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""

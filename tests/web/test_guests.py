@@ -14,7 +14,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
 from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
-from habitus.web.security import SignInKeys
+from habitus.web.security import SignInService
 from tests.planted import KEYS
 
 API = "/api/v1"
@@ -126,7 +126,7 @@ def test_a_guest_names_no_program_of_this_machine(guest: TestClient, words: dict
 
 
 @pytest.mark.req("CL-04")
-def test_a_cookie_of_thousands_of_digits_signs_nobody_in(stranger: TestClient, keys: SignInKeys) -> None:
+def test_a_cookie_of_thousands_of_digits_signs_nobody_in(stranger: TestClient, keys: SignInService) -> None:
     for value in ("9" * 5_000 + ".a.b.c.d", "9" * 5_000):
         answer = stranger.get(f"{API}/skills", headers={"Cookie": f"{keys.cookie}={value}"})
         assert answer.status_code == 401

@@ -62,7 +62,7 @@ def test_hostile_requests_reach_nothing(run_cli: Cli) -> None:
             assert wire.ask("POST", "/mcp", {**token, "Origin": origin, "Content-Type": "application/json"})[0] == 403
 
         # No path leaves what is served, and no answer has a secret in it.
-        secrets = (KEY, (run_cli.home / "web.key").read_bytes().decode("latin-1"), "root:", "def load_sign_in_keys")
+        secrets = (KEY, (run_cli.home / "web.key").read_bytes().decode("latin-1"), "root:", "def load_sign_in_service")
         for path in CLIMBS:
             status, answer = wire.ask("GET", path, token)
             assert status in (400, 404, 422), (path, status)

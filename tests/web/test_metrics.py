@@ -15,7 +15,7 @@ from habitus import tracing
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.web.metrics import MetricsMiddleware, PrometheusMetrics
-from habitus.web.security import SignInKeys
+from habitus.web.security import SignInService
 from tests.web.conftest import HOST
 
 parser = pytest.importorskip("prometheus_client.parser")  # of the extra `telemetry`
@@ -26,7 +26,7 @@ OPERATIONS = Path(__file__).parents[2] / "examples" / "operations"
 
 @pytest.mark.req("OP-07")
 def test_every_metric_of_the_dashboard_and_the_alerts_is_served(
-    app: ASGIApp, keys: SignInKeys, habitus: Habitus
+    app: ASGIApp, keys: SignInService, habitus: Habitus
 ) -> None:
     metrics = PrometheusMetrics(lambda: habitus)
     client = TestClient(MetricsMiddleware(app, metrics, keys.metrics_token), base_url=f"http://{HOST}")
@@ -58,7 +58,7 @@ def test_every_metric_of_the_dashboard_and_the_alerts_is_served(
 
 @pytest.mark.req("OP-06", "OP-02")
 def test_metrics_are_for_whoever_has_their_token_and_name_nobody(
-    app: ASGIApp, keys: SignInKeys, habitus: Habitus
+    app: ASGIApp, keys: SignInService, habitus: Habitus
 ) -> None:
     metrics = PrometheusMetrics(lambda: habitus)
     client = TestClient(MetricsMiddleware(app, metrics, keys.metrics_token), base_url=f"http://{HOST}")

@@ -21,7 +21,7 @@ from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.lifecycle import is_failing
 from habitus.skills.model import Stage, UsageCounters
 from habitus.skills.review import ProposalAction
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.repl import conftest as repl
 
@@ -83,7 +83,7 @@ async def by_python(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_c
 
 async def by_rest(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
     api = TestClient(browser.app, base_url=str(browser.base_url))
-    told = {"Authorization": f"Bearer {load_sign_in_keys(habitus).owner_token}"}
+    told = {"Authorization": f"Bearer {load_sign_in_service(habitus).owner_token}"}
     judged = api.post(f"{API}/turns/{await asked(habitus)}/outcome", json={"ok": False}, headers=told)
     assert judged.status_code == 200, judged.text
 

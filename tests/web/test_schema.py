@@ -32,7 +32,7 @@ from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.web.api import events, skills
 from habitus.web.pages import chat, shared_routes
-from habitus.web.security import SignInKeys
+from habitus.web.security import SignInService
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import furnish_with_life
 
@@ -140,7 +140,7 @@ CHECKS = [
 @pytest.mark.full
 @pytest.mark.req("CL-03", "SC-01")
 def test_no_request_that_fits_is_a_failure_of_the_server(
-    app: ASGIApp, keys: SignInKeys, habitus: Habitus, off_the_loop: None
+    app: ASGIApp, keys: SignInService, habitus: Habitus, off_the_loop: None
 ) -> None:
     """Some of what the description allows."""
     furnish_with_life(habitus)
@@ -154,7 +154,7 @@ def test_no_request_that_fits_is_a_failure_of_the_server(
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("role", ["owner", *UserRole, "stranger"])
 def test_no_request_of_anybody_is_a_failure_of_the_server(
-    app: ASGIApp, keys: SignInKeys, habitus: Habitus, mode: GenerationMode, role: str
+    app: ASGIApp, keys: SignInService, habitus: Habitus, mode: GenerationMode, role: str
 ) -> None:
     """Every door with what fits its description and with what breaks it, from each who may come."""
     furnish_with_life(habitus)

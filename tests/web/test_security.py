@@ -23,7 +23,7 @@ from habitus.journal.model import Turn
 from habitus.settings import Settings
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.security import OWNER_IDENTITY, SESSION_SECONDS, SignInKeys, load_sign_in_keys
+from habitus.web.security import OWNER_IDENTITY, SESSION_SECONDS, SignInService, load_sign_in_service
 from tests.web.conftest import HOST, standing
 
 SWITCH = "/api/v1/skills/brew-tea/disable"
@@ -78,7 +78,7 @@ def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     now = 1_000.0
     settings = Settings(home=tmp_path, cwd=tmp_path, user_home=tmp_path)
     people = UserAccountStore(sql.create_in_memory_engine(), settings, lambda: datetime.now(UTC))
-    keys = SignInKeys(b"k" * 32, people, clock=lambda: now)
+    keys = SignInService(b"k" * 32, people, clock=lambda: now)
     link = keys.create_sign_in_key()
     cookie = keys.redeem_sign_in_key(link)
     assert cookie is not None
@@ -87,18 +87,18 @@ def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     until, rest = cookie.split(".", 1)
     forged = [f"{int(until) + 1}.{rest}", cookie[:-1], "", ".", "..", f"{until}.x.", "é", cookie + "x"]
     assert [other for other in forged if keys.identify_by_cookie(other)] == []
-    assert SignInKeys(b"other" * 8, people).identify_by_cookie(cookie) is None
+    assert SignInService(b"other" * 8, people).identify_by_cookie(cookie) is None
     now += SESSION_SECONDS
     assert keys.identify_by_cookie(cookie) is None
 
 
 @pytest.mark.req("CL-04")
 def test_the_key_is_kept_for_its_owner_and_survives_a_restart(habitus: Habitus) -> None:
-    first = load_sign_in_keys(habitus)
+    first = load_sign_in_service(habitus)
     assert stat.S_IMODE((habitus.settings.home / "web.key").stat().st_mode) == 0o600
-    assert load_sign_in_keys(habitus).owner_token == first.owner_token
+    assert load_sign_in_service(habitus).owner_token == first.owner_token
     habitus.settings = habitus.settings.model_copy(update={"home": habitus.settings.home / "missing"})
-    assert load_sign_in_keys(habitus).owner_token != first.owner_token
+    assert load_sign_in_service(habitus).owner_token != first.owner_token
 
 
 @pytest.mark.req("CL-04")
@@ -198,7 +198,7 @@ def test_static_files_are_kept_for_good_and_sent_compressed(browser: TestClient)
 
 
 @pytest.mark.req("CL-04")
-def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: SignInKeys) -> None:
+def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: SignInService) -> None:
     assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/inbox")] == [401] * 4
     assert stranger.get("/static/habitus.css").status_code == 200
     assert stranger.get(f"/enter?key={keys.create_sign_in_key()}").status_code == 303
@@ -223,7 +223,7 @@ def test_a_page_that_is_not_there_tells_a_stranger_nothing_of_the_home(
 
 
 @pytest.mark.req("CL-04")
-def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: SignInKeys) -> None:
+def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: SignInService) -> None:
     open_user_accounts(habitus).add("ben", UserRole.ADMIN)
     web = habitus.settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.0/8",)})
     habitus.settings = habitus.settings.model_copy(update={"web": web})
@@ -273,7 +273,7 @@ def test_what_another_site_can_send_with_our_cookie_changes_nothing(browser: Tes
 
 @pytest.mark.req("CL-04")
 def test_nobody_is_made_somebody_else_by_another_site(
-    browser: TestClient, stranger: TestClient, keys: SignInKeys, habitus: Habitus
+    browser: TestClient, stranger: TestClient, keys: SignInService, habitus: Habitus
 ) -> None:
     """Neither by a cookie that was planted, nor by a link to the attacker's own account."""
     planted = "9999999999.0.eve.0"
@@ -306,7 +306,7 @@ def test_the_first_link_makes_one_admin_once_while_there_is_no_user(habitus: Hab
 
 
 @pytest.mark.req("CL-04")
-def test_of_two_who_bring_one_link_one_comes_in(keys: SignInKeys) -> None:
+def test_of_two_who_bring_one_link_one_comes_in(keys: SignInService) -> None:
     links = [keys.create_sign_in_key() for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
         came = list(threads.map(keys.redeem_sign_in_key, [link for link in links for _ in range(8)]))
@@ -332,7 +332,7 @@ def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habit
 @pytest.mark.req("SC-04")
 @pytest.mark.parametrize("is_removed", [True, False])
 def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
-    stranger: TestClient, keys: SignInKeys, habitus: Habitus, is_removed: bool
+    stranger: TestClient, keys: SignInService, habitus: Habitus, is_removed: bool
 ) -> None:
     people = open_user_accounts(habitus)
     old = keys.redeem_sign_in_key(people.add("eve", UserRole.VIEWER).link) or ""

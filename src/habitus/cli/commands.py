@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typer.core import TyperCommand, TyperGroup
 
-from habitus.cli.lazy import CommandGroup, build_command_group
-from habitus.cli.lazy import DeclaredCommand as Declared
-from habitus.cli.lazy import LazyCommand as Command
+from habitus.cli.lazy_commands import CommandGroup, build_command_group
+from habitus.cli.lazy_commands import DeclaredCommand as Declared
+from habitus.cli.lazy_commands import LazyCommand as Command
 
 # What `habitus` alone shows: per purpose the commands with a line each, then the rest by name.
 HELP_SECTIONS = (

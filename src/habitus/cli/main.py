@@ -20,7 +20,7 @@ import typer
 from habitus import tracing
 from habitus.cli import output
 from habitus.cli.commands import HELP_SECTIONS, build_commands
-from habitus.cli.lazy import CommandGroup, extract_first_sentence
+from habitus.cli.lazy_commands import CommandGroup, extract_first_sentence
 from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import open_redactor

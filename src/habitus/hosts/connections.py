@@ -14,9 +14,9 @@ from typing import Any
 
 from habitus.errors import Invalid, Refused, Stale, StorageFailed
 from habitus.files import translate_disk_errors, write_atomically
-from habitus.hosts import editing
-from habitus.hosts.editing import ConfigEntry, ConfigFormat, PreviousConfigValues
-from habitus.hosts.outlines import outline_config
+from habitus.hosts import config_editing
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, PreviousConfigValues
+from habitus.hosts.config_outlines import outline_config
 from habitus.locks import hold_lock
 
 # In the home.
@@ -95,9 +95,13 @@ class ConnectionStore:
         try:
             clean = self._restore_content(request.file, now)
             text = (clean or b"").decode()
-            _check_config_version(editing.parse_config(text, request.format), request.versions)
-            was = editing.read_previous_values(text, request.format, request.entries)
-            then = editing.apply_entries(text, request.format, request.entries).encode() if request.entries else clean
+            _check_config_version(config_editing.parse_config(text, request.format), request.versions)
+            was = config_editing.read_previous_values(text, request.format, request.entries)
+            then = (
+                config_editing.apply_entries(text, request.format, request.entries).encode()
+                if request.entries
+                else clean
+            )
         except UnicodeDecodeError:
             raise Invalid(f"{request.file} is not UTF-8.", hint="Nothing was changed.") from None
         except Invalid as error:
@@ -187,7 +191,7 @@ class ConnectionStore:
             replaced={tuple(path): value for path, value in kept["replaced"]},
             missing=tuple(tuple(path) for path in kept["missing"]),
         )
-        return editing.remove_entries(now.decode(), format, entries, was).encode()
+        return config_editing.remove_entries(now.decode(), format, entries, was).encode()
 
     def _store_record(self, change: ConfigFileChange, made: Sequence[Path]) -> None:
         wanted = change.request

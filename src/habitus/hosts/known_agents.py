@@ -17,7 +17,7 @@ from typing import Any
 
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.hosts import hook
-from habitus.hosts.editing import ConfigEntry, ConfigFormat
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat
 
 # The name of our server in every agent's config.
 SERVER_NAME = "habitus"

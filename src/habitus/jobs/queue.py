@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 from habitus import sql, tracing
 from habitus.errors import NotFound, Refused
-from habitus.jobs import fleet
-from habitus.jobs.fleet import WorkerDetails, workers
+from habitus.jobs import worker_records
 from habitus.jobs.model import (
     FIRST_RETRY_DELAY_S,
     NO_CONCURRENCY_KEYS,
@@ -28,6 +27,7 @@ from habitus.jobs.model import (
     JobState,
     choose_startable_jobs,
 )
+from habitus.jobs.worker_records import WorkerDetails, workers
 
 jobs = sa.Table(
     "jobs",
@@ -157,8 +157,8 @@ class JobQueue:
         found = []
         for row in rows:
             seen_on = row.seen_on
-            if not self.is_shared and fleet.is_worker_on_this_host(row):
-                if not fleet.is_worker_process_alive(row):
+            if not self.is_shared and worker_records.is_worker_on_this_host(row):
+                if not worker_records.is_worker_process_alive(row):
                     continue
                 # An idle worker of one machine writes nothing: its process is its sign of life.
                 seen_on = now
@@ -400,9 +400,9 @@ class JobClaimer:
 
     def _has_lease_ended(self, lease: JobLease, holder: sa.Row[Any] | None, now: int) -> bool:
         """Return whether the lease is over: on one machine when the process is, however long it was suspended."""
-        if self.is_shared or (holder and not fleet.is_worker_on_this_host(holder)):
+        if self.is_shared or (holder and not worker_records.is_worker_on_this_host(holder)):
             return lease.until <= now
-        return holder is None or not fleet.is_worker_process_alive(holder)
+        return holder is None or not worker_records.is_worker_process_alive(holder)
 
     def load_planned_parts_and_results(self, job: ClaimedJob) -> tuple[list[Any] | None, list[Any]]:
         """Return the planned parts (None before planning) and the results of those that are done."""

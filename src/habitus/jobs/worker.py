@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from habitus import tracing
 from habitus.errors import StorageFailed, UserError
-from habitus.jobs import fleet
+from habitus.jobs import worker_records
 from habitus.jobs.model import FIRST_RETRY_DELAY_S, JobConcurrencyLimits, JobHandler, JobState
 from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer, JobLease, QueueSnapshot
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
@@ -57,7 +57,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
 
     Running parts get some seconds to finish; otherwise another worker repeats them.
     """
-    row = fleet.build_new_worker_row()
+    row = worker_records.build_new_worker_row()
     name: str = row["name"]
     room = JobClaimer(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
     hands = _WorkerPool(handlers, room, config)
@@ -78,7 +78,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
                 with suppress(StorageFailed):
                     room.leave()
     finally:
-        fleet.mark_own_worker_ended(name)
+        worker_records.mark_own_worker_ended(name)
 
 
 class _WorkerPool:

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asked
 
 from habitus.errors import Invalid, UserError
-from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.mcp.server_options import McpServerOptions
 
 HOST, MCP_PATH = "127.0.0.1", "/mcp"
 LIVENESS_PATH, READINESS_PATH = "/healthz", "/readyz"

@@ -14,7 +14,7 @@ import mcp_types as types
 from habitus.access import Access
 from habitus.agent.tools.registry import Tool, ToolReach
 from habitus.events import ToolResult
-from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server_options import McpServerOptions
 
 # Clients truncate longer descriptions or drop the tool.
 MAX_TEXT_BYTES = 2000

@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from habitus.errors import UserError
 from habitus.mcp.early_responder import EarlyResponder
 from habitus.mcp.prompting import PROMPTS, SKILL_FILE_TEMPLATE, read_prompt_text
-from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server_options import McpServerOptions
 
 if TYPE_CHECKING:
     from habitus.app.operating.people import UserAccount

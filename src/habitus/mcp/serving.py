@@ -31,7 +31,7 @@ from habitus.errors import Refused, UserError, did_you_mean
 from habitus.events import ToolResult
 from habitus.mcp import offered_tools
 from habitus.mcp.prompting import get_completion_target, render_prompt
-from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server_options import McpServerOptions
 from habitus.mcp.skills import McpSkillResources
 from habitus.skills.choosing.selection import RequestUser
 from habitus.skills.names import BUILT_IN_TOOLS

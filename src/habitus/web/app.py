@@ -32,7 +32,7 @@ from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import ERROR_RESPONSES, register_error_handlers
 from habitus.web.routing import AccessCheckedApp, RouteAccessRule
-from habitus.web.security import SecurityMiddleware, SignInKeys, TrustedProxy
+from habitus.web.security import SecurityMiddleware, SignInService, TrustedProxy
 from habitus.web.static_files import StaticFileApp
 
 # Level 9 takes three times as long for 2 % less.
@@ -41,7 +41,7 @@ _GZIP_LEVEL = 5
 
 def make_web_app(
     homes: HomePool,
-    keys: SignInKeys,
+    keys: SignInService,
     hosts: Collection[str],
     *,
     open_reading: bool = False,

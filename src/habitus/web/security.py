@@ -68,7 +68,7 @@ def _identify_person(person: UserAccount | None) -> RequestIdentity | None:
     return None if person is None else RequestIdentity(person=person, access=person.role.access)
 
 
-class SignInKeys:
+class SignInService:
     """Signs people in: the owner with a key stored in this home, other users with the key that all hosts share."""
 
     def __init__(
@@ -155,11 +155,11 @@ class SignInKeys:
         person = self.people.get(name)
         if person is None or not hmac.compare_digest(person.key, key):
             return None
-        return _identify_person(self.people.confirm(person))
+        return _identify_person(self.people.confirm_with_provider(person))
 
     def identify_by_name(self, name: str) -> RequestIdentity:
         """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
-        if (person := self.people.get(name)) is None or (person := self.people.confirm(person)) is None:
+        if (person := self.people.get(name)) is None or (person := self.people.confirm_with_provider(person)) is None:
             raise Refused(f"'{name}' can't sign in here.", hint="Ask an admin for 'habitus users add'.")
         return RequestIdentity(person=person, access=person.role.access)
 
@@ -210,7 +210,7 @@ def _has_valid_signature(key: bytes, text: str, signature: str) -> bool:
     return hmac.compare_digest(signature.encode("utf-8", "replace"), _sign_text(key, text).encode())
 
 
-def load_sign_in_keys(home: Home) -> SignInKeys:
+def load_sign_in_service(home: Home) -> SignInService:
     """Load or create the home's keys; if the home is read-only, the owner's key lasts as long as the process."""
     file, people = home.settings.home / KEY_FILE, open_user_accounts(home)
     # A provider that isn't configured completely should stop the server when it starts.
@@ -222,8 +222,8 @@ def load_sign_in_keys(home: Home) -> SignInKeys:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):
         if len(key := file.read_bytes()) >= 32:
-            return SignInKeys(key, people, used_links=home.settings.home / "cache" / "used-links")
-    return SignInKeys(secrets.token_bytes(32), people)
+            return SignInService(key, people, used_links=home.settings.home / "cache" / "used-links")
+    return SignInService(secrets.token_bytes(32), people)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +262,7 @@ class SecurityMiddleware:
         self,
         app: ASGIApp,
         find_rule: Callable[[Scope], RouteAccessRule | None],
-        keys: SignInKeys,
+        keys: SignInService,
         hosts: Collection[str],
         proxy: TrustedProxy,
         *,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from habitus.agent.history import decode_journal_message
 from habitus.app.home import Home, check_change_allowed
-from habitus.app.learning import coding
+from habitus.app.learning import code_drafting
 from habitus.app.learning.due_transitions import DueTransition
 from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.studying import open_learning_models
@@ -214,12 +214,12 @@ class ClimbRunner:
 
     def _collect_coding_material(
         self, skill: ListedSkill, *, is_asked: bool = False
-    ) -> coding.CodeDraftMaterial | None:
+    ) -> code_drafting.CodeDraftMaterial | None:
         recipe = self._find_best_recipe(skill)
-        if recipe is not None and (uses := coding.collect_material_from_recipe(self._home, recipe)) is not None:
+        if recipe is not None and (uses := code_drafting.collect_material_from_recipe(self._home, recipe)) is not None:
             return uses
         # Without recorded results nothing can tell a right draft from a wrong one, so a person has to ask for it.
-        return coding.collect_material_from_steps(self._home, skill) if is_asked else None
+        return code_drafting.collect_material_from_steps(self._home, skill) if is_asked else None
 
     def _find_best_recipe(self, skill: ListedSkill) -> SkillRecipe | None:
         """Return the active recipe of a skill that succeeded most often; None if it has none."""
@@ -299,8 +299,8 @@ class ClimbRunner:
         # A climb that a person asked for always has uses, even if they are empty.
         assert uses is not None
         async with self._home.tools:
-            cases = await coding.make_trial_cases(self._home, uses)
-            if problem := coding.describe_missing_cases(cases) if cases else "":
+            cases = await code_drafting.make_trial_cases(self._home, uses)
+            if problem := code_drafting.describe_missing_cases(cases) if cases else "":
                 return replace(climb, problem=problem)
             grounds = ToolProposalGrounds(
                 cases=cases,
@@ -313,7 +313,7 @@ class ClimbRunner:
                 details=_make_proposal_details(climb),
                 is_compared=bool(cases),
             )
-            made = await coding.draft_and_propose_code(self._home, climb.skill, uses, model, author, grounds)
+            made = await code_drafting.draft_and_propose_code(self._home, climb.skill, uses, model, author, grounds)
         return replace(climb, proposal=made.proposal)
 
 

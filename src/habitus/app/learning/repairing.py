@@ -15,7 +15,7 @@ from typing import Any
 from habitus.agent.history import decode_journal_message
 from habitus.agent.tools.stage_tools import extract_recipe_result
 from habitus.app.home import Home, check_change_allowed
-from habitus.app.learning import coding, mining
+from habitus.app.learning import code_drafting, mining
 from habitus.errors import HabitusError, Refused
 from habitus.events import AgentEvent, EventKind, TurnEnded
 from habitus.journal.model import Turn
@@ -122,7 +122,7 @@ def collect_failed_inputs(home: Home, tool: CodeTool) -> list[FailedInput]:
 def _find_failed_inputs(turn: Turn, tool: str, recipes: Collection[str]) -> Iterable[FailedInput]:
     seen = mining.observe_journal_turn(turn)
     for number, call in enumerate(seen.calls):
-        if call.name != tool or call.success or not coding.is_repeatable_call(call):
+        if call.name != tool or call.success or not code_drafting.is_repeatable_call(call):
             continue
         later = [other for other in seen.calls[number + 1 :] if other.success and other.name != tool]
         by_recipe = next((other for other in later if other.name in recipes), None)
@@ -187,16 +187,16 @@ async def _propose_repaired_code(
     home: Home, tool: CodeTool, grounds: ToolProposalGrounds, model: Model, author: Author
 ) -> int | None:
     material = [
-        *await asyncio.to_thread(coding.describe_skill_procedure, home.skills, f"{tool.name}@{tool.layer}"),
+        *await asyncio.to_thread(code_drafting.describe_skill_procedure, home.skills, f"{tool.name}@{tool.layer}"),
         f"# Its program, to be repaired\n\n```python\n{home.tools.code(tool.name)}\n```",
         "# Why\n\n" + "\n".join(f"- {reason}" for reason in grounds.reasons),
     ]
-    uses = coding.CodeDraftMaterial(
+    uses = code_drafting.CodeDraftMaterial(
         prompt="\n\n".join(material), evidence=grounds.reasons[0], parameters=dict(tool.parameters)
     )
     paid = RunBudget(day=home.spending).wrap_model(model)
     by_model = replace(grounds, reasons=(*grounds.reasons, f"drafted by {model.name}; it passes these inputs"))
-    made = await coding.draft_and_propose_code(
+    made = await code_drafting.draft_and_propose_code(
         home, tool.name, uses, paid, author, by_model, permissions=tool.permissions
     )
     return made.proposal

@@ -26,7 +26,7 @@ from habitus.app.conversations.models import require_model_program_access
 from habitus.app.operating.people import has_other_approver
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
 from habitus.files import write_atomically
-from habitus.hosts.editing import ConfigEntry, ConfigFormat, PreviousConfigValues, apply_entries, remove_entries
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, PreviousConfigValues, apply_entries, remove_entries
 from habitus.llm.agents import find_agent_program
 from habitus.llm.providers.known_providers import split_model_name
 from habitus.llm.scripted import SCRIPT_PREFIX

@@ -99,7 +99,7 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     if dry_run:
         return ErasureResult(user=user, erased=erased, in_use=in_use, is_dry_run=True)
     words = [*_pick_texts_to_verify(home.shared, person), *_pick_case_texts_to_verify(home, person)]
-    stone = erasure_records.ErasureRecord.make_for(user)
+    stone = erasure_records.ErasureRecord.make_for_user(user)
     # The erasure record comes first: after a crash, the next start erases the rest.
     erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, [stone])
     _erase_user_data(home, person)
@@ -160,7 +160,7 @@ def _count_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]
         with sql.read_transaction(engine) as connection:
             for rows in PERSONAL_ROWS:
                 count[rows.label] += rows.count(connection, person)
-            traces = erasing.find_personal_traces(connection, person.names, person.conversations)
+            traces = erasing.find_personal_traces(connection, person.author_names, person.conversations)
             count["past versions of skills"] += len(traces.past_versions)
             count["archived skills"] += len(traces.archived_skills)
             count["proposals"] += len(traces.proposals)
@@ -182,7 +182,7 @@ def _list_authored_skills(shared: sa.Engine, local: sa.Engine, person: DataSubje
     found: set[str] = set()
     for engine in _list_distinct_engines(shared, local):
         with sql.read_transaction(engine) as connection:
-            found.update(erasing.find_personal_traces(connection, person.names, ()).active_skills)
+            found.update(erasing.find_personal_traces(connection, person.author_names, ()).active_skills)
     return tuple(sorted(found))
 
 
@@ -203,7 +203,7 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
     home.journal.erase_user_evidence(person.name)
     for engine in _list_distinct_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
-            traces = erasing.find_personal_traces(connection, person.names, person.conversations)
+            traces = erasing.find_personal_traces(connection, person.author_names, person.conversations)
             erasing.erase_personal_traces(connection, traces, examined)
             for rows in PERSONAL_ROWS:
                 rows.erase(connection, person)
@@ -231,7 +231,7 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
     for engine in _list_distinct_engines(home.shared, home.local) if tools else ():
         with sql.read_transaction(engine) as connection:
             for name, payloads in erasing.find_contributed_cases(
-                connection, person.names, person.conversations
+                connection, person.author_names, person.conversations
             ).items():
                 brought[name] = brought.get(name, frozenset()) | payloads
     found = []

@@ -37,7 +37,7 @@ class ErasureRecord:
     digest: str
 
     @classmethod
-    def make_for(cls, user: str) -> ErasureRecord:
+    def make_for_user(cls, user: str) -> ErasureRecord:
         """Make a record for this user with a new salt."""
         salt = secrets.token_hex(8)
         return cls(salt=salt, digest=_hash_name(salt, user))

@@ -195,7 +195,7 @@ class UserAccountStore:
         """The OpenID Connect provider that people sign in with, if there is one."""
         return open_identity_provider(self._settings)
 
-    def confirm(self, person: UserAccount) -> UserAccount | None:
+    def confirm_with_provider(self, person: UserAccount) -> UserAccount | None:
         """Return an account that may come in; of a provider's, what that says now and every few minutes.
 
         None if the provider no longer lets them in. While it doesn't answer, they may go on.
@@ -333,7 +333,7 @@ class UserAccountStore:
         found = next(
             (_parse_account(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None
         )
-        return found and self.confirm(found)
+        return found and self.confirm_with_provider(found)
 
     def get_signing_key(self) -> bytes:
         """Return the key that all hosts sign with, creating it if needed; empty if the database is away."""

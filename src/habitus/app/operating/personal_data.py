@@ -45,7 +45,7 @@ class DataSubject:
     is_owner: bool = False
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def author_names(self) -> tuple[str, ...]:
         """The names that the user signs with."""
         return self.name, f"{self.name}{CLAIMED_SUFFIX}"
 
@@ -90,7 +90,7 @@ def _make_signature_rule(column: sa.Column[Any]) -> PersonalRowsRule:
     return PersonalRowsRule(
         label="signatures",
         table=column.table,
-        condition=lambda person: column.in_(person.names),
+        condition=lambda person: column.in_(person.author_names),
         replacement={column.name: ERASED_NAME},
     )
 

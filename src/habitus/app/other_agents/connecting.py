@@ -16,8 +16,8 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import translate_disk_errors, write_atomically
 from habitus.hosts import known_agents
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat
 from habitus.hosts.connections import ConfigEditRequest, ConfigFileChange, ConnectionStore
-from habitus.hosts.editing import ConfigEntry, ConfigFormat
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SERVER_NAME, ConfigScope, KnownAgent, get_agent
 from habitus.resident_process import HOOK_SERVER, request_stop
 from habitus.settings import Settings

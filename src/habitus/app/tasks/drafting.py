@@ -10,7 +10,7 @@ from typing import Any
 
 from habitus.app.conversations.models import open_named_models
 from habitus.app.home import Home
-from habitus.app.learning.coding import describe_skill_procedure
+from habitus.app.learning.code_drafting import describe_skill_procedure
 from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, list_pending_tasks, propose_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_task

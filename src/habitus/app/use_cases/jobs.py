@@ -21,8 +21,8 @@ from habitus.app.use_cases.declaration import (
     paginate_items,
     use_case,
 )
-from habitus.jobs.fleet import WorkerDetails
 from habitus.jobs.model import Job, JobPriority, JobState
+from habitus.jobs.worker_records import WorkerDetails
 
 JobId = Annotated[str, argument("A job's id.")]
 

@@ -14,8 +14,8 @@ from habitus.cli import output
 from habitus.cli.start import get_early_responder
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.http import serve_mcp_http
-from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.server import serve_stdio
+from habitus.mcp.server_options import McpServerOptions
 
 
 def serve_mcp(

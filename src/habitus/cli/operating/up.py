@@ -31,13 +31,13 @@ from habitus.cli.operating.secrets import unlock_vault
 from habitus.cli.operating.server_processes import ServerProcessSlot, run_server_processes
 from habitus.errors import NotFound
 from habitus.mcp import http as mcp_http
-from habitus.mcp.scope import McpServerOptions as McpScope
 from habitus.mcp.server import LazyHome
+from habitus.mcp.server_options import McpServerOptions as McpScope
 from habitus.skills.sources.discovery import INDEX_PATH, WELL_KNOWN_PATH
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.metrics import METRICS_PATH, MetricsMiddleware, PrometheusMetrics
-from habitus.web.security import load_sign_in_keys
+from habitus.web.security import load_sign_in_service
 from habitus.web.streams import StreamEndingMiddleware
 
 _ONLY_PROCESS = ServerProcessSlot()
@@ -130,7 +130,7 @@ async def serve_http_apps(
     process: ServerProcessSlot = _ONLY_PROCESS,
 ) -> None:
     """Serve until interrupted; `announce` receives the address and the sign-in link."""
-    keys, scope = load_sign_in_keys(homes.owner_home), McpScope(home=home)
+    keys, scope = load_sign_in_service(homes.owner_home), McpScope(home=home)
     metrics = PrometheusMetrics(lambda: homes.owner_home) if homes.owner_home.settings.web.metrics else None
     behind = LazyHome(scope, lambda: homes.owner_home.is_offline)
     # Another process of this server, or another host, may get the next request.

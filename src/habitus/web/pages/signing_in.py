@@ -13,7 +13,7 @@ from habitus.app.operating.people import UserAccount
 from habitus.errors import NotFound, Refused
 from habitus.web.rendering import render_standalone_problem
 from habitus.web.routing import AccessRouter
-from habitus.web.security import SESSION_SECONDS, SIGN_IN_PATH, SignInKeys
+from habitus.web.security import SESSION_SECONDS, SIGN_IN_PATH, SignInService
 
 router = AccessRouter()
 _ATTEMPT_COOKIE = "habitus_oidc"
@@ -26,7 +26,7 @@ def sign_in(request: Request, key: str = "") -> Response:
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
         hint = "To sign in as another user, paste the link into the address bar."
         return render_standalone_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
-    keys: SignInKeys = request.app.state.keys
+    keys: SignInService = request.app.state.keys
     cookie = keys.redeem_sign_in_key(key)
     if cookie is None:
         hint = "A link works once. Restart 'habitus up' for a new one; existing sign-ins stay valid."
@@ -59,7 +59,7 @@ def finish_provider_sign_in(request: Request, code: str = "", state: str = "", e
     """Exchange the provider's code for a session cookie."""
     if error:
         raise Refused(f"The provider did not sign you in: {error[:80]}.", hint="Sign in again.")
-    keys: SignInKeys = request.app.state.keys
+    keys: SignInService = request.app.state.keys
     sealed = request.cookies.get(_ATTEMPT_COOKIE, "")
     found, path = _require_provider(request).finish_sign_in(sealed, code, state)
     answer = _redirect_with_session_cookie(
@@ -72,7 +72,7 @@ def finish_provider_sign_in(request: Request, code: str = "", state: str = "", e
 @router.post("/sign-out", access=Access.VIEWER)
 def sign_out(request: Request) -> Response:
     """Forget the session in this browser; an account of the provider is signed out there as well."""
-    keys: SignInKeys = request.app.state.keys
+    keys: SignInService = request.app.state.keys
     person: UserAccount | None = request.state.person
     target = "/"
     if person is not None and person.subject and (provider := keys.people.provider) is not None:
@@ -83,14 +83,14 @@ def sign_out(request: Request) -> Response:
 
 
 def _require_provider(request: Request) -> IdentityProvider:
-    keys: SignInKeys = request.app.state.keys
+    keys: SignInService = request.app.state.keys
     if keys.people.provider is None:
         raise NotFound("No provider is set.", hint="Sign in with the link that you were given.")
     return keys.people.provider
 
 
 def _redirect_with_session_cookie(request: Request, path: str, cookie: str) -> Response:
-    keys: SignInKeys = request.app.state.keys
+    keys: SignInService = request.app.state.keys
     answer = RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER)
     # Lax, not strict: following a link from a mail should find the person signed in.
     answer.set_cookie(

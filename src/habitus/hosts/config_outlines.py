@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from habitus.hosts import config_text
-from habitus.hosts.editing import ConfigEntry, ConfigFormat, parse_config
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, parse_config
 
 _HIDDEN = "…"
 
