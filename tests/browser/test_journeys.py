@@ -284,3 +284,27 @@ def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, site: S
             problems.append((path, "wider than the screen", ""))
     context.close()
     assert problems == []
+
+
+# Numbers what a person can use on the page and can see; what says that it is no stop (tabindex -1) is elsewhere too.
+MARK_CONTROLS = """[...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.checkVisibility({visibilityProperty: true}) && !one.disabled && one.type !== "hidden" && one.tabIndex >= 0)
+  .map((one, at) => (one.dataset.at = at, one.outerHTML.slice(0, 120)))"""
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_every_control_of_every_page_is_reached_by_keyboard_alone(page: Page, site: Site) -> None:
+    unreached = []
+    for path in (*PAGES, "/model"):
+        page.goto(f"{site.address}{path}")
+        expect(page.locator("main .busy, .htmx-request")).to_have_count(0)
+        controls = page.evaluate(MARK_CONTROLS)
+        reached = set()
+        for _ in range(2 * len(controls) + 20):  # once round from wherever the page puts the focus first
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.dataset.at"))
+            if len(reached - {None}) == len(controls):
+                break
+        unreached += [(path, control) for at, control in enumerate(controls) if str(at) not in reached]
+    assert unreached == []
