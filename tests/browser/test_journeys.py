@@ -288,7 +288,8 @@ def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, site: S
 
 # Numbers what a person can use on the page and can see; what says that it is no stop (tabindex -1) is elsewhere too.
 MARK_CONTROLS = """[...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
-  .filter((one) => one.checkVisibility({visibilityProperty: true}) && !one.disabled && one.type !== "hidden" && one.tabIndex >= 0)
+  .filter((one) => one.checkVisibility({visibilityProperty: true}) && one.type !== "hidden")
+  .filter((one) => !one.disabled && one.tabIndex >= 0)
   .map((one, at) => (one.dataset.at = at, one.outerHTML.slice(0, 120)))"""
 
 

@@ -182,13 +182,11 @@ def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[ExposureA
     return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
-def list_exposed_units(
-    connection: sa.Connection, *, since: datetime | None, user: str | None
-) -> Sequence[tuple[str, datetime]]:
+def list_exposed_units(connection: sa.Connection, *, since: datetime | None) -> Sequence[tuple[str, datetime]]:
     """Return the conversations with exposures after a time, each with the time of the first of these, oldest first."""
     both = sa.union_all(
         *(
-            sa.select(table.c.unit, table.c.at).where(*_build_exposure_conditions(table, since, user))
+            sa.select(table.c.unit, table.c.at).where(*_build_exposure_conditions(table, since))
             for table in (exposures, menu_exposures)
         )
     ).subquery()
@@ -198,25 +196,19 @@ def list_exposed_units(
 
 
 def list_chosen_items(
-    connection: sa.Connection, *, since: datetime | None, until: datetime | None, user: str | None
+    connection: sa.Connection, *, since: datetime | None, until: datetime | None
 ) -> frozenset[tuple[str, str]]:
     """Return the items, by kind and name, that were chosen for a request; others only stood in a steady part."""
     is_chosen = [
         sa.not_(exposures.c.is_steady),
         _is_counted_exposure(),
-        *_build_exposure_conditions(exposures, since, user),
+        *_build_exposure_conditions(exposures, since),
     ]
     is_chosen += [] if until is None else [exposures.c.at <= until]
     query = sa.select(exposures.c.kind, exposures.c.item).where(*is_chosen)
     # Of a short time SQLite would read the whole index of items to tell them apart.
     rows = connection.execute(query.distinct() if since is None else query)
     return frozenset((kind, item) for kind, item in rows)
-
-
-def has_exposures_of_others(connection: sa.Connection, user: str) -> bool:
-    """Return whether anybody but this user has exposures."""
-    tables = (exposures, menu_exposures)
-    return any(connection.execute(sa.select(t.c.unit).where(t.c.user != user).limit(1)).first() for t in tables)
 
 
 def load_exposures(
@@ -292,7 +284,7 @@ def _is_counted_exposure(*, of_changes: bool = False) -> sa.ColumnElement[bool]:
 
 
 def _build_exposure_conditions(
-    table: sa.Table, since: datetime | None, user: str | None
+    table: sa.Table, since: datetime | None, user: str | None = None
 ) -> list[sa.ColumnElement[bool]]:
     limits = [] if since is None else [table.c.at > since]
     return limits if user is None else [*limits, table.c.user == user]

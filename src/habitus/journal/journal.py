@@ -398,14 +398,13 @@ class Journal:
         chosen: Collection[tuple[str, str]],
         *,
         since: datetime | None = None,
-        user: str | None = None,
         size: int = _BATCH_SIZE,
     ) -> Iterator[ExposureBatch]:
         """Yield the exposures after a time in batches of `size` whole conversations, oldest first.
 
         Without the steady exposures of items that are `chosen` for requests.
         """
-        units = self._run_query(evidence_records.list_exposed_units, since=since, user=user)
+        units = self._run_query(evidence_records.list_exposed_units, since=since)
         start = 0
         while start < len(units):
             until = units[min(start + size, len(units)) - 1][1]
@@ -413,20 +412,14 @@ class Journal:
             end = bisect.bisect_right(units, until, lo=start, key=itemgetter(1))
             some = [unit for unit, _ in units[start:end]]
             load = evidence_records.load_exposures
-            yield ExposureBatch(
-                until=until, exposures=self._run_query(load, units=some, since=since, user=user, chosen=chosen)
-            )
+            yield ExposureBatch(until=until, exposures=self._run_query(load, units=some, since=since, chosen=chosen))
             start = end
 
     def list_chosen_items(
-        self, *, since: datetime | None = None, until: datetime | None = None, user: str | None = None
+        self, *, since: datetime | None = None, until: datetime | None = None
     ) -> frozenset[tuple[str, str]]:
         """Return the items, by kind and name, that were chosen for a request in this time."""
-        return self._run_query(evidence_records.list_chosen_items, since=since, until=until, user=user)
-
-    def has_exposures_of_others(self, user: str) -> bool:
-        """Return whether anybody but this user has exposures."""
-        return self._run_query(evidence_records.has_exposures_of_others, user)
+        return self._run_query(evidence_records.list_chosen_items, since=since, until=until)
 
     def save_evidence_sums(self, sums: CachedEvidenceSums) -> None:
         """Save the sums, unless a transaction is open in this context."""

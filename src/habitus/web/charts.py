@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from markupsafe import Markup
 
-from habitus.app.learning.insights import SkillConfusionMatrix, SkillEffect, SkillUsageHistory
+from habitus.app.learning.insights import SkillEffect, SkillUsageHistory
 from habitus.app.library.browsing import MapCluster, MapDot, SkillMap
 from habitus.evidence.findings import ItemFinding
 from habitus.evidence.model import EffectEstimate
@@ -387,46 +387,6 @@ def render_relevance_bar(hit: IndexHit, threshold: float) -> Markup:
     said = ", ".join(f"{kind} {100 * share / total:.0f} %" for kind, share in shares.items() if share)
     label = f"Relevance {100 * hit.score:.0f} %: {said}. Nothing below {100 * threshold:.0f} % is offered."
     return _render_bar(label, *drawn)
-
-
-_CELL, _NAMES = 40, 210
-# A skill that reaches this share of another's own score may be mistaken for it.
-_CONFUSION_RATIO = 0.9
-
-
-def render_confusion_matrix(found: SkillConfusionMatrix) -> Markup:
-    """Return a matrix of skills: the darker a cell, the better the column's skill matches the row's own description."""
-    parts = []
-    for row, (name, cells) in enumerate(zip(found.names, found.rows, strict=True)):
-        top, short = (row + 1) * _CELL, name if len(name) <= 26 else f"{name[:25]}…"
-        parts.append(_render_element("text", f"{row + 1} {short}", x=0, y=top + 25))
-        parts.append(_render_element("text", str(row + 1), x=_NAMES + row * _CELL + 18, y=28, text_anchor="middle"))
-        for column, value in enumerate(cells):
-            css = "self" if row == column else "near" if _is_confused(found, row, column) else "far"
-            title = _render_element(
-                "title", f"{found.names[column]} for the description of {name}: {100 * value:.0f} %"
-            )
-            place = {"x": _NAMES + column * _CELL, "y": top, "width": 36, "height": 36, "rx": 4}
-            parts.append(_render_element("rect", title, css=css, fill_opacity=0.08 + 0.92 * value, **place))
-    said = "; ".join(f"{one} with {other}" for one, other in list_confused_pairs(found)) or "none"
-    count = len(found.names)
-    size = (_NAMES + _CELL * count, _CELL * (count + 1))
-    return _render_chart(f"Confused: {said}", size, *parts, css="chart matrix")
-
-
-def list_confused_pairs(found: SkillConfusionMatrix) -> list[tuple[str, str]]:
-    """Return the pairs of names in which the second skill may be chosen instead of the first."""
-    numbers = range(len(found.names))
-    return [
-        (found.names[row], found.names[column])
-        for row in numbers
-        for column in numbers
-        if row != column and _is_confused(found, row, column)
-    ]
-
-
-def _is_confused(found: SkillConfusionMatrix, row: int, column: int) -> bool:
-    return found.rows[row][column] >= max(found.rows[row][row] * _CONFUSION_RATIO, 0.01)
 
 
 def render_timeline_span(offset: float, length: float, whole: float, *, is_bad: bool = False) -> Markup:

@@ -219,9 +219,14 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
 
 def describe_offer_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
-    value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
+    value, low, high = (_format_share_of_100(each) for each in (effect.value, effect.low, effect.high))
     sure = "helps so far" if effect.low > 0 else "hurts so far" if effect.high < 0 else "not known yet"
     return f"{value} successes per 100 conversations ({low} to {high}): {sure}"
+
+
+def _format_share_of_100(share: float) -> str:
+    """Return a share with its sign, as whole numbers; with a decimal where the sign would be lost."""
+    return f"{100 * share:+.0f}" if round(100 * share) else f"{100 * share:+.1f}"
 
 
 _DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))

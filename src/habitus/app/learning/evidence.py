@@ -68,17 +68,12 @@ class EvidenceService:
         )
         return found, by_request
 
-    def sum_conversations(
-        self, until: datetime, user: str | None
-    ) -> tuple[EvidenceSums, Sequence[ScoredExposure], frozenset[ItemKey]]:
+    def sum_conversations(self, until: datetime) -> tuple[EvidenceSums, Sequence[ScoredExposure], frozenset[ItemKey]]:
         """Return the sums of the conversations that began until then, the exposures of later ones, and the items ever
-        chosen for a request; of one user, or of everybody.
+        chosen for a request.
         """
-        if user is not None and self.journal.has_exposures_of_others(user):
-            settled, by_request = _CachedSums(), self.journal.list_chosen_items(user=user)
-        else:
-            user, (settled, by_request, _) = None, self._load_settled_sums(until)
-        sums, later = self._extend_settled_sums(settled, until, by_request, user=user)
+        settled, by_request, _ = self._load_settled_sums(until)
+        sums, later = self._extend_settled_sums(settled, until, by_request)
         return sums, later, by_request
 
     def _load_settled_sums(self, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
@@ -102,7 +97,6 @@ class EvidenceService:
         until: datetime,
         by_request: frozenset[ItemKey],
         *,
-        user: str | None = None,
         changes: int | None = None,
     ) -> tuple[EvidenceSums, list[ScoredExposure]]:
         """Return the sums extended by the conversations that began until then, and the exposures of later ones.
@@ -124,7 +118,7 @@ class EvidenceService:
             )
 
         cached, end = settled, settled.until
-        batches = self.journal.iterate_exposures(by_request, since=settled.until, user=user, size=self.batch_size)
+        batches = self.journal.iterate_exposures(by_request, since=settled.until, size=self.batch_size)
         for batch in batches:
             is_older = end is not None and get_sums_age_bucket(now - end) > get_sums_age_bucket(now - batch.until)
             if end and is_older and changes is not None and units - cached.units >= self.cache_threshold:

@@ -34,8 +34,8 @@ _HELPS, _WEEKS = 12, 6
 # Menu lines shown, the most expensive first.
 _MAX_LINES = 10
 _UNUSED_AFTER = timedelta(days=14)
-# Skills in the confusion matrix.
-_MAX_CONFUSED = 10
+# Skills that are compared, and the share of a skill's own score from which another may be mistaken for it.
+_MAX_CONFUSED, _CONFUSION_SHARE = 10, 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,11 +109,13 @@ class UnusedSkill:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillConfusionMatrix:
-    """How well each column's skill matches a request in the words of each row's skill, 0 to 1."""
+class ConfusedPair:
+    """A skill, and another one that search finds nearly as well for the first one's own description."""
 
-    names: Sequence[str]
-    rows: Sequence[Sequence[float]]
+    name: str
+    other: str
+    # The score of the other one as a share of the skill's own.
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,12 +128,12 @@ class TriedCandidateSummary:
     summary: str
 
 
-# In the functions below, `user` restricts conversations and uses to that user's; None means all users.
+# In the functions below, `user` restricts uses to that user's; None means all users.
 def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
-    """Return the effects of the best-known skills, the most helpful first."""
+    """Return the effects of the best-known skills over all users' conversations, the most helpful first."""
     now, uses = home.clock(), _count_skill_uses(home, user)
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
-    sums, kept, by_request = home.evidence.sum_conversations(timestamps[0], user)
+    sums, kept, by_request = home.evidence.sum_conversations(timestamps[0])
     began: dict[str, datetime] = {}
     for one in kept:
         began.setdefault(one.unit, one.at)
@@ -148,8 +150,8 @@ def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
     known = [
         (name, item, effect) for name, item in latest.items() if (effect := history[-1][item].offering) is not None
     ]
-    # The narrowest interval is the best-known effect.
-    surest = sorted(known, key=lambda one: one[2].high - one[2].low)[:_HELPS]
+    # Effects whose sign is known come first; of the others, those with the narrowest intervals.
+    surest = sorted(known, key=lambda one: (one[2].low <= 0 <= one[2].high, one[2].high - one[2].low))[:_HELPS]
     return tuple(
         SkillEffect(
             name=name.partition("@")[0],
@@ -199,13 +201,6 @@ def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
     return tuple(sorted(old, key=lambda one: (str(one.since or ""), one.name)))
 
 
-def has_skills_old_enough(home: Home) -> bool:
-    """Return whether a skill is old enough to say that it was never used."""
-    since = home.clock() - _UNUSED_AFTER
-    summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
-    return any(one.created_on is None or one.created_on <= since for one in summaries)
-
-
 def _build_menu_of_all_skills(home: Home) -> menu.SkillMenu:
     selected = select_skills(home, UserRequest(text="", user=home.get_user(), now=home.clock()))
     return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
@@ -234,8 +229,8 @@ def _build_uses_path(name: str, user: str | None) -> str:
     return f"/skills/{name}/uses{'' if user is None else '?own=true'}"
 
 
-def compute_confusion_matrix(home: Home) -> SkillConfusionMatrix:
-    """Return the confusion matrix of the skills that are most similar to another one."""
+def list_confused_skills(home: Home) -> tuple[ConfusedPair, ...]:
+    """Return the pairs of similar skills in which search may find the second instead of the first, worst first."""
     seen = home.skills.snapshot()
     cues = {
         item.name: item.summary.when_to_use_line
@@ -246,12 +241,14 @@ def compute_confusion_matrix(home: Home) -> SkillConfusionMatrix:
     pairs = [(-hit.score, name, hit.id) for name, hits in near.items() for hit in hits if {name, hit.id} <= cues.keys()]
     alike = dict.fromkeys(name for _, one, other in sorted(pairs) for name in (one, other))
     names = frozenset(list(alike)[:_MAX_CONFUSED])
-    found = {
-        name: {hit.id: hit.score for hit in home.finder.search(cues[name], k=len(names), among=names, at=seen).hits}
-        for name in names
-    }
-    order = sorted(names)
-    return SkillConfusionMatrix(names=order, rows=[[found[row].get(column, 0.0) for column in order] for row in order])
+    found = []
+    for name in sorted(names):
+        hits = home.finder.search(cues[name], k=len(names), among=names, at=seen).hits
+        scores = {hit.id: hit.score for hit in hits if hit.score > 0}
+        own = scores.pop(name, 0.0) or max(scores.values(), default=1.0)
+        found += [ConfusedPair(name=name, other=other, share=score / own) for other, score in scores.items()]
+    confused = [pair for pair in found if pair.share >= _CONFUSION_SHARE]
+    return tuple(sorted(confused, key=lambda pair: (-pair.share, pair.name, pair.other)))
 
 
 def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:

@@ -162,7 +162,7 @@ def _count_pending_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> li
 
 
 def _select_strongest_effects(findings: EvidenceFindings) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
-    """Return the skills with the strongest known effects, helpful and harmful, by their newest version."""
+    """Return the skills with the strongest effects whose sign is known, by their newest version."""
     newest: dict[str, KnownSkillEffect] = {}
     for one in findings.items:
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
@@ -170,8 +170,8 @@ def _select_strongest_effects(findings: EvidenceFindings) -> tuple[list[KnownSki
             # Findings come oldest version first, so the newest one wins.
             newest[name] = KnownSkillEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
     ranked = sorted(newest.values(), key=lambda one: (-one.value, one.name))
-    hurts = [one for one in reversed(ranked) if one.value < 0]
-    return [one for one in ranked if one.value > 0][:_MAX_SHOWN], hurts[:_MAX_SHOWN]
+    hurts = [one for one in reversed(ranked) if one.high < 0]
+    return [one for one in ranked if one.low > 0][:_MAX_SHOWN], hurts[:_MAX_SHOWN]
 
 
 def _list_learned_items(recent: Iterable[SkillSummary], lessons: Iterable[Engram]) -> list[LearnedItem]:
@@ -297,7 +297,8 @@ class InsightsReport:
     effects: Sequence[insights.SkillEffect]
     menu: insights.MenuCost
     unused: Sequence[insights.UnusedSkill]
-    confusion: insights.SkillConfusionMatrix
+    # Worst first.
+    confused: Sequence[insights.ConfusedPair]
     improvements: Sequence[insights.TriedCandidateSummary]
 
 
@@ -305,14 +306,14 @@ class InsightsReport:
 def show_insights(home: Home, all_users: AllUsers = False) -> InsightsReport:
     """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried.
 
-    Conversations and uses are yours, unless an admin asks for those of all users.
+    Effects are estimated over the conversations of all users. Uses are yours, unless an admin asks for those of all.
     """
     user = resolve_user_filter(home.settings, all_users)
     return InsightsReport(
         effects=insights.list_skill_effects(home, user),
         menu=insights.compute_menu_cost(home, user),
         unused=insights.list_unused_skills(home, user),
-        confusion=insights.compute_confusion_matrix(home),
+        confused=insights.list_confused_skills(home),
         improvements=insights.list_tried_candidates(home),
     )
 

@@ -264,17 +264,16 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
         menu=insights.compute_menu_cost(habitus, user),
         unused=unused[:_MAX_SHOWN],
         unused_count=len(unused),
-        has_skills_old_enough=bool(unused) or insights.has_skills_old_enough(habitus),
         tried=tried[:_MAX_SHOWN],
     )
 
 
 @router.get("/insights/effects", access=Access.OPEN_READING)
 def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
+    scope = UserScope.read(request, habitus)
+    effects = insights.list_skill_effects(habitus, resolve_user_filter(habitus.settings, scope.all_users))
     withhold = habitus.settings.evidence.withhold
-    user = resolve_user_filter(habitus.settings, UserScope.read(request, habitus).all_users)
-    effects = insights.list_skill_effects(habitus, user)
-    return render_fragment("insights_effects.html", effects=effects, withhold=withhold)
+    return render_fragment("insights_effects.html", effects=effects, withhold=withhold, scope=scope)
 
 
 @router.get("/insights/month", access=Access.VIEWER)
@@ -307,13 +306,13 @@ def _build_scope_suffix(scope: UserScope) -> str:
 
 @router.get("/insights/confusion", access=Access.OPEN_READING)
 def show_confusion(habitus: RequestHome) -> HTMLResponse:
-    return render_fragment("insights_confusion.html", confusion=insights.compute_confusion_matrix(habitus))
+    return render_fragment("insights_confusion.html", pairs=insights.list_confused_skills(habitus))
 
 
 @router.get("/insights/pairs", access=Access.OPEN_READING)
 def list_confused_skills(habitus: RequestHome) -> JSONResponse:
     """Return the pairs of skills that are confused; the map asks for them after it is shown, as it takes a while."""
-    return JSONResponse(charts.list_confused_pairs(insights.compute_confusion_matrix(habitus)))
+    return JSONResponse([(pair.name, pair.other) for pair in insights.list_confused_skills(habitus)])
 
 
 @router.get("/try", access=Access.OPEN_READING)
