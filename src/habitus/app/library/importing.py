@@ -292,11 +292,10 @@ def export_skills(
 ) -> ExportResult:
     """Write one skill, or all of the user's, in another system's layout; `tasks` returns the exam files to include."""
     form = detect.get_format(format_name)
-    library = skills
-    chosen = [library.find(name)] if name else [item for item in library.list_skills() if _is_exportable(item)]
+    chosen = [skills.find(name)] if name else [item for item in skills.list_skills() if _is_exportable(item)]
     if not chosen or chosen[0].summary is None:
         raise Invalid("There is nothing to export.", hint="See 'habitus skills list'.")
-    counters = library.read_all_counters(with_imported=True)
+    counters = skills.read_all_counters(with_imported=True)
     outgoing = []
     for item in chosen:
         one = _build_outgoing_skill(skills, item, counters.get((item.layer, item.name), {}))
