@@ -194,6 +194,35 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
 
 
 @pytest.mark.req("IM-04")
+async def test_our_own_agent_solves_among_the_nearest_of_the_persons_skills_and_some_others(home: Path) -> None:
+    near = [f"find-a-{what}" for what in ("city", "capital", "village", "place", "borough")]
+    views = list[str]()
+
+    def solve(ask: CompletionRequest) -> ScriptStep:
+        views.append(_in_view(ask))
+        return _solver(ask)
+
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 2)
+        open_improve_store(habitus).add_splits(NAME, dict.fromkeys(("t0", "t1"), TaskSplit.GATE))
+        for number in range(30):
+            text = f"---\nname: cook-{number}\ndescription: Cooks dish {number} with rice.\n---\n1. Cook it.\n"
+            habitus.skills.write_tree(
+                "user", f"cook-{number}", {"SKILL.md": build_tree_file(text.encode())}, habitus.build_author()
+            )
+        for name in near:
+            text = f"---\nname: {name}\ndescription: Names a town, as {name}.\n---\n1. Say it.\n"
+            habitus.skills.write_tree("user", name, {"SKILL.md": build_tree_file(text.encode())}, habitus.build_author())
+        model = RunBudget().wrap_model(ScriptedModel(solve))
+        await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).execute()
+    among = [{name for name in (*near, *(f"cook-{n}" for n in range(30))) if f"- {name} — " in view} for view in views]
+    assert len(views) == 4
+    assert all(one == among[0] for one in among)
+    assert set(near) <= among[0]
+    assert len(among[0]) == 10
+
+
+@pytest.mark.req("IM-04")
 async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
     """The run is cut off in the middle of a rollout; the next process goes on, and counts the lost one as paid."""
     with Habitus.open(read_settings(home)) as habitus:

@@ -53,6 +53,7 @@ from habitus.tasks.rollouts import SAID, Rollout
 # Seconds for one rollout.
 ROLLOUT_TIMEOUT_S = 600.0
 _MENU_SAMPLE = 10  # of the person's other skills that a rollout is made among
+_NEAREST = 5  # of them, those whose description is most like the skill's
 _MAX_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
 _VISIBLE_PLACES = (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED)
 _WORKSPACE_HINT = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
@@ -117,9 +118,7 @@ async def open_temporary_home(
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
             await asyncio.to_thread(opened.skills.write_tree, USER_LAYER, name, shown, opened.build_author())
-            await asyncio.to_thread(
-                _copy_competing_skills, home.skills, opened.skills, name, opened.build_author(), is_held
-            )
+            await asyncio.to_thread(_copy_competing_skills, home, opened.skills, name, opened.build_author(), is_held)
             await asyncio.to_thread(_copy_code_approval, home, opened, name)
             yield opened
         finally:
@@ -128,20 +127,23 @@ async def open_temporary_home(
         await asyncio.to_thread(folders.remove_folder, str(folder))
 
 
-def _copy_competing_skills(skills: Library, apart: Library, name: str, author: Author, is_held: bool) -> None:
+def _copy_competing_skills(home: Home, apart: Library, name: str, author: Author, is_held: bool) -> None:
     """Copy a sample of the person's other skills, the same for both versions, so that an edited description competes.
 
-    Their code is not approved in the temporary home, and their eval files stay behind.
+    Half of it are those that today's version competes with most, the rest is drawn. Their code is not approved in the
+    temporary home, and their eval files stay behind.
     """
-    there = {item.name for item in apart.list_skills()}
+    skills, there = home.skills, {item.name for item in apart.list_skills()}
     others = [
         item
         for item in skills.list_skills()
         if item.name not in there and item.state is SkillState.OK and item.summary is not None
         if is_held or not skills.describe_unreviewed_origin(item)
     ]
+    cue = skills.load(name).when_to_use or skills.load(name).description
+    nearest = [hit.id for hit in home.finder.search(cue, k=_NEAREST + 1).hits if hit.id != name][:_NEAREST]
     drawn = sorted(others, key=lambda item: hashlib.sha256(f"{name}\0{item.name}".encode()).digest())
-    for item in drawn[:_MENU_SAMPLE]:
+    for item in sorted(drawn, key=lambda item: item.name not in nearest)[:_MENU_SAMPLE]:
         tree = drop_eval_files(skills.read_tree(f"{item.name}@{item.layer}"))
         apart.write_tree(USER_LAYER, item.name, tree, author)
 
