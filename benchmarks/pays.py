@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -361,7 +362,7 @@ def measure_power(judged: int, effect: float, runs: int, draw: np.random.Generat
     return found / runs
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--nights", type=int, default=180)
@@ -382,7 +383,9 @@ def main() -> None:
         for judged in (100, 300, 1000)
         for effect in (-0.1, -0.2, -0.3)
     }
-    _report.show("pays", arguments, {"habitus": {**found, "power": power, "goals": list_goals(found)}})
+    goals = list_goals(found)
+    _report.show("pays", arguments, {"habitus": {**found, "power": power, "goals": goals}})
+    return int(not all(goals.values()))
 
 
 def summarize(worlds: list[World], nights: int) -> dict[str, Any]:
@@ -422,4 +425,4 @@ def list_goals(found: dict[str, Any]) -> dict[str, bool]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,8 +16,9 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "pays.py"
 @pytest.mark.req("IM-08")
 def test_only_a_gate_keeps_harmful_changes_out_of_force() -> None:
     command = [sys.executable, str(SCRIPT), "--seeds", "1", "--nights", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)["systems"]["habitus"]
+    assert done.returncode == int(not all(found["goals"].values())), "a goal that is missed is an error"
     assert found["kept everything, 100 a night"]["harmful gone"] == 0
     for rollouts in (100, 400):
         ours = found[f"habitus, {rollouts} a night"]

@@ -212,7 +212,9 @@ async def test_our_own_agent_solves_among_the_nearest_of_the_persons_skills_and_
             )
         for name in near:
             text = f"---\nname: {name}\ndescription: Names a town, as {name}.\n---\n1. Say it.\n"
-            habitus.skills.write_tree("user", name, {"SKILL.md": build_tree_file(text.encode())}, habitus.build_author())
+            habitus.skills.write_tree(
+                "user", name, {"SKILL.md": build_tree_file(text.encode())}, habitus.build_author()
+            )
         model = RunBudget().wrap_model(ScriptedModel(solve))
         await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).execute()
     among = [{name for name in (*near, *(f"cook-{n}" for n in range(30))) if f"- {name} — " in view} for view in views]
