@@ -204,7 +204,7 @@ async def test_our_own_agent_solves_among_the_nearest_of_the_persons_skills_and_
 
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 2)
-        open_improve_store(habitus).add_splits(NAME, dict.fromkeys(("t0", "t1"), TaskSplit.GATE))
+        open_improve_store(habitus).add_task_splits(NAME, dict.fromkeys(("t0", "t1"), TaskSplit.GATE))
         for number in range(30):
             text = f"---\nname: cook-{number}\ndescription: Cooks dish {number} with rice.\n---\n1. Cook it.\n"
             habitus.skills.write_tree(
