@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -95,3 +96,15 @@ def test_a_damaged_report_is_replaced(habitus: Habitus, tmp_path: Path) -> None:
     (tmp_path / "home" / "housekeeping.json").write_text("{")
     assert run_due_housekeeping(habitus) is not None
     assert run_due_housekeeping(habitus) is None
+
+
+@pytest.mark.req("IM-10", "PF-05")
+def test_housekeeping_removes_what_killed_solvers_left(habitus: Habitus) -> None:
+    for name, is_old in (("left", True), ("new", False)):
+        folder = habitus.settings.user_home / ".cache" / "habitus" / f"habitus-ask-{name}"
+        (folder / "pi").mkdir(parents=True)
+        (folder / "pi" / "auth.json").write_text("a copy of the sign-in")
+        if is_old:
+            os.utime(folder, (0, 0))
+    assert run_due_housekeeping(habitus) is not None
+    assert [path.name for path in folder.parent.iterdir()] == ["habitus-ask-new"]

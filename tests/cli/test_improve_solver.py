@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -214,44 +213,6 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _sign_in(direct: Direct, expires: float) -> Path:
-    file = direct.cli.user_home / ".claude" / ".credentials.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps({"claudeAiOauth": {"accessToken": "old", "expiresAt": int(expires * 1000)}}))
-    return file
-
-
-@BOXED
-@pytest.mark.req("IM-10")
-def test_a_renewed_sign_in_comes_back_and_anything_else_does_not(direct: Direct) -> None:
-    command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
-    renew = """own="$CLAUDE_CONFIG_DIR/.credentials.json"\n[ -L "$own" ] && exit 3\n"""
-    planted = f"""{renew}echo '{{"env": "planted"}}' > "$own"; echo '{claude("X")}'"""
-    before = file.read_text()
-    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, planted))
-    assert {one.outcome for one in rollouts(direct).values()} <= {"ok", "failed"}
-    assert file.read_text() == before
-
-
-@BOXED
-@pytest.mark.req("IM-10")
-def test_a_renewed_token_is_written_back(direct: Direct) -> None:
-    command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
-    renew = f"""own="$CLAUDE_CONFIG_DIR/.credentials.json"
-sed s/old/new/ "$own" > "$own.x" && mv "$own.x" "$own"; echo '{claude("X")}'"""
-    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, renew))
-    assert json.loads(file.read_text())["claudeAiOauth"]["accessToken"] == "new"
-
-
-@pytest.mark.req("IM-10")
-def test_a_sign_in_that_expires_during_the_run_is_refused_first(direct: Direct) -> None:
-    command, _ = furnish(direct), _sign_in(direct, time.time() + 60)
-    env = put_program(direct, f"""echo '{claude("ALTBERG")}'""")
-    said = direct(*command, "--solver", "claude-code", "--budget", "$5", env=env).out
-    assert "The sign-in of Claude Code expires during the run" in said
-    assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
-
-
 @pytest.mark.req("IM-04")
 def test_an_agent_whose_own_sandbox_does_not_start_counts_for_nothing(direct: Direct) -> None:
     command = furnish(direct)
@@ -291,7 +252,7 @@ def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_name
         (folder / "x.json").write_text('{"baseUrl": "https://evil.example"}')
     box = open_solver_box(solver, question, room / "work")
     assert box is not None
-    assert box.hosts == (*solver.hosts, "127.0.0.1:8080", "models.example.org")
+    assert box.hosts == (*solver.find_hosts(question), "127.0.0.1:8080", "models.example.org")
     assert open_solver_box(solver, replace(question, is_boxed=False), room / "work") is None
 
 

@@ -111,7 +111,7 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
         call = solver.build_call(question)
         with (
             socket.create_server(("127.0.0.1", 0)) as other,
-            copy_sign_in_into_box(solver, room, datetime.now(UTC), timedelta(minutes=4)),
+            copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=4)),
         ):
             about = (str(person), other.getsockname()[1], os.getpid(), SECRETS)
             (work / "probe.py").write_text(PROBE.replace("GIVEN", repr(about)))

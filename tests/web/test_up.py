@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -68,6 +69,16 @@ def test_published_skills_are_read_by_whoever_reaches_it_and_nothing_else_is(run
         assert http.get(f"{address}/.well-known/agent-skills/../../etc/passwd").status_code in (401, 404)
         assert http.get(f"{address}/api/v1/skills").status_code == 401
     assert any("everyone on this machine" in line for line in said)
+
+
+@pytest.mark.req("IM-10")
+def test_it_removes_what_killed_solvers_left(run_cli: Cli) -> None:
+    folder = run_cli.user_home / ".cache" / "habitus" / "habitus-ask-left"
+    folder.mkdir(parents=True)
+    (folder / "auth.json").write_text("a copy of the sign-in")
+    os.utime(folder, (0, 0))
+    with up(run_cli):
+        assert not folder.exists()
 
 
 @pytest.mark.full

@@ -220,6 +220,11 @@ def open_search_index(
     return open_index(engine, collection, settings.search.encoder, get_weights_dir(settings), folder)
 
 
+def get_solver_dir(settings: settings_module.Settings) -> Path:
+    """Return where the folders of solver programs are made: below the temporary one some start no helper of theirs."""
+    return settings.user_home / ".cache" / "habitus"
+
+
 def get_weights_dir(settings: settings_module.Settings) -> Path:
     """Return the folder for downloaded encoder weights; backups leave it out."""
     return settings.home / "cache" / "minilm"

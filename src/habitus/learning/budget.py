@@ -226,6 +226,11 @@ class RunBudget:
         cost = f", about ${self.usage.cost:.2f}" if self.usage.cost else ""
         return f"{self.tokens:,} tokens spent in {format_count(self.requests, 'request')}{cost}"
 
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until its time is up; 0 without a limit."""
+        return 60 * self.limits.minutes - (self._clock() - self._began) if self.limits.minutes is not None else 0.0
+
     def reserve(self, ask: CompletionRequest, model: str) -> _ReservedRequest:
         """Reserve the most that a request can use, and shorten its answer to what is left.
 

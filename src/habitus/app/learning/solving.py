@@ -11,7 +11,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from habitus.agent.session import generate_id
 from habitus.agent.stream import ToolFinished, ToolStarted, TurnEvent, TurnResult
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
-from habitus.app.home_directory import SESSION_PADS_DIR
+from habitus.app.home_directory import SESSION_PADS_DIR, get_solver_dir
 from habitus.app.learning import mining, solver_box
 from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, list_readable_programs, open_workspace
 from habitus.app.wiring import open_home
@@ -247,10 +247,11 @@ def _list_used_exposures(skill: str, turn: Turn) -> list[ExposureAssignment]:
 def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
     solver = find_solver_program(name)
+    question = _make_question(name.partition(":")[2], Path(), "")
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill and some of your others, where it reads, writes and runs commands. "
-        f"{solver_box.describe_box_access(solver)}."
+        f"{solver_box.describe_box_access(solver, question)}."
     )
 
 
@@ -267,13 +268,34 @@ async def open_program_solver(
         raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
     await asyncio.to_thread(solver_box.require_box_for_foreign_text, home.skills, skill, solver)
     # Not below the temporary folder, where Codex refuses to start its own helper.
-    parent = home.settings.user_home / ".cache" / "habitus"
+    parent = get_solver_dir(home.settings)
     is_held = await asyncio.to_thread(solver_box.is_box_available)
     async with (
         temporary_workspace(parent) as room,
+        temporary_workspace(parent) as trial,
         open_temporary_home(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
     ):
-        yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model, parent)
+        model_name = name.partition(":")[2]
+        lasts = timedelta(seconds=max(ROLLOUT_TIMEOUT_S, budget.seconds_left))
+        question = _make_question(model_name, trial, "")
+        await asyncio.to_thread(_refuse_expiring_sign_in, solver, question, home.clock() + lasts)
+        yield ProgramSolver(apart, skill, solver, model_name, budget, model, parent)
+
+
+def _make_question(model: str, room: Path, prompt: str) -> ProgramRequest:
+    return ProgramRequest(
+        system="",
+        prompt=prompt,
+        model=model,
+        workspace=room,
+        environ=os.environ,
+        is_boxed=solver_box.is_box_available(),
+    )
+
+
+def _refuse_expiring_sign_in(solver: SolverProgram, question: ProgramRequest, until: datetime) -> None:
+    solver.build_call(question)
+    solver_box.refuse_expiring_sign_in(solver, question, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,14 +349,7 @@ class ProgramSolver:
         """Run the program once, paid from the budget; its usage is known only at the end."""
         prompt = "\n\n".join([task.request, *([_WORKSPACE_HINT] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
-        question = ProgramRequest(
-            system="",
-            prompt=prompt,
-            model=self.model,
-            workspace=room,
-            environ=os.environ,
-            is_boxed=solver_box.is_box_available(),
-        )
+        question = _make_question(self.model, room, prompt)
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
@@ -342,7 +357,7 @@ class ProgramSolver:
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
-            with solver_box.copy_sign_in_into_box(self.solver, room, self.home.clock(), lasts):
+            with solver_box.copy_sign_in_into_box(self.solver, question, self.home.clock(), lasts):
                 box = solver_box.open_solver_box(self.solver, question, work)
                 async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
                     said = await run_program_call(

@@ -6,6 +6,7 @@ Every step is a short transaction of its own, so no turn waits for it.
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -19,11 +20,13 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.conversations.running_code import ENVIRONMENTS_DIR
 from habitus.app.home import Home
-from habitus.app.home_directory import SESSION_PADS_DIR
+from habitus.app.home_directory import SESSION_PADS_DIR, get_solver_dir
 from habitus.files import write_atomically
+from habitus.llm.agents.running import remove_abandoned_workspaces
 from habitus.locks import try_lock
 from habitus.sandbox import venvs
 from habitus.sandbox.inside import folders
+from habitus.settings import Settings
 from habitus.sql.outage import get_storage_error_types
 
 _FILE = "housekeeping.json"
@@ -114,8 +117,15 @@ def measure_database_size(engine: sa.Engine) -> int:
         return pages * size
 
 
+def remove_abandoned_solver_folders(settings: Settings) -> None:
+    """Remove what killed runs of agents' programs left, with copies of sign-ins in it."""
+    for folder in (get_solver_dir(settings), Path(tempfile.gettempdir())):
+        remove_abandoned_workspaces(folder)
+
+
 def _remove_unused_folders(home: Home) -> None:
     """Remove environments and scratchpads that no kept conversation has used within the retention period."""
+    remove_abandoned_solver_folders(home.settings)
     kept = home.journal.list_session_ids()
     limit = (home.clock() - home.journal.retention).timestamp()
     venvs.remove_unused_environments(home.writable_dir / ENVIRONMENTS_DIR, unused_since=limit)

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus import tracing
 from habitus.app import Habitus
+from habitus.app.operating.housekeeping import remove_abandoned_solver_folders
 from habitus.app.operating.jobs import run_background_worker
 from habitus.app.operating.people import open_user_accounts
 from habitus.cli import output
@@ -135,6 +136,7 @@ async def serve_http_apps(
     behind = LazyHome(scope, lambda: homes.owner_home.is_offline)
     # Another process of this server, or another host, may get the next request.
     is_one_of_many = process.inherited_socket is not None or homes.owner_home.shared is not homes.owner_home.local
+    await asyncio.to_thread(remove_abandoned_solver_folders, homes.owner_home.settings)
     with process.open_socket(address.host, address.port) as door:
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.

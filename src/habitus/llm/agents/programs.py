@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from habitus.llm.agents.program import (
     AgentProgram,
@@ -173,17 +174,25 @@ def _build_opencode_answer_call(question: ProgramRequest) -> ProgramCall:
     return replace(call, environ={**call.environ, "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1"})
 
 
-def build_opencode_call(question: ProgramRequest, agent: Mapping[str, object]) -> ProgramCall:
-    """Return a run of our own agent with only the user's sign-in and model choice."""
+def read_opencode_config(question: ProgramRequest) -> dict[str, Any]:
+    """Return the user's settings of opencode."""
+    return read_json_file(question.get_user_folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
+
+
+def build_opencode_call(question: ProgramRequest, agent: Mapping[str, object], *, provider: str = "") -> ProgramCall:
+    """Return a run of our own agent with only the user's sign-in and model choice, or only those of one provider."""
     places = {f"XDG_{kind.upper()}_HOME": str(question.workspace / kind) for kind in ("config", "data", "state")}
     link_user_files(
         question.get_user_folder("XDG_DATA_HOME", ".local/share") / "opencode",
         question.workspace / "data/opencode",
         "auth.json",
     )
-    theirs = read_json_file(question.get_user_folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
     kept = ("model", "provider", "enabled_providers", "disabled_providers")
-    config = {key: value for key, value in theirs.items() if key in kept} | {
+    config = {key: value for key, value in read_opencode_config(question).items() if key in kept}
+    if provider:
+        own = {key: value for key, value in dict_or_empty(config.get("provider")).items() if key == provider}
+        config |= {"provider": own, "enabled_providers": [provider]}
+    config |= {
         "snapshot": False,
         "share": "disabled",
         "autoupdate": False,

@@ -85,6 +85,15 @@ async def temporary_workspace(parent: Path | None = None) -> AsyncIterator[Path]
 def _create_workspace(parent: Path) -> tuple[Path, int]:
     """Return a new folder and the lock on it, which tells that its process lives."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    remove_abandoned_workspaces(parent)
+    room = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
+    lock = acquire_lock(room)
+    assert lock is not None, "a new folder is ours"
+    return room, lock
+
+
+def remove_abandoned_workspaces(parent: Path) -> None:
+    """Remove the folders of killed processes, with the copies of sign-ins in them."""
     for old in parent.glob(f"{_WORKSPACE_PREFIX}*"):
         with suppress(OSError, StorageFailed):
             # A folder that is being created has no lock for a moment.
@@ -93,10 +102,6 @@ def _create_workspace(parent: Path) -> tuple[Path, int]:
             with try_lock(old) as lock:
                 if lock is not None:
                     shutil.rmtree(old, ignore_errors=True)
-    room = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
-    lock = acquire_lock(room)
-    assert lock is not None, "a new folder is ours"
-    return room, lock
 
 
 _SWEEP_AFTER_S = 60.0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from habitus.errors import Invalid, did_you_mean
+from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.llm.agents.program import (
     AgentProgram,
     ProgramCall,
     ProgramRequest,
+    dict_or_empty,
     link_user_files,
     read_json_file,
     write_text_file,
@@ -22,6 +24,7 @@ from habitus.llm.agents.programs import (
     build_opencode_call,
     create_codex_home,
     create_gemini_home,
+    read_opencode_config,
 )
 
 
@@ -35,10 +38,18 @@ class SolverProgram:
     skills: str
     # A pattern for the transcripts it writes there.
     transcripts: str
-    # Its provider's hosts, for its requests and to renew its sign-in.
-    hosts: tuple[str, ...]
-    # The file in its home whose token is replaced when it is renewed, so an old copy would sign the person out.
-    rotating_credentials: str = ""
+    # Returns the hosts of the provider that it uses, for its requests and to renew its sign-in.
+    find_hosts: Callable[[ProgramRequest], tuple[str, ...]]
+    # The file in its home with the sign-in. A renewal replaces its token, so an old copy would sign the person out.
+    sign_in: str = ""
+    # Returns the provider of a program that has several: its entry of the sign-in is the only one that is needed.
+    find_provider: Callable[[ProgramRequest], str] = lambda question: ""
+
+    def list_given_addresses(self, question: ProgramRequest) -> list[str]:
+        """Return the addresses of its provider that the environment names."""
+        provider = self.find_provider(question)
+        used = _PROVIDERS[provider].variables if provider in _PROVIDERS else () if provider else self.program.variables
+        return [value for key, value in question.environ.items() if key.endswith("_BASE_URL") and key.startswith(used)]
 
 
 def find_solver_program(name: str) -> SolverProgram:
@@ -98,8 +109,22 @@ def _build_gemini_solver_call(question: ProgramRequest) -> ProgramCall:
 
 
 def _build_opencode_solver_call(question: ProgramRequest) -> ProgramCall:
-    call = build_opencode_call(question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny"}})
-    return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
+    agent = {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny"}}
+    call = build_opencode_call(question, agent, provider=_find_opencode_provider(question))
+    # It has a list of models, and would fetch a newer one from another host.
+    alone = {"HOME": str(question.workspace), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return replace(call, environ={**call.environ, **alone})
+
+
+def _get_opencode_sign_in(question: ProgramRequest) -> Path:
+    return question.get_user_folder("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json"
+
+
+def _find_opencode_provider(question: ProgramRequest) -> str:
+    config = read_opencode_config(question)
+    named = question.model or str(config.get("model") or "")
+    own = dict_or_empty(config.get("provider"))
+    return _choose_provider("opencode", question, named.partition("/")[0], _get_opencode_sign_in(question), own)
 
 
 def _build_copilot_solver_call(question: ProgramRequest) -> ProgramCall:
@@ -107,17 +132,34 @@ def _build_copilot_solver_call(question: ProgramRequest) -> ProgramCall:
     return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
+def _get_pi_folder(question: ProgramRequest) -> Path:
+    return question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent")
+
+
+def _find_pi_provider(question: ProgramRequest) -> str:
+    folder = _get_pi_folder(question)
+    own = dict_or_empty(read_json_file(folder / "models.json").get("providers"))
+    named, _, model = question.model.partition("/")
+    if not model or named not in {*_PROVIDERS, *own}:
+        # A name such as `meta/llama` is that of a model, which the provider knows.
+        named = str(read_json_file(folder / "settings.json").get("defaultProvider") or "")
+    return _choose_provider("pi", question, named, folder / "auth.json", own)
+
+
 def _build_pi_solver_call(question: ProgramRequest) -> ProgramCall:
-    own = question.workspace / "pi"
-    link_user_files(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
-    kept = ("defaultProvider", "defaultModel", "defaultThinkingLevel")
-    theirs = read_json_file(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
-    write_text_file(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))
+    own, folder, provider = question.workspace / "pi", _get_pi_folder(question), _find_pi_provider(question)
+    link_user_files(folder, own, "auth.json")
+    models = dict_or_empty(read_json_file(folder / "models.json").get("providers"))
+    write_text_file(own / "models.json", json.dumps({"providers": {k: v for k, v in models.items() if k == provider}}))
+    kept = ("defaultModel", "defaultThinkingLevel")
+    theirs = read_json_file(folder / "settings.json")
+    settings = {"defaultProvider": provider} | {key: theirs[key] for key in kept if key in theirs}
+    write_text_file(own / "settings.json", json.dumps(settings))
     without = ("context-files", "extensions", "prompt-templates", "themes")
     return ProgramCall(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
-            *("--tools", "read,grep,find,ls,write,edit,bash", *question.list_model_options()),
+            *("--tools", "read,grep,find,ls,write,edit,bash", "--provider", provider, *question.list_model_options()),
         ),
         stdin=question.prompt,
         environ={
@@ -129,10 +171,83 @@ def _build_pi_solver_call(question: ProgramRequest) -> ProgramCall:
     )
 
 
-_PROVIDER_HOSTS = (
-    *("api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "openrouter.ai", "api.groq.com"),
-    *("api.mistral.ai", "api.x.ai", "api.deepseek.com", "api.cerebras.ai"),
-)
+_COPILOT_HOSTS = tuple(f"api{kind}.githubcopilot.com" for kind in ("", ".individual", ".business", ".enterprise"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Provider:
+    """The hosts of a provider: for requests, and those that only a sign-in needs, to be renewed or used."""
+
+    hosts: tuple[str, ...]
+    sign_in_hosts: tuple[str, ...] = ()
+    # The variables of the environment that hold its key or its address begin with one of these.
+    variables: tuple[str, ...] = ()
+
+
+_PROVIDERS: Mapping[str, _Provider] = {
+    "anthropic": _Provider(
+        hosts=("api.anthropic.com",),
+        sign_in_hosts=("console.anthropic.com", "platform.claude.com"),
+        variables=("ANTHROPIC_",),
+    ),
+    "openai": _Provider(
+        hosts=("api.openai.com",), sign_in_hosts=("chatgpt.com", "auth.openai.com"), variables=("OPENAI_",)
+    ),
+    "openai-codex": _Provider(hosts=("chatgpt.com",), sign_in_hosts=("auth.openai.com",)),
+    "github-copilot": _Provider(hosts=("api.github.com", *_COPILOT_HOSTS)),
+    "google": _Provider(hosts=("generativelanguage.googleapis.com",), variables=("GEMINI_", "GOOGLE_GEMINI_")),
+    "openrouter": _Provider(hosts=("openrouter.ai",), variables=("OPENROUTER_",)),
+    "groq": _Provider(hosts=("api.groq.com",), variables=("GROQ_",)),
+    "mistral": _Provider(hosts=("api.mistral.ai",), variables=("MISTRAL_",)),
+    "xai": _Provider(hosts=("api.x.ai",), variables=("XAI_",)),
+    "deepseek": _Provider(hosts=("api.deepseek.com",), variables=("DEEPSEEK_",)),
+    "cerebras": _Provider(hosts=("api.cerebras.ai",), variables=("CEREBRAS_",)),
+    "opencode": _Provider(hosts=("opencode.ai",), variables=("OPENCODE_API_",)),
+}
+
+
+def _choose_provider(
+    program: str, question: ProgramRequest, named: str, sign_in: Path, own: Mapping[str, object]
+) -> str:
+    """Return the provider that is named, or the only one that the person has; raise `Refused` if it is not clear."""
+    if named:
+        return named
+    variables = [key for key, value in question.environ.items() if value]
+    keys = {name for name, one in _PROVIDERS.items() if any(key.startswith(one.variables) for key in variables)}
+    found = sorted(read_json_file(sign_in)) or sorted(own) or sorted(keys)
+    if len(found) == 1:
+        return found[0]
+    title = PROGRAMS[program].title
+    have = f"{title} has {' and '.join(found)}" if found else f"{title} is signed in nowhere"
+    raise Refused(f"{have}, and it is not said which to use.", hint=f"Name it: --solver {program}:PROVIDER/MODEL.")
+
+
+def _find_provider_hosts(
+    find_provider: Callable[[ProgramRequest], str], get_sign_in: Callable[[ProgramRequest], Path]
+) -> Callable[[ProgramRequest], tuple[str, ...]]:
+    """Return a function that finds the hosts of the one provider that a request uses, and its configured address."""
+
+    def find_hosts(question: ProgramRequest) -> tuple[str, ...]:
+        provider = find_provider(question)
+        known = _PROVIDERS.get(provider, _Provider(hosts=()))
+        is_signed_in = dict_or_empty(read_json_file(get_sign_in(question)).get(provider)).get("type") == "oauth"
+        return (*known.hosts, *(known.sign_in_hosts if is_signed_in else ()))
+
+    return find_hosts
+
+
+def _find_copilot_hosts(question: ProgramRequest) -> tuple[str, ...]:
+    environ = question.environ
+    if environ.get("COPILOT_PROVIDER_BASE_URL"):
+        return ()
+    if host := environ.get("COPILOT_GH_HOST") or environ.get("GH_HOST"):
+        return (f"api.{host}", f"copilot-api.{host}")
+    return _PROVIDERS["github-copilot"].hosts
+
+
+def _always(*hosts: str) -> Callable[[ProgramRequest], tuple[str, ...]]:
+    return lambda question: hosts
+
 
 SOLVERS: Mapping[str, SolverProgram] = {
     one.program.name: one
@@ -142,44 +257,51 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_claude_solver_call,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
-            hosts=("api.anthropic.com", "console.anthropic.com", "platform.claude.com"),
-            rotating_credentials=".claude/.credentials.json",
+            find_hosts=_always("api.anthropic.com", "console.anthropic.com", "platform.claude.com"),
+            sign_in=".claude/.credentials.json",
         ),
         SolverProgram(
             program=PROGRAMS["codex"],
             build_call=_build_codex_solver_call,
             skills=".agents/skills",
             transcripts="codex/sessions/**/rollout-*.jsonl",
-            hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),
-            rotating_credentials="codex/auth.json",
+            find_hosts=_always("api.openai.com", "chatgpt.com", "auth.openai.com"),
+            sign_in="codex/auth.json",
         ),
         SolverProgram(
             program=PROGRAMS["gemini-cli"],
             build_call=_build_gemini_solver_call,
             skills=".gemini/skills",
             transcripts=".gemini/tmp/*/chats/session-*.json*",
-            hosts=("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
+            find_hosts=_always(
+                "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"
+            ),
+            sign_in=".gemini/oauth_creds.json",
         ),
         SolverProgram(
             program=PROGRAMS["opencode"],
             build_call=_build_opencode_solver_call,
             skills="config/opencode/skills",
             transcripts="data/opencode/opencode*.db",
-            hosts=("opencode.ai", "models.dev", *_PROVIDER_HOSTS),
+            find_hosts=_find_provider_hosts(_find_opencode_provider, _get_opencode_sign_in),
+            sign_in="data/opencode/auth.json",
+            find_provider=_find_opencode_provider,
         ),
         SolverProgram(
             program=PROGRAMS["copilot"],
             build_call=_build_copilot_solver_call,
             skills="copilot/skills",
             transcripts="copilot/session-state/*/events.jsonl",
-            hosts=("api.github.com", "*.githubcopilot.com"),
+            find_hosts=_find_copilot_hosts,
         ),
         SolverProgram(
             program=PROGRAMS["pi"],
             build_call=_build_pi_solver_call,
             skills="pi/skills",
             transcripts="pi/sessions/*/*.jsonl",
-            hosts=_PROVIDER_HOSTS,
+            find_hosts=_find_provider_hosts(_find_pi_provider, lambda question: _get_pi_folder(question) / "auth.json"),
+            sign_in="pi/auth.json",
+            find_provider=_find_pi_provider,
         ),
     )
 }
