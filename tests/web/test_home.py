@@ -57,6 +57,18 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     assert {one["title"] for one in told["agents"]} == {"Claude Code", "Agents by MCP"}
 
 
+@pytest.mark.req("CL-02")
+def test_what_hurts_comes_first_of_what_waits(browser: TestClient, habitus: Habitus) -> None:
+    furnish_with_much(habitus, skills=3, waiting=6, requests=8)
+    hurtful = SkillChange(action=ProposalAction.DISABLE, name="brew-tea", layer="user")
+    habitus.review.submit(hurtful, replace(AGENT, reason="It harms: 3 of 20 fail more often with it."))
+    rows = browser.get("/").text.split('id="needs"')[1].split("<li>")
+    assert [("brew-tea" in row, "3 of 20 fail more often" in row) for row in rows[1:3]] == [
+        (True, True),
+        (False, False),
+    ]
+
+
 @pytest.mark.req("CL-02", "CL-04")
 def test_what_is_harmless_is_approved_in_its_row_and_taken_back_from_the_notice(
     browser: TestClient, stranger: TestClient, habitus: Habitus

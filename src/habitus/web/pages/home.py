@@ -30,7 +30,7 @@ from habitus.app.use_cases.overview import (
 from habitus.evidence.model import EffectEstimate
 from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
-from habitus.skills.review import Proposal
+from habitus.skills.review import Proposal, ProposalAction
 from habitus.web import charts, inbox_labels, site_map
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_fragment, render_page
@@ -188,12 +188,17 @@ def approve_from_home(request: Request, habitus: RequestHome, id: str) -> HTMLRe
 def _list_attention_items(habitus: Habitus, first: TodayReport, *, may_decide: bool) -> Sequence[AttentionItem]:
     """Return the pending items, with rows reserved for skills that are broken or got worse."""
     others = list(_list_skill_problem_items(first))
+    # What hurts is still in use until somebody agrees to disable it, so this comes first.
+    pending = sorted(first.pending, key=lambda item: not _proposes_disabling(item))
     waiting = [
-        _make_pending_attention_item(habitus, item, may_decide=may_decide)
-        for item in first.pending[:_MAX_ATTENTION_ITEMS]
+        _make_pending_attention_item(habitus, item, may_decide=may_decide) for item in pending[:_MAX_ATTENTION_ITEMS]
     ]
     room = max(_MAX_ATTENTION_ITEMS - len(waiting), _RESERVED_PROBLEM_ITEMS)
     return [*others[:room], *waiting][:_MAX_ATTENTION_ITEMS]
+
+
+def _proposes_disabling(item: InboxItem) -> bool:
+    return isinstance(item.subject, Proposal) and item.subject.change.action is ProposalAction.DISABLE
 
 
 def _make_pending_attention_item(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> AttentionItem:
