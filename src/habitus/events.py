@@ -224,12 +224,12 @@ class ToolCallRecord:
         )
 
     @property
-    def summary(self) -> str:
+    def arguments_summary(self) -> str:
         """Its arguments in one shortened line."""
         return get_text_detail(self.call_event, "args_summary")
 
     @property
-    def digest(self) -> str:
+    def arguments_digest(self) -> str:
         return get_text_detail(self.call_event, "args_digest")
 
 

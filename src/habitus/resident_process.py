@@ -22,7 +22,7 @@ _LOOK_S, _LONGEST = 5.0, 1 << 26
 @contextlib.contextmanager
 def connect_to_process(folder: Path, name: str) -> Iterator[socket.socket]:
     """Connect to the process; raise OSError if none is listening."""
-    with socket.socket(socket.AF_UNIX) as line, _shorten_path(folder) as place:
+    with socket.socket(socket.AF_UNIX) as line, _shorten_socket_path(folder) as place:
         line.connect(f"{place}/{name}.socket")
         yield line
 
@@ -85,7 +85,7 @@ def bind_socket(place: Path) -> socket.socket:
     """Return a socket at this path for its user only, replacing an old one."""
     place.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
-    with _shorten_path(place.parent) as short:
+    with _shorten_socket_path(place.parent) as short:
         door.bind(f"{short}/{place.name}")
     # Before it listens, so nobody else can connect in between.
     place.chmod(0o600)
@@ -140,7 +140,7 @@ def open_private_file(path: str, flags: int) -> int:
 
 
 @contextlib.contextmanager
-def _shorten_path(folder: Path) -> Iterator[str]:
+def _shorten_socket_path(folder: Path) -> Iterator[str]:
     """Yield a path to the folder that fits into the hundred bytes of a socket address."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -189,4 +189,4 @@ TOOLS: Mapping[str, list[list[SessionCall]]] = {
 def test_a_failed_call_of_another_tool_is_aligned_by_its_arguments() -> None:
     for expected, cases in TOOLS.items():
         for calls in cases:
-            assert comes_to(calls) == expected, [call.summary for call in calls]
+            assert comes_to(calls) == expected, [call.arguments_summary for call in calls]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.egress import EgressProxy, EgressTarget, is_target_granted, parse_target
+from habitus.sandbox.egress import EgressProxy, EgressTarget, is_target_granted, parse_request_target
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.machine import MachineCapabilities
 
@@ -102,19 +102,21 @@ async def test_a_call_reaches_the_host_it_was_granted_and_no_other(
     ],
 )
 def test_a_grant_is_a_name_an_ending_and_perhaps_a_port(granted: str, wanted: str, is_covered: bool) -> None:
-    assert is_target_granted(parse_target(f"CONNECT {wanted} HTTP/1.1\r\n\r\n".encode()), [granted]) is is_covered
+    assert (
+        is_target_granted(parse_request_target(f"CONNECT {wanted} HTTP/1.1\r\n\r\n".encode()), [granted]) is is_covered
+    )
 
 
 def test_a_request_goes_to_its_address_whatever_its_fields_say() -> None:
     head = b"GET http://User@One.example:8080/x?y HTTP/1.1\r\nHost: two.example\r\nProxy-Connection: x\r\nA: b\r\n\r\n"
     first = b"GET /x?y HTTP/1.1\r\nHost: One.example:8080\r\nConnection: close\r\nA: b\r\n\r\n"
-    assert parse_target(head) == EgressTarget(host="one.example", port=8080, first=first)
+    assert parse_request_target(head) == EgressTarget(host="one.example", port=8080, first=first)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=60).map(lambda text: f"GET {text} HTTP/1.1\r\n\r\n".encode()))
 def test_what_is_no_request_is_no_target(head: bytes) -> None:
     try:
-        target = parse_target(head)
+        target = parse_request_target(head)
     except ValueError:
         return
     assert target.host

@@ -145,14 +145,14 @@ def encode_message_for_journal(message: ChatMessage) -> Kept:
     """Convert a message to its journal form. Only small images are stored as images."""
     match message:
         case PersonMessage(parts=parts):
-            return Kept(role="user", content=[_encode_part(part) for part in parts])
+            return Kept(role="user", content=[_encode_message_part(part) for part in parts])
         case AssistantMessage(text=text, calls=calls):
             packed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
             return Kept(role="assistant", content={"text": text, "calls": packed})
         case ToolResultMessage(call=call, tool=tool, content=content, failed=failed, images=images):
             came: dict[str, Any] = {"call": call, "tool": tool, "content": content}
             came |= {"failed": True} if failed else {}
-            came |= {"images": [_encode_part(image) for image in images]} if images else {}
+            came |= {"images": [_encode_message_part(image) for image in images]} if images else {}
             return Kept(role="tool", content=came)
         case never:
             assert_never(never)
@@ -162,7 +162,7 @@ def encode_message_for_journal(message: ChatMessage) -> Kept:
 _KEPT_IMAGE = 256 * 1024
 
 
-def _encode_part(part: TextContent | Image) -> dict[str, str]:
+def _encode_message_part(part: TextContent | Image) -> dict[str, str]:
     if isinstance(part, TextContent):
         return {"text": part.text}
     if len(part.data) > _KEPT_IMAGE:
@@ -176,7 +176,7 @@ def decode_journal_message(kept: Kept) -> ChatMessage | None:
     try:
         match kept.role:
             case "user":
-                return PersonMessage(parts=tuple(_decode_part(part) for part in content))
+                return PersonMessage(parts=tuple(_decode_message_part(part) for part in content))
             case "assistant":
                 calls = [
                     ToolCall(
@@ -189,7 +189,7 @@ def decode_journal_message(kept: Kept) -> ChatMessage | None:
                 return AssistantMessage(text=_require_text(content["text"]), calls=tuple(calls))
             case "tool":
                 call, tool, said = (_require_text(content[key]) for key in ("call", "tool", "content"))
-                shown = [_decode_part(part) for part in content.get("images", ())]
+                shown = [_decode_message_part(part) for part in content.get("images", ())]
                 # Only the images that were small enough to be stored.
                 images = tuple(part for part in shown if isinstance(part, Image))
                 return ToolResultMessage(
@@ -201,7 +201,7 @@ def decode_journal_message(kept: Kept) -> ChatMessage | None:
         return None
 
 
-def _decode_part(part: dict[str, str]) -> TextContent | Image:
+def _decode_message_part(part: dict[str, str]) -> TextContent | Image:
     if "image" in part:
         return Image(data=base64.b64decode(part["image"]), media_type=_require_text(part["media_type"]))
     return TextContent(text=_require_text(part["text"]))

@@ -66,7 +66,7 @@ def collect_evidence_findings(
     """
     sums = add_observations_to_sums(observations, settled=settled, today=today)
     found = [
-        _summarize_item(sums, estimate, withhold, today)
+        _build_item_finding(sums, estimate, withhold, today)
         for _, estimate in sorted(estimate_item_effects(sums, today).items())
     ]
     return EvidenceFindings(items=tuple(found), rollbacks=tuple(find_version_rollbacks(sums.betting)))
@@ -78,7 +78,7 @@ def add_observations_to_sums(
     return settled.with_units(ObservationTable.from_observations(observations, today=today))
 
 
-def _summarize_item(sums: EvidenceSums, estimate: ItemEstimate, withhold: float, today: float) -> ItemFinding:
+def _build_item_finding(sums: EvidenceSums, estimate: ItemEstimate, withhold: float, today: float) -> ItemFinding:
     item, betting = estimate.item, sums.betting.get(estimate.item, NO_BETTING)
     limit, (trial_withheld, trial_offered) = find_effect_bound(betting), sums.counts[item].trials.astype(int).tolist()
     trials = trial_withheld + trial_offered

@@ -79,7 +79,7 @@ class EvidenceSums:
             },
             counts={
                 **self.counts,
-                **{i: _add_counts(self.counts.get(i, _NO_COUNTS), each) for i, each in _count_items(rows)},
+                **{i: _add_counts(self.counts.get(i, _NO_COUNTS), each) for i, each in _compute_item_counts(rows)},
             },
             days={
                 **self.days,
@@ -121,7 +121,7 @@ class ItemCounts(NamedTuple):
 _NO_COUNTS = ItemCounts(*np.zeros((len(ItemCounts._fields), 2)))
 
 
-def _count_items(rows: ObservationTable) -> Iterator[tuple[EvidenceItem, ItemCounts]]:
+def _compute_item_counts(rows: ObservationTable) -> Iterator[tuple[EvidenceItem, ItemCounts]]:
     chance = np.where(rows.is_offered, rows.propensity, 1 - rows.propensity)
     weight = np.divide(1, chance, where=rows.is_random, out=np.zeros(len(chance)))
     columns = (
@@ -214,7 +214,7 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
     ]
     items = [each for each in features if isinstance(each, EvidenceItem)]
     periods = {
-        side: _build_rows(
+        side: _rebuild_from_columns(
             PeriodSums, side, {**arrays, f"{side} gram": _mirror_upper_halves(arrays[f"{side} gram"], len(features))}
         )
         for side in _SIDES
@@ -223,7 +223,7 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
         columns={feature: number for number, feature in enumerate(features)},
         explicit=periods["explicit"],
         weak=periods["weak"],
-        betting=dict(zip(items, _build_rows(BettingState, "betting", arrays), strict=True)),
+        betting=dict(zip(items, _rebuild_from_columns(BettingState, "betting", arrays), strict=True)),
         counts={item: ItemCounts(*each) for item, each in zip(items, arrays["counts"], strict=True)},
         days=dict(zip(items, np.split(arrays["days"], arrays["ends"])[:-1], strict=True)),
         portion=words["portion"],
@@ -240,7 +240,7 @@ def _mirror_upper_halves(halves: Floats, width: int) -> Floats:
     return whole
 
 
-def _build_rows(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+def _rebuild_from_columns(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
     columns = {each.name: arrays[f"{prefix} {each.name}"] for each in fields(kind)}
     numbers = range(len(next(iter(columns.values()))))
     return tuple(kind(**{name: values[number] for name, values in columns.items()}) for number in numbers)

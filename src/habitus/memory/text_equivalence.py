@@ -66,7 +66,7 @@ _ENDINGS = frozenset(
 
 def is_equivalent(a: str, b: str, *, similarity: float) -> bool:
     """Return whether one text can stand for both; `similarity` is the cosine that the index found."""
-    first, second = _parse_text(a), _parse_text(b)
+    first, second = _parse_comparable_text(a), _parse_comparable_text(b)
     if first.plain == second.plain:
         return True
     return (
@@ -114,7 +114,7 @@ class _ComparableText:
 
 
 @lru_cache(maxsize=4096)
-def _parse_text(text: str) -> _ComparableText:
+def _parse_comparable_text(text: str) -> _ComparableText:
     text = unicodedata.normalize("NFKC", text)
     spelt = _NOT.sub(" not", text.replace("’", "'"))
     raw = [word.removesuffix("'s") for word in _WORD.findall(spelt.lower())]

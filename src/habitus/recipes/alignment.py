@@ -57,7 +57,7 @@ def align_occurrences(name: str, occurrences: Sequence[Calls]) -> AlignedRecipe:
     steps = [alignment.build_step(number) for number in range(len(occurrences[0]))]
     for number, saved in alignment.saved.items():
         steps[number]["save_as"] = saved
-    params = {name: _describe_values(values) for name, values in alignment.params.items()}
+    params = {name: _describe_parameter_values(values) for name, values in alignment.params.items()}
     return AlignedRecipe(
         recipe=Recipe(name=name, steps=tuple(steps), params=params),
         occurrence_params=tuple(
@@ -259,7 +259,7 @@ def _make_identifier(text: str) -> str:
 _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 
-def _describe_values(values: Sequence[Any]) -> Any:
+def _describe_parameter_values(values: Sequence[Any]) -> Any:
     """Describe a parameter by an example or two, and its type if it is not text."""
     if any(MARKER.search(_to_json(value)) for value in values):
         return "A secret, which nobody wrote down"

@@ -196,10 +196,12 @@ async def _run_tool_step(now: _RunState, step: PlannedStep) -> None:
 
 
 def _is_condition_met(now: _RunState, when: Mapping[str, Any]) -> bool:
-    return all(_matches_value(now, str(name), fill_references(wanted, now.values)) for name, wanted in when.items())
+    return all(
+        _matches_wanted_value(now, str(name), fill_references(wanted, now.values)) for name, wanted in when.items()
+    )
 
 
-def _matches_value(now: _RunState, name: str, wanted: Any) -> bool:
+def _matches_wanted_value(now: _RunState, name: str, wanted: Any) -> bool:
     first, _, rest = name.partition(".")
     if rest == OUTCOME:
         outcome = now.outcomes.get(first)

@@ -258,7 +258,7 @@ class CallCorpus:
         self._given: dict[tuple[Label, Path], Counter[str]] = {}
         self._returned: dict[tuple[Label, Path], Counter[str]] = {}
         for call in itertools.chain.from_iterable(turns):
-            for path, key in call.leaves.items():
+            for path, key in call.argument_leaves.items():
                 self._given.setdefault((call.label, path), Counter())[key] += 1
             for key, path in call.result_path_by_value.items():
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
@@ -290,7 +290,7 @@ class CallCorpus:
         """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
-            for path, key in sorted(call.leaves.items())
+            for path, key in sorted(call.argument_leaves.items())
             if len(path) == 1 and self._given[call.label, path][key] >= min_count
         ]
 
@@ -320,7 +320,7 @@ def find_occurrence_groups(
                 mask &= frequent[feature]
             if not is_frequent(_iterate_masked_turns(matches, mask), corpus.sessions):
                 continue
-            group = _build_group(corpus, pattern, matches, mask, common)
+            group = _build_occurrence_group(corpus, pattern, matches, mask, common)
             if best is None or group.log_chance < best[0].log_chance:
                 best = group, mask
         if best is None:
@@ -332,7 +332,7 @@ def find_occurrence_groups(
 
 def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
     for step, call in enumerate(calls):
-        for path, key in call.leaves.items():
+        for path, key in call.argument_leaves.items():
             yield ArgumentValueFeature(step, path, key)
             for source in range(step + 1):
                 earlier = calls[source]
@@ -373,7 +373,7 @@ def _iterate_feature_sets(
             yield features[one] & features[other] & shared
 
 
-def _build_group(
+def _build_occurrence_group(
     corpus: CallCorpus, pattern: Sequence[Label], found: Sequence[PatternMatch], mask: int, common: frozenset[Feature]
 ) -> OccurrenceGroup:
     one_a_turn: dict[int, PatternMatch] = {}

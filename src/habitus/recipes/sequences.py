@@ -184,7 +184,7 @@ class ObservedCall(ToolCallRecord):
         return self.kind or get_program_with_subcommand(self.arguments) or self.name
 
     @cached_property
-    def leaves(self) -> Mapping[Path, str]:
+    def argument_leaves(self) -> Mapping[Path, str]:
         """The values of its arguments by path, as comparable keys."""
         return {
             path: key
@@ -194,7 +194,7 @@ class ObservedCall(ToolCallRecord):
 
     @cached_property
     def argument_path_by_value(self) -> Mapping[str, Path]:
-        return _map_first_paths(self.leaves)
+        return _map_first_paths(self.argument_leaves)
 
     @cached_property
     def result_path_by_value(self) -> Mapping[str, Path]:

@@ -93,10 +93,10 @@ def _find_named_values(text: str) -> Iterator[_NamedValueSpan]:
         if assigned["sign"] == ">" and text[name_start - 1 : name_start] != "<":
             # Only an XML tag has its value after its end.
             continue
-        yield _parse_value(text, name, name_start, assigned.end())
+        yield _parse_named_value(text, name, name_start, assigned.end())
 
 
-def _parse_value(text: str, name: str, name_start: int, at: int) -> _NamedValueSpan:
+def _parse_named_value(text: str, name: str, name_start: int, at: int) -> _NamedValueSpan:
     opening = _OPENING.match(text, at)
     if opening is None:
         bare = _BARE.match(text, at, at + _INSPECTED_CHARACTERS)

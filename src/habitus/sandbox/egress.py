@@ -87,7 +87,7 @@ class EgressProxy:
         with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
             try:
                 async with asyncio.timeout(_HEAD_S):
-                    target = parse_target(await reader.readuntil(b"\r\n\r\n"))
+                    target = parse_request_target(await reader.readuntil(b"\r\n\r\n"))
             except (ValueError, asyncio.LimitOverrunError, TimeoutError):
                 writer.write(_build_http_response(400, "This proxy takes CONNECT, and requests for http:// addresses."))
                 return
@@ -115,7 +115,7 @@ class EgressProxy:
             self.refused.append(str(target))
 
 
-def parse_target(head: bytes) -> EgressTarget:
+def parse_request_target(head: bytes) -> EgressTarget:
     """Parse the target from the head of a request; `ValueError` if it is nothing a proxy supports."""
     first, *fields = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, address, version = first.split(" ")

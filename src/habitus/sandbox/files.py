@@ -172,14 +172,14 @@ def _place_tree_files(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> 
             left_out[path] = f"there are more than {MOST_FILES:,} files"
         elif MAX_READ_BYTES >= file.size > room:
             left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
-        elif reason := _copy_file(folder, path, file, origins.get(path)):
+        elif reason := _place_tree_file(folder, path, file, origins.get(path)):
             left_out[path] = reason
         else:
             room, count = room - file.size, count + 1
     return left_out
 
 
-def _copy_file(folder: Path, path: str, file: TreeFile, origin: Path | None) -> str:
+def _place_tree_file(folder: Path, path: str, file: TreeFile, origin: Path | None) -> str:
     """Write one file and return "" or the reason why not."""
     try:
         target, data = folder / check_inner_path(path), read_tree_file(path, file, origin)

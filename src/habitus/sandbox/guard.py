@@ -102,7 +102,7 @@ def _get_activity_marker(child: SandboxProcess) -> object:
     tasks = [
         task for process in _list_processes(child) for task in _list_proc_folder(Path("/proc", str(process), "task"))
     ]
-    ran = {task.name: "".join(_read_lines(task / "schedstat")) for task in tasks}
+    ran = {task.name: "".join(_read_proc_lines(task / "schedstat")) for task in tasks}
     # Kernels without scheduler statistics report zero; then every poll counts as activity.
     does_count = all(line and not line.startswith("0 ") for line in ran.values())
     return ran if does_count else time.monotonic()
@@ -146,11 +146,11 @@ def _list_unlinked_files(process: int, device: int) -> Iterator[tuple[tuple[int,
 
 def _count_in_flight_descriptors(file: Path) -> int:
     """Count the descriptors that wait in a socket to be received."""
-    return sum(int(line.split()[1]) for line in _read_lines(file) if line.startswith("scm_fds:"))
+    return sum(int(line.split()[1]) for line in _read_proc_lines(file) if line.startswith("scm_fds:"))
 
 
 def _list_mapped_deleted_files(file: Path, device: int) -> Iterator[tuple[str, int]]:
-    for line in _read_lines(file):
+    for line in _read_proc_lines(file):
         if line.endswith("(deleted)"):
             span, _, _, place, number, _ = line.split(None, 5)
             major, minor = (int(part, 16) for part in place.split(":"))
@@ -165,7 +165,7 @@ def _list_processes(child: SandboxProcess) -> list[int]:
 
 
 def _read_cpu_seconds(process: int) -> float:
-    for line in _read_lines(Path("/proc", str(process), "stat")):
+    for line in _read_proc_lines(Path("/proc", str(process), "stat")):
         # Fields 14 to 17: user and system time of the process and of the children it waited for.
         return sum(map(int, line.rpartition(")")[2].split()[11:15])) / _TICKS
     return 0.0
@@ -179,7 +179,7 @@ def _list_proc_folder(folder: Path) -> list[Path]:
         return []
 
 
-def _read_lines(file: Path) -> list[str]:
+def _read_proc_lines(file: Path) -> list[str]:
     """Return the lines of a file, split only at newlines: names chosen by code may hold other separators."""
     try:
         return file.read_bytes().decode(errors="replace").split("\n")

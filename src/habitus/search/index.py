@@ -121,7 +121,7 @@ class SearchIndex(DocumentSearcher):
             forgotten = [key for id in gone for key in self._learned.list_item_keys(id)] if forget else []
         with sql.write_transaction(self._engine) as conn:
             store.raise_generation(conn, self._space.collection)
-            store.delete_requests(conn, self._space.collection, forgotten)
+            store.delete_learned_requests(conn, self._space.collection, forgotten)
             store.delete_documents(conn, self._space.collection, gone)
         self._refresh()
 
@@ -141,8 +141,8 @@ class SearchIndex(DocumentSearcher):
             self._refresh(repair=False)
             new, gone = self._learned.plan_additions(asked, weight, now)
             generation = store.raise_generation(conn, self._space.collection)
-            store.write_requests(conn, self._space.collection, generation, new)
-            store.delete_requests(conn, self._space.collection, gone)
+            store.write_learned_requests(conn, self._space.collection, generation, new)
+            store.delete_learned_requests(conn, self._space.collection, gone)
             store.write_vectors(conn, self._space.model, vectors)
         self._refresh()
 
@@ -152,7 +152,7 @@ class SearchIndex(DocumentSearcher):
             gone = [(past.item, past.digest) for past in self._learned.list_requests() if past.text in texts]
         with sql.write_transaction(self._engine) as conn:
             store.raise_generation(conn, self._space.collection)
-            store.delete_requests(conn, self._space.collection, gone)
+            store.delete_learned_requests(conn, self._space.collection, gone)
             store.delete_unused_vectors(conn, [digest for _, digest in gone])
         self._refresh()
         return len(gone)
@@ -220,7 +220,7 @@ class SearchIndex(DocumentSearcher):
         if now == self._generation or now < self._generation != seen:
             return
         space = self._space
-        requests = store.load_requests(conn, space, after=self._generation)
+        requests = store.load_learned_requests(conn, space, after=self._generation)
         kept = None if self._file is None or self._generation else SearchCorpus.load_file(self._file, self._embedder)
         if kept is None:
             corpus, new = self._corpus.copy(), store.load_changed_entries(conn, space, after=self._generation)
@@ -233,7 +233,7 @@ class SearchIndex(DocumentSearcher):
         if len(corpus) + len(new.damaged) != store.count_documents(conn, space.collection):
             gone = sorted(corpus.slots.keys() - store.list_document_ids(conn, space.collection))
             corpus.replace_entries([], new.vectors[:0], gone)
-        if len(self._learned) + len(requests.damaged) != store.count_requests(conn, space.collection):
+        if len(self._learned) + len(requests.damaged) != store.count_learned_requests(conn, space.collection):
             self._learned.drop_requests(
                 self._learned.list_request_keys() - store.list_request_keys(conn, space.collection)
             )
@@ -273,7 +273,7 @@ class SearchIndex(DocumentSearcher):
         vectors = self._compute_vectors({past.digest: past.text for past in requests})
         with sql.write_transaction(self._engine) as conn:
             generation = store.raise_generation(conn, self._space.collection)
-            store.write_requests(conn, self._space.collection, generation, requests)
+            store.write_learned_requests(conn, self._space.collection, generation, requests)
             store.write_vectors(conn, self._space.model, vectors)
         self._load_changes()
 

@@ -191,7 +191,7 @@ class PostgresIndex:
         before = parse_entry_rows(conn.execute(_OLD, given).all(), 0).entries
         conn.execute(_DELETE, given)
         words = _weigh_entry_terms(entries)
-        rows = [_build_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
+        rows = [_build_entry_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
         if rows:
             conn.execute(_INSERT, rows)
         changes = Counter(_compute_count_changes(entries, words))
@@ -266,7 +266,7 @@ def _encode_lexeme(term: int, step: int) -> str:
     return f"{term * _STEPS + step:x}"
 
 
-def _build_row(entry: IndexEntry, tree_hash: str, words: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def _build_entry_row(entry: IndexEntry, tree_hash: str, words: Sequence[tuple[int, int]]) -> dict[str, Any]:
     codes, content = pack_entry(entry)
     return {
         "name": entry.id,

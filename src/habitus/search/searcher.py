@@ -98,7 +98,7 @@ def _find_documents_sharing_terms(
 def _choose_slots_to_compare(corpus: SearchCorpus, entry: IndexEntry, vector: Vector) -> list[int]:
     """Return the slots worth comparing: nearest by meaning, and sharing the rarest terms."""
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
-    codes = np.unique(entry.summary)
+    codes = np.unique(entry.summary_codes)
     rarity = corpus.compute_rarity(codes)
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
     for number, worth in zip(codes.tolist(), rarity.tolist(), strict=True):
@@ -149,16 +149,16 @@ class _ComparisonProfile:
         self.id, self.vector, self.summary = entry.id, vector, summary
 
     @functools.cached_property
-    def body(self) -> _WeighedTerms | None:
+    def weighed_body(self) -> _WeighedTerms | None:
         """The weighed body, looked up on first use: most bodies are never compared."""
         has_body = self._entry.lengths[-1] >= _SHORTEST_BODY
-        return _weigh_texts(self._corpus, [self._entry.body])[0] if has_body else None
+        return _weigh_texts(self._corpus, [self._entry.body_codes])[0] if has_body else None
 
 
 def _build_comparison_profiles(
     corpus: SearchCorpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]
 ) -> list[_ComparisonProfile]:
-    summaries = _weigh_texts(corpus, [entry.summary for entry in entries])
+    summaries = _weigh_texts(corpus, [entry.summary_codes for entry in entries])
     return [_ComparisonProfile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
 
 
@@ -172,8 +172,8 @@ def _compare_profiles(mine: _ComparisonProfile, other: _ComparisonProfile) -> In
     words, meaning = _compare_summaries(mine, other)
     parts = {"words": words, "meaning": meaning}
     score = (words + meaning) / 2
-    if mine.body is not None and other.body is not None:
-        parts["body"] = _compute_overlap(mine.body, other.body)
+    if mine.weighed_body is not None and other.weighed_body is not None:
+        parts["body"] = _compute_overlap(mine.weighed_body, other.weighed_body)
         score = (2 * score + parts["body"]) / 3
     return IndexHit(id=other.id, score=min(1.0, score), parts={name: round(value, 3) for name, value in parts.items()})
 
@@ -359,7 +359,7 @@ class DocumentSearcher:
             entry = encode_document(document)
             vector = self._embed_texts([build_embedding_text(document)])[0]
             if self.server is not None:
-                codes = np.unique(entry.summary)
+                codes = np.unique(entry.summary_codes)
                 worth = corpus.with_remote_documents(self.server).compute_rarity(codes)
                 named = self.server.find_candidates(codes, worth, vector)
                 corpus = self._add_remote_candidates(corpus, self.server, named)

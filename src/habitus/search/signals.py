@@ -391,7 +391,7 @@ def _compare_words(
     asked = list(request.words) or [""]
     asked_codes = np.array([hash_content_word(word) for word in asked], dtype=np.uint32)
     codes, vectors = corpus.get_word_features(different)
-    near, meant = _match_words(embedder.embed_words(asked), asked_codes, vectors, codes)
+    near, meant = _match_request_words(embedder.embed_words(asked), asked_codes, vectors, codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
     # Reducing along long rows is many times faster.
@@ -410,7 +410,7 @@ def _compare_words(
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
-def _match_words(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
+def _match_request_words(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
     """Return the cosines of document words (rows) and request words, and the weight of each request word by itself."""
     if not asked.shape[1]:
         same = codes[:, None] == asked_codes[None, :]

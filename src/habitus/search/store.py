@@ -278,7 +278,9 @@ def write_vectors(conn: sa.Connection, model: str, new: Mapping[str, Vector]) ->
         sql.upsert_rows(conn, vectors, made, lambda new: {"vector": new.vector})
 
 
-def load_requests(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedLearnedRequests:
+def load_learned_requests(
+    conn: sa.Connection, space: VectorSpace, *, after: int
+) -> learned_requests.LoadedLearnedRequests:
     """Return the learned requests changed after a generation."""
     return learned_requests.parse_request_rows(conn.execute(_build_request_query(space), {"after": after}), space.width)
 
@@ -291,7 +293,7 @@ def _build_request_query(space: VectorSpace) -> sa.Select[Any]:
     return query.where(table.collection == space.collection, table.generation > sa.bindparam("after"))
 
 
-def count_requests(conn: sa.Connection, collection: str) -> int:
+def count_learned_requests(conn: sa.Connection, collection: str) -> int:
     return conn.execute(_REQUEST_COUNT, {"of": collection}).scalar_one()
 
 
@@ -306,11 +308,11 @@ def list_request_keys(conn: sa.Connection, collection: str) -> set[RequestKey]:
     return {(document, digest) for document, digest in found}
 
 
-def write_requests(
+def write_learned_requests(
     conn: sa.Connection, collection: str, generation: int, requests: Sequence[learned_requests.LearnedRequest]
 ) -> None:
     """Write learned requests, replacing those with the same keys."""
-    delete_requests(conn, collection, [(request.item, request.digest) for request in requests])
+    delete_learned_requests(conn, collection, [(request.item, request.digest) for request in requests])
     made = [
         {
             "collection": collection,
@@ -327,7 +329,7 @@ def write_requests(
         conn.execute(sa.insert(requests_table), made)
 
 
-def delete_requests(conn: sa.Connection, collection: str, keys: Iterable[RequestKey]) -> None:
+def delete_learned_requests(conn: sa.Connection, collection: str, keys: Iterable[RequestKey]) -> None:
     table = requests_table.c
     gone = [{"of_document": document, "of_digest": digest} for document, digest in keys]
     if gone:

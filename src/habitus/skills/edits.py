@@ -45,9 +45,9 @@ def apply_edit(text: str, edit: TextEdit) -> str:
         case EditOperation.REPLACE:
             return _require_operand(edit, "content")
         case EditOperation.APPEND:
-            return _join_parts(text, _require_operand(edit, "content"))
+            return _join_with_newline(text, _require_operand(edit, "content"))
         case EditOperation.PREPEND:
-            return _join_parts(_require_operand(edit, "content"), text)
+            return _join_with_newline(_require_operand(edit, "content"), text)
         case EditOperation.DELETE:
             return _replace_text(text, _require_operand(edit, "content"), "", replace_all=False)
         case EditOperation.FIND_REPLACE:
@@ -71,7 +71,7 @@ def _require_operand(edit: TextEdit, name: str) -> str:
     return value
 
 
-def _join_parts(first: str, second: str) -> str:
+def _join_with_newline(first: str, second: str) -> str:
     """Join two texts with exactly one newline between them where there is none."""
     if not first or not second or first.endswith("\n") or second.startswith("\n"):
         return first + second
@@ -95,7 +95,7 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None and before.sha256 == after.sha256:
             continue
-        a, b = _decode_text(before), _decode_text(after)
+        a, b = _decode_file_text(before), _decode_file_text(after)
         if a is None or b is None:
             parts.append(f"--- {old_label}/{path}\n+++ {new_label}/{path}\nnot text, or too large to be compared\n")
             continue
@@ -123,7 +123,7 @@ def _format_range(start: int, end: int) -> str:
     return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 
 
-def _decode_text(file: TreeFile | None) -> str | None:
+def _decode_file_text(file: TreeFile | None) -> str | None:
     if file is None:
         return ""
     try:
@@ -170,7 +170,7 @@ def _is_same_file(one: TreeFile | None, other: TreeFile | None) -> bool:
 def _merge_file(was: TreeFile | None, became: TreeFile | None, is_now: TreeFile | None) -> TreeFile | None:
     if was is None or became is None or is_now is None:
         return None
-    texts = [_decode_lines(file) for file in (became, was, is_now)]
+    texts = [_decode_file_lines(file) for file in (became, was, is_now)]
     if any(text is None for text in texts):
         return None
     lines = merge_lines(*(text or [] for text in texts))
@@ -181,7 +181,7 @@ def _merge_file(was: TreeFile | None, became: TreeFile | None, is_now: TreeFile 
     return build_tree_file("\n".join(lines).encode(), executable=executable)
 
 
-def _decode_lines(file: TreeFile) -> list[str] | None:
+def _decode_file_lines(file: TreeFile) -> list[str] | None:
     try:
         return None if file.content is None else file.content.decode().split("\n")
     except UnicodeDecodeError:

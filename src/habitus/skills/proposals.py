@@ -198,7 +198,10 @@ class ProposalStore:
         found: list[Proposal] = []
         for engine in at or self.engines:
             with sql.read_transaction(engine) as conn:
-                here = [_parse_row(row, self._to_number(engine, row["id"])) for row in conn.execute(query).mappings()]
+                here = [
+                    _parse_proposal_row(row, self._to_number(engine, row["id"]))
+                    for row in conn.execute(query).mappings()
+                ]
                 found += [self._load_contents(conn, proposal) for proposal in here] if with_contents else here
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
@@ -223,7 +226,7 @@ class ProposalStore:
         with sql.read_transaction(engine) as conn:
             row = conn.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
             if row is not None:
-                return self._load_contents(conn, _parse_row(row, number))
+                return self._load_contents(conn, _parse_proposal_row(row, number))
         waiting = self.find(proposals.c.state == ProposalState.PENDING.value)
         known = ", ".join(str(one.id) for one in waiting) or "none"
         raise NotFound(f"There is no proposal {number}.", hint=f"Pending: {known}.")
@@ -270,7 +273,7 @@ class ProposalStore:
         return replace(proposal, change=replace(proposal.change, tree=tree), base=base)
 
 
-def _parse_row(row: Mapping[Any, Any], number: int) -> Proposal:
+def _parse_proposal_row(row: Mapping[Any, Any], number: int) -> Proposal:
     reasons = tuple(json.loads(row["reasons"]))
     change = SkillChange(
         action=ProposalAction(row["action"]),

@@ -85,7 +85,7 @@ def parse_program(name: str, tree: Tree) -> ToolProgram:
         code=text,
         permissions=parse_permissions(tool.permissions),
         dependencies=parse_dependencies(text),
-        cases=tuple(_parse_case(case) for case in tool.cases if "payload" in case),
+        cases=tuple(_parse_test_case(case) for case in tool.cases if "payload" in case),
         is_compared=tool.extra.get(_COMPARED) is not False,
     )
 
@@ -102,7 +102,7 @@ def build_case_from_call(
     )
 
 
-def _parse_case(written: Mapping[str, Any]) -> Task:
+def _parse_test_case(written: Mapping[str, Any]) -> Task:
     """Parse a case from tool.json; cases of earlier releases have no expected result."""
     shape, expected = written.get("shape"), written.get("expected")
     apart = expected.get("apart") if isinstance(expected, dict) else ()
@@ -116,7 +116,7 @@ def _parse_case(written: Mapping[str, Any]) -> Task:
     )
 
 
-def _serialize_case(task: Task) -> dict[str, Any]:
+def _serialize_test_case(task: Task) -> dict[str, Any]:
     written: dict[str, Any] = {"payload": task.payload, "shape": task.shape}
     if task.expected_result is not None:
         written["expected"] = {"value": task.expected_result.value, "apart": list(task.expected_result.apart)}
@@ -155,7 +155,7 @@ def write_program_to_skill_tree(tree: Tree, program: ToolProgram, *, is_automati
             "write": [str(path) for path in program.permissions.write],
             "env": list(program.permissions.env),
         },
-        cases=tuple(map(_serialize_case, program.cases)),
+        cases=tuple(map(_serialize_test_case, program.cases)),
         hash=tool_json.hash_code(code),
         extra={} if program.is_compared else {_COMPARED: False},
     )
@@ -177,7 +177,11 @@ def remove_tool_files(tree: Tree) -> dict[str, TreeFile]:
 def is_only_a_tool(name: str, tree: Tree) -> bool:
     """Whether a skill was created for its tool and has not been edited since."""
     skill = trees.parse_skill_tree(name, tree).skill
-    return skill is not None and trees.CHUNKS_FILE not in tree and skill.body.strip() == _render_steps(name).strip()
+    return (
+        skill is not None
+        and trees.CHUNKS_FILE not in tree
+        and skill.body.strip() == _render_tool_call_steps(name).strip()
+    )
 
 
 def _build_skill_for_tool(program: ToolProgram, is_automatic: bool) -> Skill:
@@ -186,11 +190,11 @@ def _build_skill_for_tool(program: ToolProgram, is_automatic: bool) -> Skill:
         name=program.name,
         description=program.description,
         source=source,
-        body=skill_md.normalize_body(_render_steps(program.name)),
+        body=skill_md.normalize_body(_render_tool_call_steps(program.name)),
     )
 
 
-def _render_steps(name: str) -> str:
+def _render_tool_call_steps(name: str) -> str:
     return f"Call the tool `{names.to_tool_name(name)}` by its name, with the parameters it asks for.\n"
 
 

@@ -154,7 +154,7 @@ class ToolExecutor:
         except (ToolFailed, StorageFailed) as error:
             return CaseResult(payload=payload, outcome=build_infra_outcome(str(error)))
         return CaseResult(
-            payload=payload, outcome=await _judge_case(run, case), compares=case.compares, printed=run.stdout
+            payload=payload, outcome=await _judge_case_run(run, case), compares=case.compares, printed=run.stdout
         )
 
     async def _run_in_sandbox(
@@ -258,7 +258,7 @@ def _find_run_objection(run: ToolRunResult) -> str:
     return ""
 
 
-async def _judge_case(run: ToolRunResult, case: Task) -> Outcome:
+async def _judge_case_run(run: ToolRunResult, case: Task) -> Outcome:
     if not run.outcome.is_ok:
         return run.outcome
     if objection := _find_run_objection(run):

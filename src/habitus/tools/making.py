@@ -215,16 +215,16 @@ class ToolMaker:
         tried = program.tried[len(program.tried) - len(grounds.cases) :]
         rows = [
             {
-                "input": self._render_cell(case.payload),
-                "recorded": self._render_cell(recorded),
-                "draft": self._render_cell(result.printed),
+                "input": self._render_table_cell(case.payload),
+                "recorded": self._render_table_cell(recorded),
+                "draft": self._render_table_cell(result.printed),
                 "compared": case.compares,
             }
             for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
         ]
         return {TRIAL_KEY: rows} if rows else {}
 
-    def _render_cell(self, value: Json) -> str:
+    def _render_table_cell(self, value: Json) -> str:
         """Redact a value before shortening it: half of a secret could not be recognized."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return shorten_value(self._parts.redact(text), _WIDEST)

@@ -190,10 +190,12 @@ class ToolRegistry:
             written = running.redactor.redact_json(call.arguments) if tool.stores_arguments else call.arguments
             given = _validate_arguments(tool, written)
             if inspect.iscoroutinefunction(tool.run):
-                return _clean_result(await tool.run(given, running), running.redactor)
-            return _clean_result(await run_in_thread(partial(_run_sync_tool, tool, given, running)), running.redactor)
+                return _redact_and_truncate_result(await tool.run(given, running), running.redactor)
+            return _redact_and_truncate_result(
+                await run_in_thread(partial(_run_sync_tool, tool, given, running)), running.redactor
+            )
         except (ToolFailed, UserError) as error:
-            return _clean_result(_build_failure_result(render_error_for_model(error)), running.redactor)
+            return _redact_and_truncate_result(_build_failure_result(render_error_for_model(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
@@ -241,7 +243,7 @@ def _build_failure_result(message: str) -> ToolResult:
     return ToolResult(content=escape_block_lines(f"Error: {message}"), outcome=build_failed_outcome(message))
 
 
-def _clean_result(made: ToolResult, redactor: Redactor) -> ToolResult:
+def _redact_and_truncate_result(made: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact and escape a result, then truncate it: half of a secret could not be recognized."""
     reason = redactor.redact(replace_surrogates(made.outcome.reason)).text[:500]
     content = redactor.redact(replace_surrogates(made.content)).text

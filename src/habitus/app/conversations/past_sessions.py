@@ -124,7 +124,7 @@ def _list_steps(turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | 
         return tuple(
             TurnStepDetails(
                 tool=one.name,
-                about=one.summary,
+                about=one.arguments_summary,
                 result=one.error or None,
                 failed=one.success is False,
                 **_measure_call_times(turn, one),

@@ -402,7 +402,7 @@ def observe_transcript_turn(studied: StudiedTurn, now: datetime) -> tuple[Turn, 
         ObservedCall(
             name=call.name,
             arguments={"command": call.command} if call.command else call.full_arguments,
-            success=call.has_worked and not (call.command or call.summary).endswith(calls.CUT_MARK),
+            success=call.has_worked and not (call.command or call.arguments_summary).endswith(calls.CUT_MARK),
         )
         for call in made
     ]

@@ -223,7 +223,7 @@ def _list_independent_results(events: Sequence[AgentEvent]) -> Iterator[AgentEve
 
 def _make_call_key(call: ToolCallRecord) -> str:
     """Return the tool and its arguments as a key; empty if the arguments are unknown."""
-    arguments = call.digest or call.summary
+    arguments = call.arguments_digest or call.arguments_summary
     return f"{call.name}({arguments})" if arguments else ""
 
 

@@ -140,7 +140,7 @@ def _has_same_goal(failed: SessionCall, later: SessionCall) -> bool:
 
 
 def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
-    if failed.digest and failed.digest == later.digest and failed.cwd == later.cwd:
+    if failed.arguments_digest and failed.arguments_digest == later.arguments_digest and failed.cwd == later.cwd:
         return True
     if not failed.command or not later.command:
         return False

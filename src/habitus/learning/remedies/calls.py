@@ -52,7 +52,7 @@ class SessionCall(ToolCallRecord):
     @cached_property
     def full_arguments(self) -> Mapping[str, object]:
         """The arguments that the summary holds unshortened."""
-        return _parse_argument_summary(self.summary)
+        return _parse_argument_summary(self.arguments_summary)
 
     @property
     def has_worked(self) -> bool:

@@ -201,7 +201,7 @@ def _replace_name(
 def _replace_argument(
     failed: SessionCall, later: SessionCall, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
-    if CUT_MARK in (failed.summary[-1:], later.summary[-1:]):
+    if CUT_MARK in (failed.arguments_summary[-1:], later.arguments_summary[-1:]):
         return None
     before, after = failed.full_arguments, later.full_arguments
     differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]

@@ -41,8 +41,8 @@ def list_failed_calls_as_cells(events: Sequence[AgentEvent]) -> list[Cell]:
     """Return the failed calls as cells with the call and its error."""
     return [
         Cell(
-            code=f"{call.name}({call.summary})",
-            description=_find_stated_intent(call.summary),
+            code=f"{call.name}({call.arguments_summary})",
+            description=_find_stated_intent(call.arguments_summary),
             error=call.error or "failed",
         )
         for call in ToolCallRecord.from_events(events)

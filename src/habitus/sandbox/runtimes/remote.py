@@ -154,12 +154,12 @@ async def _receive_given_files(
     """List the files that are missing here, receive them, and report those that could not be stored."""
     missing = given.prune_and_list_missing(wanted)
     writer.write(pack({"missing": missing}))
-    lost = {path: why for path in missing if (why := await _receive_file(given, path, wanted[path], reader))}
+    lost = {path: why for path in missing if (why := await _receive_given_file(given, path, wanted[path], reader))}
     writer.write(pack({"lost": lost}))
     await writer.drain()
 
 
-async def _receive_file(given: SyncedFolder, path: str, digest: str, reader: asyncio.StreamReader) -> str:
+async def _receive_given_file(given: SyncedFolder, path: str, digest: str, reader: asyncio.StreamReader) -> str:
     """Store one file and return "" or the reason why not.
 
     Its data is always read to the end, because the next file follows it.

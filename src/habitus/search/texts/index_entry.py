@@ -64,11 +64,11 @@ class IndexEntry:
     says_when: bool
 
     @property
-    def summary(self) -> Codes:
+    def summary_codes(self) -> Codes:
         return self.codes[: len(self.codes) - self.lengths[-1]]
 
     @property
-    def body(self) -> Codes:
+    def body_codes(self) -> Codes:
         return self.codes[len(self.codes) - self.lengths[-1] :]
 
 

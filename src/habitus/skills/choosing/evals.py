@@ -54,14 +54,16 @@ def read_eval_cases(name: str, tree: Tree) -> list[TriggerEvalCase]:
     'cases'.
     """
     # Rows with a 'request' are tasks, which another module reads.
-    found = [row for row in _parse_cases(name, tree)[1] if "request" not in row]
-    return [TriggerEvalCase(query=_get_query(row), should_trigger=row.get("should_trigger", True)) for row in found]
+    found = [row for row in _parse_eval_cases(name, tree)[1] if "request" not in row]
+    return [
+        TriggerEvalCase(query=_get_eval_query(row), should_trigger=row.get("should_trigger", True)) for row in found
+    ]
 
 
 def add_eval_case(tree: Tree, name: str, case: TriggerEvalCase) -> bytes:
     """Return the file with one more case; a known query is corrected instead. The rest of the file stays."""
-    data, rows = _parse_cases(name, tree)
-    known = next((row for row in rows if _get_query(row) == case.query), None)
+    data, rows = _parse_eval_cases(name, tree)
+    known = next((row for row in rows if _get_eval_query(row) == case.query), None)
     if known is None:
         rows.append({"query": case.query, "should_trigger": case.should_trigger})
     else:
@@ -69,7 +71,7 @@ def add_eval_case(tree: Tree, name: str, case: TriggerEvalCase) -> bytes:
     return (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def _parse_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
+def _parse_eval_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
     """Return the content of the file and the list of cases inside it."""
     file = tree.get(EVALS_FILE)
     if file is None or file.content is None:
@@ -86,7 +88,7 @@ def _parse_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
         )
     if not all(
         isinstance(row, dict)
-        and ("request" in row or _get_query(row))
+        and ("request" in row or _get_eval_query(row))
         and isinstance(row.get("should_trigger", True), bool)
         for row in found
     ):
@@ -94,7 +96,7 @@ def _parse_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
     return data, found
 
 
-def _get_query(row: Mapping[str, Any]) -> str:
+def _get_eval_query(row: Mapping[str, Any]) -> str:
     query = row.get("query") or row.get("prompt")
     return query if isinstance(query, str) else ""
 

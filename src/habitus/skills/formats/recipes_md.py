@@ -55,7 +55,7 @@ def list_referenced_names(value: Any) -> set[str]:
 def render_recipes(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
     """Render recipes as chunks.md."""
     parts = [f"# {' '.join(title.split()) or 'Recipes'}\n"]
-    parts += [_render_section(recipe) for recipe in recipes]
+    parts += [_render_recipe_section(recipe) for recipe in recipes]
     return "\n".join(parts).encode()
 
 
@@ -63,10 +63,10 @@ def append_recipe(content: bytes, recipe: Recipe) -> bytes:
     """Return the file with one more recipe at its end; the rest stays unchanged."""
     if not content.strip():
         return render_recipes([recipe])
-    return content.rstrip() + b"\n\n" + _render_section(recipe).encode()
+    return content.rstrip() + b"\n\n" + _render_recipe_section(recipe).encode()
 
 
-def _render_section(recipe: Recipe) -> str:
+def _render_recipe_section(recipe: Recipe) -> str:
     heading = recipe.name if _SIMPLE_NAME.fullmatch(recipe.name) else " ".join(ascii(recipe.name).split())
     more: dict[str, Any] = {}
     if heading != recipe.name:
@@ -107,7 +107,7 @@ def parse_recipes(content: bytes, notes: DiagnosticCollector) -> list[Recipe]:
             notes.add(f"The recipe '{name[:80]}' has no yaml block.", "Put its steps between ```yaml and ```.")
             continue
         try:
-            recipe = _build_recipe(name, prose, _load_block(block))
+            recipe = _build_recipe(name, prose, _load_yaml_block(block))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             mark = getattr(error, "problem_mark", None)
@@ -240,7 +240,7 @@ _STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 10
 _MAX_BLOCK_CHARACTERS = 256 * 1024
 
 
-def _load_block(block: str) -> Any:
+def _load_yaml_block(block: str) -> Any:
     if len(block) > _MAX_BLOCK_CHARACTERS:
         raise ValueError(f"it has {len(block):,} characters; at most {_MAX_BLOCK_CHARACTERS:,} are read")
     value = yaml.load(block, Loader=_RecipeYamlLoader)  # derived from SafeLoader

@@ -60,7 +60,7 @@ def parse_skill_md(folder: str, data: bytes, *, file: str = "SKILL.md", toml: by
 def render_skill_md(skill: Skill, *, is_checked: bool = True) -> bytes:
     """Render a new file that follows the standard; `is_checked=False` renders stored values without validation."""
     if is_checked:
-        check_skill(skill)
+        check_skill_fields(skill)
     parts = frontmatter.FrontMatterDocument(front=frontmatter.render_fields(_build_front_matter(skill))).with_body(
         normalize_body(skill.body)
     )
@@ -77,7 +77,7 @@ def update_skill_md(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_
     if before is None or parts is None or parts.front is None:
         return render_skill_md(skill, is_checked=is_checked)
     if is_checked:
-        check_skill(skill, stored=before)
+        check_skill_fields(skill, stored=before)
     body = normalize_body(skill.body)
     front = frontmatter.normalize_newlines(parts.front)
     if body != before.body:
@@ -108,7 +108,7 @@ def rename_skill_md(content: bytes, name: str, *, file: str = "SKILL.md") -> byt
     return parts.with_front(front).render_document().encode()
 
 
-def check_skill(skill: Skill, *, stored: Skill | None = None) -> None:
+def check_skill_fields(skill: Skill, *, stored: Skill | None = None) -> None:
     """Raise `Invalid` for values that the standard forbids, unless the stored file already has them."""
     if stored is None or stored.name != skill.name:
         names.check_name(skill.name)

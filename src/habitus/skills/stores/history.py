@@ -95,7 +95,7 @@ def plan_restore_steps(
     """Return the steps that restore the skills of a timestamp; with `keep_found`, skills found on disk since then
     stay.
     """
-    steps = _plan_steps(present, list_skills_at(conn, ledger.key, timestamp))
+    steps = _diff_into_restore_steps(present, list_skills_at(conn, ledger.key, timestamp))
     return [step for step in steps if not (keep_found and _was_found_on_disk_after(conn, ledger, step, timestamp))]
 
 
@@ -108,7 +108,9 @@ def _was_found_on_disk_after(
     return first.author.actor is ActorKind.DISK and first.made_on > timestamp
 
 
-def _plan_steps(present: Mapping[int, SkillRow], then: Mapping[int, SkillAtTimestamp]) -> list[RestoreStep]:
+def _diff_into_restore_steps(
+    present: Mapping[int, SkillRow], then: Mapping[int, SkillAtTimestamp]
+) -> list[RestoreStep]:
     # Archiving comes first: a restored skill may need the name.
     steps = [
         RestoreStep(skill=identity, name=row.name, action="archive", version=0)

@@ -75,9 +75,9 @@ class AgentSkillsTableFormat(SkillFormat):
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if path.suffix.lower() == ".csv":
-            yield from _read_rows(_read_csv_rows(disk.read_file(path)), origin)
+            yield from _read_row_entries(_read_csv_rows(disk.read_file(path)), origin)
         elif path.suffix.lower() in _DUMP_SUFFIXES:
-            yield from _read_rows(_read_json_rows(disk.read_file(path), path.name), origin)
+            yield from _read_row_entries(_read_json_rows(disk.read_file(path), path.name), origin)
         else:
             yield from _read_sqlite(path, origin)
 
@@ -91,7 +91,7 @@ class AgentSkillsTableFormat(SkillFormat):
     ) -> FormatExportResult:
         """Write a SQLite file: `to` itself, or `agent_skills.db` in it if `to` is a directory."""
         target = to if to.suffix.lower() in SUFFIXES else to / f"{TABLE}.db"
-        rows = {item.skill.name: _build_row(item.skill) for item in skills}
+        rows = {item.skill.name: _build_skill_row(item.skill) for item in skills}
         with disk.open_export_target(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
             columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
             database.execute(f"CREATE TABLE {TABLE} ({columns})")
@@ -111,7 +111,7 @@ def read_database(url: str) -> Iterator[ImportEntry]:
                 raise NotFound(f"There is no table {TABLE} in {origin}.", hint="Check the address.")
             columns = [column["name"] for column in sa.inspect(conn).get_columns(TABLE)]
             rows = conn.execute(sa.select(sa.text("*")).select_from(sa.table(TABLE)).limit(_MAX_ROWS)).mappings()
-            yield from _read_rows((dict(row) for row in rows), origin, columns)
+            yield from _read_row_entries((dict(row) for row in rows), origin, columns)
     finally:
         engine.dispose()
 
@@ -157,7 +157,7 @@ def _read_sqlite(path: Path, origin: str) -> Iterator[ImportEntry]:
                 raise UnreadableEntryError(f"There is no table {TABLE} in it.")
             cursor = database.execute(f"SELECT * FROM {TABLE} LIMIT {_MAX_ROWS}")
             columns = [column[0] for column in cursor.description]
-            yield from _read_rows((dict(zip(columns, row, strict=True)) for row in cursor), origin, columns)
+            yield from _read_row_entries((dict(zip(columns, row, strict=True)) for row in cursor), origin, columns)
     except sqlite3.Error as error:
         yield SkippedEntry(origin=origin, name="", reason=f"The database can't be read: {error}.")
 
@@ -194,7 +194,7 @@ def _read_csv_rows(content: bytes) -> list[Any]:
     return list(rows)
 
 
-def _read_rows(
+def _read_row_entries(
     rows: Iterator[Any] | list[Any], origin: str, columns: Sequence[str] | None = None
 ) -> Iterator[ImportEntry]:
     if columns is not None and not {"_id", "content"} <= set(columns):
@@ -215,7 +215,7 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
         raise row
     if not isinstance(row, dict):
         raise UnreadableEntryError("It is not an object.")
-    values = {key: _decode_value(value) for key, value in row.items()}
+    values = {key: _decode_column_value(value) for key, value in row.items()}
     called, content = to_text(values.get("_id")), values.get("content")
     if not called.strip():
         raise UnreadableEntryError("It has no _id.")
@@ -224,7 +224,7 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
     missing = [column for column in COLUMNS if column not in values]
     if missing:
         notes.add(f"There is no column {', '.join(missing)}; the default values were used.", severity=Severity.NOTE)
-    skill = _build_skill(values, called, notes)
+    skill = _build_skill_from_row(values, called, notes)
     return IncomingSkill(
         name=skill.name,
         tree=conversion.build_imported_folder(skill, {}),
@@ -238,7 +238,7 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
     )
 
 
-def _decode_value(value: Any) -> Any:
+def _decode_column_value(value: Any) -> Any:
     if isinstance(value, (bytes, memoryview)):
         try:
             return bytes(value).decode()
@@ -247,7 +247,7 @@ def _decode_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float)) else make_json_storable(value)
 
 
-def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> Skill:
+def _build_skill_from_row(values: TableRow, called: str, notes: DiagnosticCollector) -> Skill:
     source = to_text(values.get("source")).strip().lower()
     if source not in (*SkillSource, ""):
         notes.add(f"'{source[:40]}' is not a source.", f"Use one of {', '.join(SkillSource)}.", Severity.NOTE)
@@ -265,7 +265,7 @@ def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> S
     )
 
 
-def _build_row(skill: Skill) -> tuple[Any, ...]:
+def _build_skill_row(skill: Skill) -> tuple[Any, ...]:
     tags = conversion.get_original_field(skill, "tags", "table")
     return (
         _get_row_id(skill),

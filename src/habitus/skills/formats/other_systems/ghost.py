@@ -63,11 +63,13 @@ class GhostFormat(SkillFormat):
     def can_read(self, path: Path, names: Set[str]) -> bool:
         if not names:
             return path.name in _FILES and path.is_file()
-        return bool(names & _FILES) or (bool(names & {f"{TOOLS_DIR}/", f"{COMPOSED_DIR}/"}) and any(_find_files(path)))
+        return bool(names & _FILES) or (
+            bool(names & {f"{TOOLS_DIR}/", f"{COMPOSED_DIR}/"}) and any(_find_ghost_files(path))
+        )
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         skills: dict[str, _GhostSkillParts] = {}
-        for place in _find_files(path):
+        for place in _find_ghost_files(path):
             shown = origin if path.is_file() else f"{origin}/{place.relative_to(path).as_posix()}"
             try:
                 values = load_json(disk.read_file(place), place.name)
@@ -78,9 +80,9 @@ class GhostFormat(SkillFormat):
             if place.name == PLAYBOOK:
                 yield from ghost_json.parse_playbook(values, shown)
             elif place.name == COMPOSED:
-                yield from _collect_parts(_parse_composed_skills(entries, shown), skills)
+                yield from _collect_skill_parts(_parse_composed_skills(entries, shown), skills)
             else:
-                yield from _collect_parts(_read_registry(place.parent, dict(entries), shown), skills)
+                yield from _collect_skill_parts(_read_registry(place.parent, dict(entries), shown), skills)
         for name in sorted(skills):
             try:
                 yield _build_incoming(name, skills[name])
@@ -106,7 +108,7 @@ class GhostFormat(SkillFormat):
         return FormatExportResult(paths=paths, left_out=left_out, lessons=len(lessons))
 
 
-def _find_files(path: Path) -> list[Path]:
+def _find_ghost_files(path: Path) -> list[Path]:
     """Return the files of the format in a directory, or the one given."""
     if path.is_file():
         return [path]
@@ -145,7 +147,7 @@ class _GhostRecipe:
     notes: DiagnosticCollector
 
 
-def _collect_parts(
+def _collect_skill_parts(
     found: Iterable[_GhostTool | _GhostRecipe | SkippedEntry], skills: dict[str, _GhostSkillParts]
 ) -> Iterator[ImportEntry]:
     for item in found:

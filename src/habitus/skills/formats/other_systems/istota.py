@@ -82,7 +82,7 @@ class IstotaFormat(disk.SkillFolderFormat):
         elif cli is not None and item.skill.manifest.cli and MODULE_FILE not in files:
             files[MODULE_FILE] = replace(cli, executable=False)
             files.setdefault(RUNNER_FILE, build_tree_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
-        fields = _build_fields(item.skill, folder)
+        fields = _build_istota_fields(item.skill, folder)
         memory = conversion.get_remembered_values(item.skill, "istota").get("toml")
         in_toml = _split_off_toml_fields(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
         if in_toml:
@@ -272,7 +272,7 @@ def _split_off_toml_fields(fields: dict[str, Any], manifest: Manifest, keys: lis
     return {key: fields.pop(key, usual.get(key)) for key in keys if key in fields or key in usual}
 
 
-def _build_fields(skill: Skill, folder: str) -> dict[str, Any]:
+def _build_istota_fields(skill: Skill, folder: str) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "name": folder,
         "description": conversion.get_original_field(skill, "description", "istota"),
