@@ -450,7 +450,7 @@ def _route_of(method: str, path: str, routes: Iterable[str]) -> str:
 def _requested(habitus: Habitus, case: UseCase[..., Any], wanted: Mapping[str, Any]) -> Any:
     headers = {}
     given = case.fill_defaults(wanted)
-    for one in case.fields:
+    for one in case.input_fields:
         if one.is_version:
             headers["If-Match"] = given.pop(one.name)
     given = {name: _plain(value) for name, value in given.items()}
@@ -511,8 +511,8 @@ def _steady(told: Any, home: Path, person: Path | None = None) -> Any:
 def test_a_declaration_is_whole(case: UseCase[..., Any]) -> None:
     assert case.help
     assert dataclasses.is_dataclass(case.result_type) or case.status == 204
-    assert case.example.keys() <= {one.name for one in case.fields if one.help}
-    assert all(one.name in case.example for one in case.fields if one.is_required)
-    assert all(one.help for one in case.fields)
+    assert case.example.keys() <= {one.name for one in case.input_fields if one.help}
+    assert all(one.name in case.example for one in case.input_fields if one.is_required)
+    assert all(one.help for one in case.input_fields)
     names = set(re.findall(r"\{(\w+)\}", case.path))
-    assert names <= {one.name for one in case.fields}
+    assert names <= {one.name for one in case.input_fields}

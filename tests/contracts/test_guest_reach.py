@@ -100,7 +100,7 @@ def test_no_use_case_reaches_the_machine_for_a_guest(direct: Direct, case: UseCa
         told, reached = [], set()
         for one in _list_variants(case, example, secret):
             with _observed() as found, suppress(HabitusError, ValueError):
-                told.append(repr(case(guest, **case.bind(one))))
+                told.append(repr(case(guest, **case.bind_arguments(one))))
             reached |= _list_reached(found, direct.home)
     # Folders of agents that the owner has made a layer of the library.
     reached -= {("file", str(direct.cli.user_home / f".{each}/skills")) for each in ("claude", "codex", "agents")}
@@ -113,7 +113,7 @@ def _list_variants(case: UseCase[..., Any], example: Mapping[str, Any], secret: 
     """Yield the example, and one for each text in it with each thing of the machine that it could name."""
     yield example
     hostile = (str(secret), "./secret.csv", "claude-code", f"script:{secret}", "https://127.0.0.1:9/x", "file:///etc")
-    for one in case.fields:
+    for one in case.input_fields:
         for named in hostile:
             if one.type_without_none is str:
                 yield {**example, one.name: named}

@@ -380,7 +380,7 @@ _CALLS = st.lists(st.builds(ran, _LINES, st.just("") | _ERRORS), max_size=6)
 def test_any_line_can_be_taken_apart(line: str) -> None:
     for command in parse_commands(line):
         assert command.program
-        assert command.head + command.args == command.words
+        assert command.program_words + command.args == command.words
 
 
 @given(_LINES, _ERRORS, _CALLS)

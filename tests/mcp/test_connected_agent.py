@@ -17,7 +17,7 @@ import pytest
 from habitus.app.other_agents.agent_skills import (
     RecordedSkillListing,
     compute_listing_budget,
-    find_last_recorded_listing,
+    find_last_recorded_skill_listing,
 )
 from tests import npm
 from tests.cli.test_hooks import call, ended, said
@@ -147,7 +147,7 @@ def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude, tmp_
 
     def seen() -> RecordedSkillListing:
         claude("hello")
-        return find_last_recorded_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
+        return find_last_recorded_skill_listing(claude.cli.user_home.glob(".claude/projects/*/*.jsonl"))
 
     alone = seen()
     by_version = compute_listing_budget([], RecordedSkillListing(version=version), {}, {})

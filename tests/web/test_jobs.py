@@ -117,7 +117,7 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
     assert labels.estimate_time_left(queue.get(id)) == ""
     first.save_part_result(job, 0, "null")
     assert labels.estimate_time_left(queue.get(id)) == "about 1 minute left"
-    first.leave()
+    first.unregister()
     (job,) = second.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
     assert labels.estimate_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
     second.save_part_result(job, 1, "null")

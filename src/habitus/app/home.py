@@ -324,7 +324,7 @@ def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> 
         raise Refused(f"Only an admin may {what} on a shared database.", hint="Ask one, or propose it.")
 
 
-def select_memory(home: Home, all_users: bool) -> Cortex:
+def get_user_or_all_memory(home: Home, all_users: bool) -> Cortex:
     """Return the user's memory, or that of all users for an admin."""
     return (
         home.memory if resolve_user_filter(home.settings, all_users) is not None else home.open_memory(all_users=True)

@@ -61,8 +61,8 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
         with _open_home_or_settings(context, case) as home:
             call_with_known_keywords(check, home, **given)
-            values = {one.name: _convert_argument(one, given[one.name]) for one in case.fields}
-            inputs = case.bind(values)
+            values = {one.name: _convert_argument(one, given[one.name]) for one in case.input_fields}
+            inputs = case.bind_arguments(values)
             known = {**given, **values, **inputs, "as_json": as_json}
             print_line = _print_nothing if as_json else output.print_line
             question = (
@@ -74,7 +74,10 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
             print_use_case_result(context, done, partial(call_with_known_keywords, render, **known), as_json=as_json)
 
     own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
-    parameters = [*map(_build_typer_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
+    parameters = [
+        *map(_build_typer_parameter, case.input_fields),
+        *(one for one in own.values() if one.name != "as_json"),
+    ]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     as_json = inspect.Parameter(
         "as_json", inspect.Parameter.KEYWORD_ONLY, annotation=completion.JsonOption, default=False
@@ -128,13 +131,15 @@ def with_use_case_options(case: UseCase[..., Any]) -> Callable[[Callable[..., No
 
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
-            inputs = case.bind({one.name: _convert_argument(one, given.pop(one.name)) for one in case.fields})
+            inputs = case.bind_arguments(
+                {one.name: _convert_argument(one, given.pop(one.name)) for one in case.input_fields}
+            )
             function(context, *inputs.values(), **given)
 
         context, _, *looks = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)
         parameters = [
             context.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            *map(_build_typer_parameter, case.fields),
+            *map(_build_typer_parameter, case.input_fields),
             *looks,
         ]
         # Typer builds the options from the signature.
@@ -163,7 +168,7 @@ def print_use_case_result(context: typer.Context, result: Any, render: ResultRen
 def format_command_words(case: UseCase[..., Any], given: Mapping[str, Any]) -> list[str]:
     """Return the command line that gives these inputs."""
     words, options = case.command.split(), []
-    for one in case.fields:
+    for one in case.input_fields:
         value = given.get(one.name, one.default)
         if one.is_argument:
             words += [_format_argument(one, each) for each in (value if one.is_list else (value,)) if each is not None]

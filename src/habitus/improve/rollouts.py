@@ -108,7 +108,7 @@ class RolloutRunner:
         if named < MOST_NAMED:
             return done
         reason = f"it names the answers of {named} other tasks, so it would pass any of them"
-        return replace(done, outcome=OutcomeKind.FAILED.value, record=f"{reason}\n{done.did}")
+        return replace(done, outcome=OutcomeKind.FAILED.value, record=f"{reason}\n{done.solver_actions}")
 
     async def _repeat_rollout_until_counted(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
         """Repeat until it counts: an infrastructure failure says nothing about either version."""

@@ -48,13 +48,13 @@ def draft_worked_example(
     subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequence[Rollout]
 ) -> RuleBasedDraft | None:
     """Attach the shortest accepted run as a worked example; None if there is none, or if the skill has an example."""
-    passed = [one for one in practice if one.is_ok and one.did.strip()]
+    passed = [one for one in practice if one.is_ok and one.solver_actions.strip()]
     by_id = {task.id: task for task in tasks}
-    known = [one for one in passed if one.task in by_id and len(one.did) <= _LONGEST_EXAMPLE]
+    known = [one for one in passed if one.task in by_id and len(one.solver_actions) <= _LONGEST_EXAMPLE]
     if not known or EXAMPLE_FILE in subject.tree:
         return None
-    shortest = min(known, key=lambda one: (one.steps, len(one.did), one.task))
-    example = f"# A worked example\n\nAsked: {by_id[shortest.task].request}\n\n{shortest.did.strip()}\n"
+    shortest = min(known, key=lambda one: (one.steps, len(one.solver_actions), one.task))
+    example = f"# A worked example\n\nAsked: {by_id[shortest.task].request}\n\n{shortest.solver_actions.strip()}\n"
     body = f"{subject.skill.body.rstrip()}\n\nA worked example: `{EXAMPLE_FILE}`.\n"
     return RuleBasedDraft(
         skill=replace(subject.skill, body=body),

@@ -215,7 +215,7 @@ class ImproveRun:
         return None
 
     def _list_shorter_drafts(self) -> list[RuleBasedDraft]:
-        old, runs = self.subject.skill, [one.did for one in self._list_practice_rollouts() if one.is_ok]
+        old, runs = self.subject.skill, [one.solver_actions for one in self._list_practice_rollouts() if one.is_ok]
         shorter = {
             BY_RULE: (shorten_skill(old), "say things twice, or what no step needs"),
             f"{BY_RULE}: untraced": (drop_untraced_lines(old, runs), "left no trace in an accepted run"),

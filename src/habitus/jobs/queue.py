@@ -340,7 +340,7 @@ class JobClaimer:
             conn.execute(sa.delete(workers).where(workers.c.seen_on < now - _FORGET_AFTER_MS))
             conn.execute(sa.insert(workers).values({**row, "seen_on": now}))
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Release all unfinished jobs of this worker immediately, and take it off the list."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))

@@ -76,7 +76,7 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
                 thread.join()
                 # If the database is away, the leases end and its jobs are released then.
                 with suppress(StorageFailed):
-                    room.leave()
+                    room.unregister()
     finally:
         worker_records.mark_own_worker_ended(name)
 

@@ -86,7 +86,11 @@ def _collapse_whitespace(text: str) -> str:
 
 
 def _describe_attempt(made: Rollout) -> str:
-    did = made.did if len(made.did) <= _ATTEMPT_CHARS else f"… {made.did[-_ATTEMPT_CHARS:]}"
+    did = (
+        made.solver_actions
+        if len(made.solver_actions) <= _ATTEMPT_CHARS
+        else f"… {made.solver_actions[-_ATTEMPT_CHARS:]}"
+    )
     return f"{did}\n\nJudged: {made.reason}"
 
 

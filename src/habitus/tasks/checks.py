@@ -49,7 +49,7 @@ class EqualsCheck:
     moved: tuple[str, ...] = ()
 
     @property
-    def compares(self) -> str:
+    def compared_in_words(self) -> str:
         """What is compared, in words."""
         return f"values but {', '.join(self.apart)}" if self.apart else "values"
 

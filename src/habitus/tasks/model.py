@@ -120,14 +120,14 @@ class Task:
         return replace(self, checks=(*others, expected) if expected is not None else others)
 
     @property
-    def shape(self) -> Mapping[str, Json]:
+    def result_schema(self) -> Mapping[str, Json]:
         """The JSON Schema of a valid result."""
         return next((one.schema for one in self.checks if isinstance(one, ShapeCheck)), {})
 
     @property
-    def compares(self) -> str:
+    def compared_in_words(self) -> str:
         """What is compared of a tool's result, in words."""
-        return self.expected_result.compares if self.expected_result is not None else SHAPE_ONLY
+        return self.expected_result.compared_in_words if self.expected_result is not None else SHAPE_ONLY
 
     @property
     def validator(self) -> str:

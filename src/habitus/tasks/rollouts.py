@@ -84,11 +84,11 @@ class Rollout:
         return self.record.partition("\n")[0]
 
     @property
-    def did(self) -> str:
+    def solver_actions(self) -> str:
         """What the solver did, in words."""
         return self.record.partition("\n")[2]
 
     @property
     def reply(self) -> str:
         """What the solver answered; empty if it ended without an answer."""
-        return f"\n{self.did}".rpartition(f"\n{SAID}")[2] if SAID in self.did else ""
+        return f"\n{self.solver_actions}".rpartition(f"\n{SAID}")[2] if SAID in self.solver_actions else ""

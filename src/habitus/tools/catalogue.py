@@ -180,9 +180,9 @@ def build_code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> Co
 
 def _infer_return_schema(cases: Sequence[Task]) -> dict[str, Json] | None:
     """Return the keys that every case printed, without types, which other payloads may change."""
-    if not cases or any(case.shape.get("type") != "object" for case in cases):
+    if not cases or any(case.result_schema.get("type") != "object" for case in cases):
         return None
-    keys = dict.fromkeys(key for case in cases for key in case.shape.get("properties", {}))
+    keys = dict.fromkeys(key for case in cases for key in case.result_schema.get("properties", {}))
     return {"type": "object", "properties": {key: {} for key in keys}}
 
 

@@ -117,7 +117,7 @@ def _parse_test_case(written: Mapping[str, Any]) -> Task:
 
 
 def _serialize_test_case(task: Task) -> dict[str, Any]:
-    written: dict[str, Any] = {"payload": task.payload, "shape": task.shape}
+    written: dict[str, Any] = {"payload": task.payload, "shape": task.result_schema}
     if task.expected_result is not None:
         written["expected"] = {"value": task.expected_result.value, "apart": list(task.expected_result.apart)}
     return {**written, "conversation": task.origin.conversation} if task.origin.conversation else written

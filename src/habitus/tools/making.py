@@ -218,7 +218,7 @@ class ToolMaker:
                 "input": self._render_table_cell(case.payload),
                 "recorded": self._render_table_cell(recorded),
                 "draft": self._render_table_cell(result.printed),
-                "compared": case.compares,
+                "compared": case.compared_in_words,
             }
             for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
         ]

@@ -117,7 +117,7 @@ class HostedConversations:
         finally:
             self._loop.close()
             self._serving.close()
-            self._housekeeper.wait()
+            self._housekeeper.wait_until_done()
 
     async def _begin_turn(self, request: HostTurnRequest) -> HostedTurnRunner:
         id = request.conversation or generate_id()

@@ -66,7 +66,7 @@ def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) 
     if here:
         local = f"One runs on this machine: export HABITUS_MODEL={here[0]}"
     agent = agents[0] if agents else None
-    keys = ", ".join(known_providers.list_sufficient_key_variables())
+    keys = ", ".join(known_providers.list_provider_key_variables())
     ways = [
         f"Set a key ({keys}), or HABITUS_MODEL to provider:model.",
         local,

@@ -90,7 +90,7 @@ class DeclaredSecrets:
     untrusted: str
 
     @property
-    def secrets(self) -> tuple[str, ...]:
+    def grantable_names(self) -> tuple[str, ...]:
         """Return the names that can be granted: secrets, and environment variables that may replace one."""
         asked = [name for spec in self.specs for name in (spec.name if spec.is_secret else "", spec.fallback)]
         return tuple(dict.fromkeys(name for name in asked if name))
@@ -213,10 +213,10 @@ def find_declared_secrets(skills: Library, skill: str) -> DeclaredSecrets:
 
 def check_secret_declared(asked: DeclaredSecrets, name: str) -> None:
     """Raise `Invalid` if the skill does not ask for this secret."""
-    if name not in asked.secrets:
-        known = f"It asks for: {', '.join(asked.secrets)}." if asked.secrets else "It asks for none."
+    if name not in asked.grantable_names:
+        known = f"It asks for: {', '.join(asked.grantable_names)}." if asked.grantable_names else "It asks for none."
         raise Invalid(
-            f"'{asked.item.name}' does not ask for '{name}'.", hint=did_you_mean(name, asked.secrets) or known
+            f"'{asked.item.name}' does not ask for '{name}'.", hint=did_you_mean(name, asked.grantable_names) or known
         )
 
 

@@ -204,7 +204,7 @@ class ClimbRunner:
         if stage is Stage.CHUNKS:
             return next((found.text for found in self._procedure_finder.list_recipe_suggestions(skill.name)), "")
         uses = self._collect_coding_material(skill, is_asked=is_asked)
-        return "" if uses is None or (uses.problem and not is_asked) else uses.evidence
+        return "" if uses is None or (uses.insufficiency_reason and not is_asked) else uses.evidence
 
     @functools.cached_property
     def _procedure_finder(self) -> RepeatedProcedureFinder:

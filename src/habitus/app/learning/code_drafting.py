@@ -73,7 +73,7 @@ class RecordedInput:
     results: tuple[str, ...]
     conversation: str
 
-    def make_case(self, fresh_results: Sequence[str] = ()) -> Task:
+    def make_test_case(self, fresh_results: Sequence[str] = ()) -> Task:
         """Return a test case from two fresh results, or from the recorded ones as far as they agree."""
         if fresh_results:
             expected = derive_expected_result(fresh_results, before=self.results[-1:])
@@ -95,9 +95,9 @@ class CodeDraftMaterial:
     recipe: SkillRecipe | None = None
 
     @property
-    def problem(self) -> str:
+    def insufficiency_reason(self) -> str:
         """Why the recorded uses can't tell a right draft from a wrong one; empty if they can."""
-        return describe_missing_cases([one.make_case() for one in self.recorded]) if self.recorded else ""
+        return describe_missing_cases([one.make_test_case() for one in self.recorded]) if self.recorded else ""
 
 
 def describe_missing_cases(cases: Sequence[Task]) -> str:
@@ -222,7 +222,7 @@ async def make_trial_cases(home: Home, uses: CodeDraftMaterial) -> tuple[Task, .
     """Return the cases a draft must pass: today's results if the recipe can run again, the recorded ones otherwise."""
     may_run = uses.recipe is not None and _can_run_again(home.tools, uses.recipe)
     cases = [
-        one.make_case(await _run_recipe_twice(home, uses.recipe, one) if may_run and uses.recipe else ())
+        one.make_test_case(await _run_recipe_twice(home, uses.recipe, one) if may_run and uses.recipe else ())
         for one in uses.recorded
     ]
     # A field that changes between runs of one input changes for the others too, even if those ran only once.

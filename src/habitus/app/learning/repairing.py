@@ -49,7 +49,7 @@ class FailedInput:
     result: str | None = None
     conversation: str = ""
 
-    def make_case(self) -> Task:
+    def make_test_case(self) -> Task:
         """Return a test case: the result of the fallback, or any result at all."""
         if self.result is None:
             return build_case_from_call(self.payload, {}, conversation=self.conversation)
@@ -162,7 +162,7 @@ async def propose_tool_repair(
     if not inputs or await asyncio.to_thread(_is_repair_proposed, home.review, tool):
         return None
     grounds = ToolProposalGrounds(
-        cases=tuple(one.make_case() for one in inputs),
+        cases=tuple(one.make_test_case() for one in inputs),
         recorded=tuple(one.result or "" for one in inputs),
         reasons=(f"repair: it {tool.reason}", *(one.describe() for one in inputs)),
         details={_REPAIR_KEY: tool.version},

@@ -46,7 +46,7 @@ class SelectionPreview:
         return tuple(summary.name for summary in self.selection.menu if summary.name not in cut)
 
     @property
-    def cut(self) -> tuple[str, ...]:
+    def cut_from_menu(self) -> tuple[str, ...]:
         """Return the skills that the menu has no room for."""
         cut = frozenset(self.menu.cut)
         return tuple(summary.name for summary in self.selection.menu if summary.name in cut)

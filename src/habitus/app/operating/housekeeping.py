@@ -67,7 +67,7 @@ class Housekeeper:
             )
             self._thread.start()
 
-    def wait(self) -> None:
+    def wait_until_done(self) -> None:
         """Wait for a housekeeping that is under way, at most five seconds: what it does survives being cut off."""
         with self._lock:
             if self._thread is not None:

@@ -141,7 +141,7 @@ def run_home_worker(
         run_worker(engine, done, config) as name,
     ):
         yield name
-    housekeeper.wait()
+    housekeeper.wait_until_done()
 
 
 @contextmanager

@@ -411,7 +411,7 @@ class RecordedSkillListing:
     version: str = ""
 
 
-def find_last_recorded_listing(transcripts: Iterable[Path]) -> RecordedSkillListing:
+def find_last_recorded_skill_listing(transcripts: Iterable[Path]) -> RecordedSkillListing:
     """Return the newest complete listing in the latest transcripts; empty if there is none."""
     newest = sorted(((path.stat().st_mtime, path) for path in transcripts if path.exists()), reverse=True)
     version = ""

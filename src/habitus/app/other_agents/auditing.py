@@ -177,7 +177,7 @@ class AgentAuditor:
         first = list({each.path.name: each for each in reversed(skills)}.values())[::-1]
         found = agent_skills.compute_listing_budget(
             sorted(first, key=lambda each: each.path.name),
-            agent_skills.find_last_recorded_listing(agent.find_transcripts(environ, home)),
+            agent_skills.find_last_recorded_skill_listing(agent.find_transcripts(environ, home)),
             agent_skills.read_agent_settings(agent, environ, home),
             agent_skills.read_claude_skill_usage(agent, environ, home, self.now),
         )

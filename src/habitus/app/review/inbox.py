@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.app.home import Home, select_memory
+from habitus.app.home import Home, get_user_or_all_memory
 from habitus.app.review.reminding import count_pending_items
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
@@ -74,7 +74,7 @@ def list_pending(
     found = home.review.list(state, all_hosts=True, with_contents=with_contents)
     # Opening memory is slow, so do it only if lessons are pending.
     has_lessons = all_users or count_pending_items(home) > home.review.count_pending()
-    lessons = select_memory(home, all_users).list_pending_lessons() if has_lessons else ()
+    lessons = get_user_or_all_memory(home, all_users).list_pending_lessons() if has_lessons else ()
     return (*map(build_proposal_item, found), *map(build_lesson_item, lessons))
 
 
@@ -137,7 +137,7 @@ def get_inbox_item(home: Home, id: str, *, all_users: bool = False) -> InboxItem
     if (number := parse_proposal_number(id)) is not None:
         return build_proposal_item(home.review.get(number))
     try:
-        return build_lesson_item(select_memory(home, all_users).get(id))
+        return build_lesson_item(get_user_or_all_memory(home, all_users).get(id))
     except NotFound:
         raise NotFound(f"There is no proposal or lesson '{id}'.", hint="See 'habitus review list'.") from None
 

@@ -105,24 +105,24 @@ class UseCase(Generic[Inputs, ResultT]):
     @cached_property
     def result_type(self) -> Any:
         """Return the type of the result."""
-        return self._hints["return"]
+        return self._type_hints["return"]
 
     @cached_property
     def takes_settings(self) -> bool:
         """Whether it needs only the settings, not an open home."""
-        return next(iter(self._hints.values())) is Settings
+        return next(iter(self._type_hints.values())) is Settings
 
     @cached_property
-    def _hints(self) -> Mapping[str, Any]:
+    def _type_hints(self) -> Mapping[str, Any]:
         return get_type_hints(self.function, include_extras=True)
 
     @cached_property
-    def _inputs(self) -> Mapping[str, Sequence[InputField]]:
+    def _inputs_by_parameter(self) -> Mapping[str, Sequence[InputField]]:
         """Return the fields of each parameter: one, or those of a dataclass that groups several."""
         _, *given = inspect.signature(self.function).parameters.values()
         found: dict[str, Sequence[InputField]] = {}
         for one in given:
-            kind = self._hints[one.name]
+            kind = self._type_hints[one.name]
             if dataclasses.is_dataclass(kind):
                 hints = get_type_hints(kind, include_extras=True)
                 found[one.name] = [
@@ -134,34 +134,43 @@ class UseCase(Generic[Inputs, ResultT]):
         return found
 
     @cached_property
-    def fields(self) -> Sequence[InputField]:
+    def input_fields(self) -> Sequence[InputField]:
         """Return the inputs that a caller can set."""
-        return [one for fields in self._inputs.values() for one in fields if not (one.is_attempt or one.is_door)]
+        return [
+            one
+            for fields in self._inputs_by_parameter.values()
+            for one in fields
+            if not (one.is_attempt or one.is_door)
+        ]
 
     @cached_property
     def rest_fixed_values(self) -> dict[str, Any]:
         """Return the inputs that REST sets itself."""
-        return {one.name: one.rest_default for fields in self._inputs.values() for one in fields if one.is_door}
+        return {
+            one.name: one.rest_default for fields in self._inputs_by_parameter.values() for one in fields if one.is_door
+        }
 
     @property
     def input_names(self) -> set[str]:
         """Return the names of all inputs, and of the parameters that group some."""
-        return {*self._inputs, *(one.name for one in self.fields)}
+        return {*self._inputs_by_parameter, *(one.name for one in self.input_fields)}
 
     def fill_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of every input."""
-        return {one.name: given.get(one.name, one.default) for one in self.fields}
+        return {one.name: given.get(one.name, one.default) for one in self.input_fields}
 
-    def bind(self, given: Mapping[str, Any], attempt_id: str = "") -> dict[str, Any]:
+    def bind_arguments(self, given: Mapping[str, Any], attempt_id: str = "") -> dict[str, Any]:
         """Return the arguments of the function. The attempt's id makes a retry recognisable."""
         arguments: dict[str, Any] = {}
-        for name, fields in self._inputs.items():
+        for name, fields in self._inputs_by_parameter.items():
             values = {
                 one.name: attempt_id if one.is_attempt else given[one.name]
                 for one in fields
                 if one.is_attempt or one.name in given
             }
-            arguments |= {name: self._hints[name](**values)} if dataclasses.is_dataclass(self._hints[name]) else values
+            arguments |= (
+                {name: self._type_hints[name](**values)} if dataclasses.is_dataclass(self._type_hints[name]) else values
+            )
         return arguments
 
 
@@ -284,16 +293,16 @@ def text_option(help: str, *flags: str) -> InputField:
     return InputField(help=help, given_flags=flags, limits=_build_limits(longest=MAX_TEXT_CHARS), read_as="text")
 
 
-def limit_option(help: str = "How many at most.", *, rest_default: Any = REQUIRED) -> InputField:
+def page_limit_option(help: str = "How many at most.", *, rest_default: Any = REQUIRED) -> InputField:
     """Describe the option for the page size."""
     return option(help, "-n", rest_default=rest_default, least=1, most=500)
 
 
 _ALL_WITHOUT = "How many at most; all without it."
-PageLimit = Annotated[int, limit_option()]
-OptionalLimit = Annotated[int | None, limit_option(_ALL_WITHOUT)]
+PageLimit = Annotated[int, page_limit_option()]
+OptionalLimit = Annotated[int | None, page_limit_option(_ALL_WITHOUT)]
 # All on the command line, a page over REST.
-RestPageLimit = Annotated[int | None, limit_option(_ALL_WITHOUT, rest_default=100)]
+RestPageLimit = Annotated[int | None, page_limit_option(_ALL_WITHOUT, rest_default=100)]
 PageCursor = Annotated[str, option("Start after this item: the 'next' of the previous page.")]
 AllUsers = Annotated[bool, option("All users; for admins only.")]
 SkillName = Annotated[str, argument("A skill: name, or name@layer.", completes="skills")]

@@ -133,7 +133,7 @@ def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str |
     # The same code as a turn's, so the preview can't differ from the real prompt.
     seen = explaining.preview_selection(home, request.build_request(home, request.request, user))
     best, selection = explaining.rank_eligible_skills(home.finder, seen, request.request), seen.selection
-    unlisted = sorted({*seen.cut, *selection.left_out})
+    unlisted = sorted({*seen.cut_from_menu, *selection.left_out})
     page = paginate_items("skills", unlisted, str, limit=request.limit, after=request.after)
     return SkillSelectionResult(
         eager=[NamedReason(name=choice.name, reason=choice.reason) for choice in selection.eager],

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated
 
 from habitus.access import Access
-from habitus.app.home import Home, resolve_user_filter, select_memory
+from habitus.app.home import Home, get_user_or_all_memory, resolve_user_filter
 from habitus.app.learning import curating
 from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.app.use_cases.declaration import (
@@ -61,7 +61,7 @@ def list_lessons(
     all_users: AllUsers = False,
 ) -> LessonPage:
     """List what is remembered, newest first."""
-    found = select_memory(home, all_users).list_lessons(since, _MAX_LESSONS, kind=kind)
+    found = get_user_or_all_memory(home, all_users).list_lessons(since, _MAX_LESSONS, kind=kind)
     return _build_lesson_page(home.settings, "lessons", found, limit, after)
 
 
@@ -85,7 +85,7 @@ def list_archived_lessons(
 ) -> LessonPage:
     """List the removed lessons and those that made room for others, most recent first."""
     return _build_lesson_page(
-        home.settings, "the archive", select_memory(home, all_users).list_archived_lessons(), limit, after
+        home.settings, "the archive", get_user_or_all_memory(home, all_users).list_archived_lessons(), limit, after
     )
 
 
@@ -112,7 +112,7 @@ class LessonDetails:
 )
 def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> LessonDetails:
     """Show one lesson: its origin, its evidence, its usage and its history."""
-    memory = select_memory(home, all_users)
+    memory = get_user_or_all_memory(home, all_users)
     history = [
         LessonVersion(number=one.number, text=one.engram.text, state=one.engram.state, cause=one.cause)
         for one in memory.get_history(id)
@@ -199,7 +199,7 @@ def edit_lesson(
     all_users: AllUsers = False,
 ) -> EditLessonResult:
     """Edit a lesson; from then on it is yours."""
-    memory = select_memory(home, all_users)
+    memory = get_user_or_all_memory(home, all_users)
     with _collect_undo_command(memory) as undo:
         after = memory.edit(
             id,
@@ -229,7 +229,7 @@ class MoveLessonsResult:
 )
 def remove_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> MoveLessonsResult:
     """Archive lessons; they are not learned again automatically."""
-    memory = select_memory(home, all_users)
+    memory = get_user_or_all_memory(home, all_users)
     # Look all of them up first: an unknown id must fail before anything is removed.
     found = [memory.get(id).id for id in ids]
     gone = [memory.remove(id, by=home.settings.author_name) for id in found]
@@ -245,7 +245,7 @@ def remove_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> M
 )
 def restore_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> MoveLessonsResult:
     """Restore lessons from the archive."""
-    memory = select_memory(home, all_users)
+    memory = get_user_or_all_memory(home, all_users)
     found = [memory.get(id).id for id in ids]
     back = [memory.restore(id, by=home.settings.author_name) for id in found]
     return MoveLessonsResult(lessons=back, undo=("lessons", "remove", *found))
@@ -264,7 +264,7 @@ def retract_lessons(
     # Old lessons don't know their session: find them by the turns that the journal still has.
     user = resolve_user_filter(home.settings, all_users)
     turns = home.journal.list_session_turns(session, user=user) if session else []
-    memory = select_memory(home, all_users)
+    memory = get_user_or_all_memory(home, all_users)
     found = memory.list_lessons_taught_by({turn} if turn else {one.id for one in turns}, session=session)
     where = f"turn {turn}" if turn else f"session {session}"
     if not found:

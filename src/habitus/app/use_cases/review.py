@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from habitus.access import Access
-from habitus.app.home import Home, select_memory
+from habitus.app.home import Home, get_user_or_all_memory
 from habitus.app.learning.compared_versions import describe_planned_comparison
 from habitus.app.library import content, undoing
 from habitus.app.review import inbox
@@ -211,7 +211,7 @@ def _decide_items(items: Sequence[InboxItem], decide: Callable[[InboxItem], Deci
 
 def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResult:
     if isinstance(item.subject, Engram):
-        lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.author_name)
+        lesson = get_user_or_all_memory(home, all_users).approve(item.subject.id, by=home.settings.author_name)
         return DecisionResult(
             item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
         )
@@ -255,7 +255,7 @@ def reject_items(
 
 def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
     if isinstance(item.subject, Engram):
-        lesson = select_memory(home, all_users).reject(item.id, by=home.settings.author_name, reason=reason)
+        lesson = get_user_or_all_memory(home, all_users).reject(item.id, by=home.settings.author_name, reason=reason)
         return DecisionResult(
             item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
         )

@@ -89,7 +89,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
             raise Invalid(f"'{host}' is not a host.", hint="Write example.org, example.org:8443 or *.example.org.")
     grants, user = GrantStore(home.local, home.clock), ALL_USERS if request.everybody else home.settings.user
     had = [grant for grant in grants.list_for_skill(asked.item.name, user) if request.again and grant.user == user]
-    kept = [grant.what for grant in had if grant.kind is GrantTargetKind.SECRET and grant.what in asked.secrets]
+    kept = [grant.what for grant in had if grant.kind is GrantTargetKind.SECRET and grant.what in asked.grantable_names]
     made = grants.add(
         asked.item.name,
         asked.content_hash,

@@ -25,7 +25,7 @@ from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.cli.operating.up import ServerAddress, serve_http_apps
 from habitus.llm.model import AssistantMessage
-from habitus.llm.providers.known_providers import list_sufficient_key_variables
+from habitus.llm.providers.known_providers import list_provider_key_variables
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.sandbox.machine import describe_protections, probe_machine
 from habitus.settings import AccMode
@@ -87,7 +87,7 @@ def print_next_steps() -> None:
     """Print how to continue with a model of your own."""
     output.print_line()
     output.print_line("Everything but the model was real. To use your own:", style="bold")
-    first, *others = list_sufficient_key_variables()
+    first, *others = list_provider_key_variables()
     output.print_line(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
     output.print_line("  habitus chat")
     output.print_line("Your own home is ~/.habitus; see 'habitus --help' for more.")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.home import refuse_if_read_only, select_memory
+from habitus.app.home import get_user_or_all_memory, refuse_if_read_only
 from habitus.app.learning.curating import CurationReport
 from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.app.use_cases import identity as use_case
@@ -125,7 +125,7 @@ def edit_lessons(
             _edit_memory_pages(context, habitus, is_sure=yes, as_json=as_json)
             return
         if not is_given:
-            text = _edit_lesson_text(habitus, select_memory(habitus, all_users).get(id))
+            text = _edit_lesson_text(habitus, get_user_or_all_memory(habitus, all_users).get(id))
         done = lessons.edit_lesson(
             habitus, id=id, text=text, kind=kind, scope=scope, topic=topic, expect=expect, all_users=all_users
         )

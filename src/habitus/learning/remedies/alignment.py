@@ -154,7 +154,9 @@ def _is_failed_call_extended(failed: SessionCall, later: SessionCall) -> bool:
     """Return whether a call that worked is the failed one, perhaps with more options."""
     wanted = failed.failing_command
     return wanted is not None and any(
-        each.head == wanted.head and each.place == wanted.place and not subtract_words(wanted.args, each.args)
+        each.program_words == wanted.program_words
+        and each.place == wanted.place
+        and not subtract_words(wanted.args, each.args)
         for each in (list_last_commands(later) if later.has_worked else ())
     )
 
@@ -221,7 +223,9 @@ def _is_named_by_error(call: SessionCall, failed: SessionCall, about: Classified
 
 def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
     first = command.args[:1]
-    return bool(first) and about.mentions_any({" ".join((*command.head, *first)), " ".join((command.program, *first))})
+    return bool(first) and about.mentions_any(
+        {" ".join((*command.program_words, *first)), " ".join((command.program, *first))}
+    )
 
 
 def _get_goal(command: ShellCommand) -> tuple[str, ...]:
@@ -233,7 +237,7 @@ def _build_preparation(
     failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     wanted = failed.failing_command
-    wrong = wanted.base if wanted else ()
+    wrong = wanted.subcommand_words if wanted else ()
     if wanted and len(wrong) == 1:
         wrong += tuple(word for word in wanted.args if is_flag(word))[:1]
     tool = "" if wanted else failed.name

@@ -81,7 +81,7 @@ class SessionCall(ToolCallRecord):
         if about.cause is ErrorCause.PROGRAM:
             program = get_program_name(about.subject)
             for each in found:
-                if any(get_program_name(word) == program for word in each.head):
+                if any(get_program_name(word) == program for word in each.program_words):
                     return each
         for each in found:
             if each.program in self.error and re.search(
@@ -209,7 +209,9 @@ def _is_failure_hidden_by_pipe(call: SessionCall) -> bool:
     if about is None or about.cause is not ErrorCause.PROGRAM:
         return False
     return any(
-        get_program_name(word) == get_program_name(about.subject) for each in call.commands for word in each.head
+        get_program_name(word) == get_program_name(about.subject)
+        for each in call.commands
+        for word in each.program_words
     )
 
 
@@ -330,7 +332,7 @@ class ShellCommand:
         return get_program_name(self.words[self.at])
 
     @property
-    def head(self) -> tuple[str, ...]:
+    def program_words(self) -> tuple[str, ...]:
         """The program and its runner, as written."""
         return self.words[: self.at + 1]
 
@@ -344,9 +346,9 @@ class ShellCommand:
         return tuple(word for word in self.args if not is_flag(word))
 
     @property
-    def base(self) -> tuple[str, ...]:
+    def subcommand_words(self) -> tuple[str, ...]:
         """The program and its subcommands, without varying arguments."""
-        return (*self.head, *takewhile(SUBCOMMAND.fullmatch, self.args[:2]))
+        return (*self.program_words, *takewhile(SUBCOMMAND.fullmatch, self.args[:2]))
 
 
 def is_flag(word: str) -> bool:

@@ -52,20 +52,27 @@ def _replace_command(
     if list_read_only_flags(later) ^ list_read_only_flags(failed):
         return None  # asking for help is not doing it, and what a check found is no failure of it
     if about.cause is ErrorCause.PROGRAM and any(
-        get_program_name(word) == get_program_name(about.subject) for word in failed.head
+        get_program_name(word) == get_program_name(about.subject) for word in failed.program_words
     ):
         return _replace_program(failed, later, about, is_next=is_next)
-    if _names_interpreter(failed, later):
+    if _adds_interpreter(failed, later):
         return build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
     if is_next and _wraps_failed_command(failed, later):
-        return build_remedy(RemedyKind.INSTEAD, about, failed.base, (*later.words[: -len(failed.words)], *failed.base))
+        return build_remedy(
+            RemedyKind.INSTEAD,
+            about,
+            failed.subcommand_words,
+            (*later.words[: -len(failed.words)], *failed.subcommand_words),
+        )
     if failed.program != later.program:
         is_same_task = bool(failed.words[1:]) and failed.words[1:] == later.words[1:] and failed.place == later.place
         is_known_kind = is_next and is_same_task and not is_flag(failed.words[1])
         if not is_known_kind:
             return None
         # A program alone says too little: `bash` for `sh` is right for this script.
-        wrong, right = (each.base if len(each.base) > 1 else each.words[:2] for each in (failed, later))
+        wrong, right = (
+            each.subcommand_words if len(each.subcommand_words) > 1 else each.words[:2] for each in (failed, later)
+        )
         return build_remedy(RemedyKind.INSTEAD, about, wrong, right)
     differing = [
         what
@@ -73,7 +80,7 @@ def _replace_command(
             ("before", failed.before == list_unfinished_steps(later, failed)),
             ("place", failed.place == later.place),
             ("env", failed.env == later.env),
-            ("head", failed.head == later.head),
+            ("head", failed.program_words == later.program_words),
             ("args", failed.args == later.args),
         )
         if not is_same
@@ -88,11 +95,11 @@ def _replace_command(
         return _replace_words(failed, later, about, is_next=is_next)
     if not is_next and about.cause is ErrorCause.OTHER:
         return None
-    base = later.base
+    base = later.subcommand_words
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
             steps = join_shell_steps(later.before[len(failed.before) :])
-            return build_remedy(RemedyKind.INSTEAD, about, failed.base, (*steps, *base))
+            return build_remedy(RemedyKind.INSTEAD, about, failed.subcommand_words, (*steps, *base))
         case "place":
             return build_remedy(
                 RemedyKind.PLACE,
@@ -103,7 +110,7 @@ def _replace_command(
         case "env" if added := tuple(each for each in later.env if each not in failed.env):
             return build_remedy(RemedyKind.VARIABLE, about, base, (*added, *base))
         case "head":
-            return build_remedy(RemedyKind.INSTEAD, about, failed.head, later.head)
+            return build_remedy(RemedyKind.INSTEAD, about, failed.program_words, later.program_words)
     return None
 
 
@@ -120,7 +127,7 @@ def _wraps_failed_command(failed: ShellCommand, later: ShellCommand) -> bool:
     )
 
 
-def _names_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
+def _adds_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
     """`bash run.sh` for `./run.sh`."""
     if not failed.words[0].startswith(("./", "/")) or failed.words[1:] != later.words[2:]:
         return False
@@ -131,24 +138,34 @@ def _replace_program(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     """For a missing program only the way it is started matters."""
-    if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
-        return build_remedy(RemedyKind.INSTEAD, about, failed.head, (*join_shell_steps(later.before), *later.head))
+    if failed.program == later.program and (failed.program_words, failed.before) != (later.program_words, later.before):
+        return build_remedy(
+            RemedyKind.INSTEAD, about, failed.program_words, (*join_shell_steps(later.before), *later.program_words)
+        )
     if failed.program == later.program and failed.env != later.env:
         added = tuple(each for each in later.env if each not in failed.env)
-        return build_remedy(RemedyKind.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
+        return (
+            build_remedy(RemedyKind.VARIABLE, about, failed.program_words, (*added, *later.program_words))
+            if added
+            else None
+        )
     if failed.targets and failed.targets == later.targets and failed.place == later.place:
         flags = tuple(word for word in later.args if is_flag(word))
-        return build_remedy(RemedyKind.INSTEAD, about, failed.head, (*later.head, *flags))
+        return build_remedy(RemedyKind.INSTEAD, about, failed.program_words, (*later.program_words, *flags))
     shared = failed.words[1:]
     if (
         shared
         and shared == later.words[-len(shared) :]
         and SequenceMatcher(None, failed.program, "".join(later.words[:2])).ratio() > 0.8
     ):
-        return build_remedy(RemedyKind.INSTEAD, about, failed.head, later.words[: -len(shared)])  # `docker compose`
+        return build_remedy(
+            RemedyKind.INSTEAD, about, failed.program_words, later.words[: -len(shared)]
+        )  # `docker compose`
     wanted = [word for word in failed.args if not is_flag(word) and len(word) > 2]
     if is_next and wanted and all(any(word in other for other in later.words[1:]) for word in wanted):
-        return build_remedy(RemedyKind.INSTEAD, about, failed.head, later.head)  # `find src -name '*x*'` for `fd x src`
+        return build_remedy(
+            RemedyKind.INSTEAD, about, failed.program_words, later.program_words
+        )  # `find src -name '*x*'` for `fd x src`
     return None
 
 
@@ -157,7 +174,7 @@ def _replace_words(
 ) -> Remedy | None:
     gone, new = subtract_words(failed.args, later.args), subtract_words(later.args, failed.args)
     lost, came = _list_new_plain_words(failed.args, later.args), _list_new_plain_words(later.args, failed.args)
-    base = later.base
+    base = later.subcommand_words
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
         is_told = about.subject in gone or about.mentions_any((*gone, *new))
@@ -170,19 +187,19 @@ def _replace_words(
         return _replace_name(failed, later, lost[0], came[0], about)
     if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _add_subcommand(failed, later, came[0])):
         is_told = about.mentions_any(came) or (is_next and about.cause is ErrorCause.OPTION)
-        return build_remedy(RemedyKind.INSTEAD, about, failed.base, subcommand) if is_told else None
+        return build_remedy(RemedyKind.INSTEAD, about, failed.subcommand_words, subcommand) if is_told else None
     if came and not lost and about.mentions_any(new):
         added = (word for word in new if word not in base)
-        return build_remedy(RemedyKind.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
+        return build_remedy(RemedyKind.FLAGS, about, (*failed.subcommand_words, *gone, *kept), (*base, *added, *kept))
     return None
 
 
 def _add_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
     """Return the command with the subcommand that was added; empty if the added word is a target."""
-    base = failed.base
+    base = failed.subcommand_words
     at = later.args.index(came)
-    reach = len(base) - len(failed.head) + 1
-    return later.words[: len(later.head) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
+    reach = len(base) - len(failed.program_words) + 1
+    return later.words[: len(later.program_words) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
 
 
 def _replace_name(
@@ -246,7 +263,7 @@ def _cut_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
     """Return the command up to a word, without flags except the one whose value it may be."""
     at = command.args.index(word)
     args = command.args[:at]
-    return (*command.head, *(each for each in args[:-1] if not is_flag(each)), *args[-1:], word)
+    return (*command.program_words, *(each for each in args[:-1] if not is_flag(each)), *args[-1:], word)
 
 
 def subtract_words(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ def _is_same_error(one: str, other: str) -> bool:
 
 def _is_warned_command(failed: ShellCommand, warned: ShellCommand, remedy: frozenset[str]) -> bool:
     """Return whether the command starts the same, has the wrong flags, and does not already follow the advice."""
-    if failed.head[: len(warned.head)] != warned.head:
+    if failed.program_words[: len(warned.program_words)] != warned.program_words:
         return False
     targets = failed.targets[: len(warned.targets)]
     is_same = len(targets) == len(warned.targets) and all(

@@ -359,7 +359,7 @@ def infer_call_outcome(
     objects = [given for given in fields if isinstance(given, Mapping)]
     # A format with a flag of its own needs no object in the result to say what failed.
     parsed = _parse_result_objects(text)
-    ended = _find_exit(text, (*objects, *parsed))
+    ended = _find_command_exit(text, (*objects, *parsed))
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
     if is_call_refused(*objects, texts=(*said, *spoken)):
         return CallOutcome(success=None)
@@ -407,7 +407,7 @@ def _infer_outcome_from_fields(fields: Mapping[str, object]) -> CallOutcome | No
     return None
 
 
-def _find_exit(text: str, objects: Sequence[Mapping[str, object]]) -> _CommandExit | None:
+def _find_command_exit(text: str, objects: Sequence[Mapping[str, object]]) -> _CommandExit | None:
     """Return how a command ended, by a field or by a line before its output; None if neither says."""
     for fields in objects:
         code = _find_exit_code(fields)

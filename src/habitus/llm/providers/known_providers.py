@@ -169,7 +169,7 @@ def list_models_with_key(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def list_sufficient_key_variables() -> list[str]:
+def list_provider_key_variables() -> list[str]:
     """Return the variables that are enough to choose a model."""
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 

@@ -48,9 +48,11 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
     """Add the route of one use case."""
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _build_body_model(case, in_path)
-    parameters = [_build_route_parameter(one, in_path) for one in case.fields if one.name in in_path or body is None]
-    fields = {one.name: one for one in case.fields}
-    rest_defaults = {one.name: one.rest_default for one in case.fields if one.rest_default is not REQUIRED}
+    parameters = [
+        _build_route_parameter(one, in_path) for one in case.input_fields if one.name in in_path or body is None
+    ]
+    fields = {one.name: one for one in case.input_fields}
+    rest_defaults = {one.name: one.rest_default for one in case.input_fields if one.rest_default is not REQUIRED}
 
     def endpoint(http_request: Request, **given: Any) -> Response:
         sent: Any = given.pop("body", None)
@@ -60,7 +62,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
         # A link in the result has to lead back to the address that the client used.
         here = f"{http_request.url.scheme}://{http_request.headers['host']}"
-        given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
+        given = dict.fromkeys((one.name for one in case.input_fields if one.is_address), here) | given
         given = {name: _convert_field(fields[name], value) for name, value in (rest_defaults | given).items()}
         wanted = case.fill_defaults(given) | case.rest_fixed_values
         _require_version(case, wanted)
@@ -79,7 +81,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
     if body is not None:
         default = inspect.Parameter.empty if any(one.is_required() for one in body.model_fields.values()) else body()
         extra.append(inspect.Parameter("body", keyword, annotation=body, default=default))
-        parameters += [_build_route_parameter(one, in_path) for one in case.fields if one.is_version]
+        parameters += [_build_route_parameter(one, in_path) for one in case.input_fields if one.is_version]
     if case.accepts_idempotency_key:
         extra.append(inspect.Parameter("once_key", keyword, annotation=IdempotencyKeyHeader, default=""))
     # FastAPI builds parameters and documentation from the signature.
@@ -106,11 +108,11 @@ def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, 
         # A retry after a crash must not create a second one, so an earlier result of this attempt is looked up.
         recover, since = case.recover_result, attempt.since
         before = (
-            call_with_known_keywords(recover, home, since, **{**wanted, **case.bind(wanted)})
+            call_with_known_keywords(recover, home, since, **{**wanted, **case.bind_arguments(wanted)})
             if recover is not None and since
             else None
         )
-        done = case(home, **case.bind(wanted, attempt.id)) if before is None else before
+        done = case(home, **case.bind_arguments(wanted, attempt.id)) if before is None else before
         told = to_plain(done, shaped=True)
         headers = {} if case.get_version is None else {"ETag": format_etag(*case.get_version(done))}
         if case.location:
@@ -126,7 +128,7 @@ def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, 
 
 def _require_version(case: UseCase[..., Any], wanted: dict[str, Any]) -> None:
     """Raise `PreconditionRequired` if a change doesn't name the version it is based on."""
-    if any(one.is_version and wanted[one.name] is None for one in case.fields):
+    if any(one.is_version and wanted[one.name] is None for one in case.input_fields):
         raise PreconditionRequired(
             "The version to change is missing.", hint="Send the ETag you received as 'If-Match'."
         )
@@ -143,7 +145,7 @@ def _build_body_model(case: UseCase[..., Any], in_path: set[str]) -> type[BaseMo
     """Return the model of the request body, or None if the whole input is in the address."""
     if case.method in ("GET", "DELETE"):
         return None
-    rest = [one for one in case.fields if one.name not in in_path and not one.is_version]
+    rest = [one for one in case.input_fields if one.name not in in_path and not one.is_version]
     if not rest:
         return None
     fields: dict[str, Any] = {one.name: (_get_bounded_type(one), _build_field_info(one, Field)) for one in rest}

@@ -15,7 +15,7 @@ _COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]
 
 def replace_options_by_fields(text: str, case: UseCase[..., Any]) -> str:
     """Return the text with the fields of a use case in place of its options."""
-    names = {flag: one.name for one in case.fields for flag in one.flags}
+    names = {flag: one.name for one in case.input_fields for flag in one.flags}
     return _OPTION.sub(lambda found: f"'{names[found[0]]}'" if found[0] in names else found[0], text)
 
 
