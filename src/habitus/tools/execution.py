@@ -154,7 +154,10 @@ class ToolExecutor:
         except (ToolFailed, StorageFailed) as error:
             return CaseResult(payload=payload, outcome=build_infra_outcome(str(error)))
         return CaseResult(
-            payload=payload, outcome=await _judge_case_run(run, case), compares=case.compared_in_words, printed=run.stdout
+            payload=payload,
+            outcome=await _judge_case_run(run, case),
+            compares=case.compared_in_words,
+            printed=run.stdout,
         )
 
     async def _run_in_sandbox(
