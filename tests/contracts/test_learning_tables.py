@@ -31,7 +31,7 @@ def test_a_turn_is_learned_from_once_in_each_way(engine: sa.Engine) -> None:
         assert new == ["a", "b"]
     with ledger.claim_new_turns(["b", "c"], LearningMethod.DETECTORS) as new:
         assert new == ["c"]
-    assert (ledger.is_new("a", LearningMethod.DETECTORS), ledger.is_new("a", LearningMethod.POST_MORTEM)) == (
+    assert (ledger.is_new_turn("a", LearningMethod.DETECTORS), ledger.is_new_turn("a", LearningMethod.POST_MORTEM)) == (
         False,
         True,
     )

@@ -345,7 +345,7 @@ NO_RULE = {
 def test_what_a_person_said_in_two_sessions_is_a_rule_though_nothing_was_stopped(rule: str) -> None:
     first, second = (UserUtterance(text=text) for text in SAID_TWICE[rule])
     (told,) = found(session(1, said=[first]), session(2, said=[second])).rules
-    assert (told.correction.text, told.sessions, told.is_lesson) == (rule, 2, True)
+    assert (told.correction.text, told.sessions, told.is_worth_proposing) == (rule, 2, True)
     assert wording.describe_evidence(told, NOW) == "said in 2 sessions"
     assert found(session(1, said=[first, second])).rules == ()
 

@@ -10,7 +10,7 @@ import pytest
 from habitus.errors import UserError
 from habitus.llm.model import ModelRole, SessionModels
 from habitus.llm.providers import ProviderModel, open_provider_model
-from habitus.llm.providers.known_providers import PROVIDERS, ProviderDialect, choose_model
+from habitus.llm.providers.known_providers import PROVIDERS, ProviderDialect, resolve_model_choice
 from habitus.llm.scripted import ScriptedModel, says
 
 pytestmark = pytest.mark.req("AG-02")
@@ -56,7 +56,7 @@ KEYS = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g"}
 def test_a_name_is_a_dialect_an_address_and_a_key(
     name: str, environ: dict[str, str], base_url: str, expected: tuple[ProviderDialect, str, str, str]
 ) -> None:
-    choice = choose_model(name, {**KEYS, **environ}, base_url)
+    choice = resolve_model_choice(name, {**KEYS, **environ}, base_url)
     assert (choice.dialect, choice.name, choice.address, choice.key) == expected
     assert choice.key == "" or f"key='{choice.key}'" not in repr(choice)
 
@@ -87,7 +87,7 @@ def test_a_mistake_in_a_name_is_one_line_with_the_hint(name: str, said: str) -> 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://[::1", "http://h:port", "://"])
 def test_an_address_that_is_none_says_so(address: str) -> None:
     with pytest.raises(UserError, match="is no address of a server"):
-        choose_model("openai:x", KEYS, address)
+        resolve_model_choice("openai:x", KEYS, address)
 
 
 def test_every_example_can_be_opened() -> None:

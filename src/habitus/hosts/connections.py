@@ -93,7 +93,7 @@ class ConnectionStore:
                 previous=PreviousConfigValues(replaced={}, missing=()),
             )
         try:
-            clean = self._restore_content(request.file, now)
+            clean = self._remove_own_entries(request.file, now)
             text = (clean or b"").decode()
             _check_config_version(config_editing.parse_config(text, request.format), request.versions)
             was = config_editing.read_previous_values(text, request.format, request.entries)
@@ -174,7 +174,7 @@ class ConnectionStore:
         """Return the path of the backup from before the file was connected."""
         return self._get_record_path(file).with_suffix(".before")
 
-    def _restore_content(self, file: Path, now: bytes | None) -> bytes | None:
+    def _remove_own_entries(self, file: Path, now: bytes | None) -> bytes | None:
         """Return the file without our entries.
 
         That is the backup if only we changed it, otherwise the present text without them.

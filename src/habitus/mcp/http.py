@@ -78,7 +78,7 @@ class TokenMiddleware:
         # Compared in constant time, so the token can't be guessed byte by byte.
         is_own = secrets.compare_digest(given, self._own)
         try:
-            person = None if is_own or not token else await self._behind.find_person(token)
+            person = None if is_own or not token else await self._behind.find_person_by_token(token)
         except UserError as error:
             await PlainTextResponse(f"{error.message} {error.hint}\n", status_code=503)(asgi_scope, receive, send)
             return

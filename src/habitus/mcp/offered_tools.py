@@ -44,12 +44,12 @@ def make_mcp_tool(tool: Tool) -> types.Tool:
         description=truncate_text(tool.description),
         input_schema={"type": "object", **tool.parameters},
         output_schema=None if tool.returns is None else dict(tool.returns),
-        annotations=_make_annotations(tool),
+        annotations=_make_tool_annotations(tool),
         _meta=always,
     )
 
 
-def _make_annotations(tool: Tool) -> types.ToolAnnotations:
+def _make_tool_annotations(tool: Tool) -> types.ToolAnnotations:
     """Return hints for the client's own consent dialog; for code and recipes, according to their grants."""
     is_looking = tool.reach is ToolReach.NOTHING
     return types.ToolAnnotations(

@@ -74,7 +74,7 @@ class LazyHome:
         serving: McpHomeService = importlib.import_module("habitus.mcp.serving").open_mcp_service(self._scope, self.bus)
         return serving
 
-    async def find_person(self, token: str) -> UserAccount | None:
+    async def find_person_by_token(self, token: str) -> UserAccount | None:
         """Return the user with this token, or None."""
 
         serving = await self()

@@ -149,7 +149,7 @@ def parse_check(row: Any, where: str) -> Check:
     values = {name: _coerce_field(name, known[name].type, value, kind, where) for name, value in given.items()}
     check = made(**values)
     if isinstance(check, EqualsCheck):
-        check = replace(check, path=_normalize_path(check.path))
+        check = replace(check, path=_normalize_json_path(check.path))
     if problem := _find_check_problem(check):
         raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", hint="Correct it.")
     return check
@@ -207,7 +207,7 @@ def _coerce_field(name: str, type_: Any, value: Json, kind: str, where: str) -> 
     return value
 
 
-def _normalize_path(path: str) -> str:
+def _normalize_json_path(path: str) -> str:
     """Return a JSONPath in dotted form: `$.rows[0].name` becomes `rows.0.name`."""
     return re.sub(r"\[(\d+)\]", r".\1", path.removeprefix("$")).lstrip(".")
 

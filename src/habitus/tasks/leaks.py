@@ -60,7 +60,7 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
         return " ".join(run)
     pieces = set(_PIECE.findall(said))
     pieces |= {piece.strip(".!?") for piece in pieces}
-    if literal := next((one for one in _list_literals(task) if one in pieces and one not in known), ""):
+    if literal := next((one for one in _list_distinctive_texts(task) if one in pieces and one not in known), ""):
         return literal
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
@@ -298,7 +298,7 @@ def _list_word_runs(text: str) -> Iterator[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
 
 
-def _list_literals(task: Task) -> Iterator[str]:
+def _list_distinctive_texts(task: Task) -> Iterator[str]:
     """Yield texts that can only come from this task: longer numbers, and tokens that are not plain words."""
     for code in (task.setup, task.validator):
         for node in ast.walk(_parse_code(code)):

@@ -322,7 +322,7 @@ def remove_file_fingerprint(told: str) -> str:
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
 
-def describe_evidence_plan(plan: WithholdingForecast) -> str:
+def describe_time_to_known_effect(plan: WithholdingForecast) -> str:
     """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
         return "The effect can't be measured while every conversation gets it. Withhold some offers in Settings."
@@ -389,7 +389,7 @@ def describe_selection_reason(reason: str) -> str:
 
 def explain_selection(why: SkillExplanation) -> list[str]:
     """Return whether a request would select a skill, and why, one sentence each."""
-    lines = [_summarise_selection(why)]
+    lines = [_summarise_use_likelihood(why)]
     if why.place in (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LEFT_OUT):
         lines.append(f"Because {describe_selection_reason(why.reason)}.")
     if why.rank is not None:
@@ -399,7 +399,7 @@ def explain_selection(why: SkillExplanation) -> list[str]:
     return lines
 
 
-def _summarise_selection(why: SkillExplanation) -> str:
+def _summarise_use_likelihood(why: SkillExplanation) -> str:
     """Return in one sentence how likely the agent uses the skill."""
     match why.place:
         case SkillPlacementKind.EAGER | SkillPlacementKind.STICKY:

@@ -113,7 +113,9 @@ class ChatSessions:
         if (talk := self._open.get(id)) is not None:
             return talk.active_turn if talk.is_running else None
         turn = self._find_last_turn(id)
-        return ActiveChatTurn(request=turn.request) if turn is not None and self._is_running_elsewhere(turn) else None
+        return (
+            ActiveChatTurn(request=turn.request) if turn is not None and self._is_turn_running_elsewhere(turn) else None
+        )
 
     def require_chat(self, id: str) -> None:
         """Raise `NotFound` if there is no conversation with this id."""
@@ -130,7 +132,7 @@ class ChatSessions:
         while (turn := await run_in_thread(lambda: self._find_last_turn(id))) is not None:
             if turn.ended_on is not None:
                 return (TurnEnd(turn=turn.id),)
-            if not self._is_running_elsewhere(turn):
+            if not self._is_turn_running_elsewhere(turn):
                 return (TurnEnd(turn=turn.id, reason="The process that answered has ended."),)
             await asyncio.sleep(_LOOK_S)
         self._get_chat(id)
@@ -142,7 +144,7 @@ class ChatSessions:
         turns = self._home.journal.list_session_turns(id, user=self._home.settings.user) if id and is_shared else []
         return turns[-1] if turns else None
 
-    def _is_running_elsewhere(self, turn: Turn) -> bool:
+    def _is_turn_running_elsewhere(self, turn: Turn) -> bool:
         """Return whether another process may still answer this turn."""
         return turn.ended_on is None and (self._home.clock() - turn.started_on).total_seconds() < _ANSWER_TIMEOUT_S
 
@@ -153,7 +155,7 @@ class ChatSessions:
         turn = self._find_last_turn(id)
         if turn is None:
             self._get_chat(id)
-        elif self._is_running_elsewhere(turn):
+        elif self._is_turn_running_elsewhere(turn):
             with sql.write_transaction(self._home.shared) as conn:
                 notify_change(conn, ChangeTopic.CHAT_STOPS, id)
 

@@ -220,7 +220,7 @@ def _describe_recorded_use(call: ObservedCall, result: str) -> str:
 
 async def make_trial_cases(home: Home, uses: CodeDraftMaterial) -> tuple[Task, ...]:
     """Return the cases a draft must pass: today's results if the recipe can run again, the recorded ones otherwise."""
-    may_run = uses.recipe is not None and _can_run_again(home.tools, uses.recipe)
+    may_run = uses.recipe is not None and _is_recipe_repeatable(home.tools, uses.recipe)
     cases = [
         one.make_test_case(await _run_recipe_twice(home, uses.recipe, one) if may_run and uses.recipe else ())
         for one in uses.recorded
@@ -244,7 +244,7 @@ def _list_recipe_code(tools: ToolService, recipe: SkillRecipe) -> list[str]:
     return [*map(tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
 
 
-def _can_run_again(tools: ToolService, recipe: SkillRecipe) -> bool:
+def _is_recipe_repeatable(tools: ToolService, recipe: SkillRecipe) -> bool:
     """Whether every call of the recipe has no side effects, or only in a folder that is removed afterwards."""
     harmless = {tool.name for tool in _list_harmless_tools(tools)}
     return all(

@@ -244,7 +244,7 @@ class SessionFactsAggregator:
         found = self.compute_findings()
         return [
             *map(self._make_lesson_batch, found.lessons),
-            *(self._make_lesson_batch(one) for one in found.rules if one.is_lesson),
+            *(self._make_lesson_batch(one) for one in found.rules if one.is_worth_proposing),
         ]
 
     def _make_lesson_batch(self, found: SupportedRemedy | ProposedRule) -> LessonBatch:

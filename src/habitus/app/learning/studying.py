@@ -176,7 +176,7 @@ class TranscriptStudy:
                 return
             self._add_turn(studied)
             ledger = LearnedTurnStore(self._home.shared, clock=self._home.clock)
-            if self._wants_failures and ledger.is_new(studied.digest, LearningMethod.POST_MORTEM):
+            if self._wants_failures and ledger.is_new_turn(studied.digest, LearningMethod.POST_MORTEM):
                 failures.add_turn(studied)
 
         self._files.append(study_file(path, self._redactor, visit))
@@ -250,7 +250,9 @@ class TranscriptStudy:
     def list_lesson_batches(self) -> list[LessonBatch]:
         """Return the lessons, remedies and rules that could be stored and were not decided yet."""
         assert self._applier is not None
-        return [each for each in (*self._taught, *self._gathering.list_lesson_batches()) if self._applier.is_new(each)]
+        return [
+            each for each in (*self._taught, *self._gathering.list_lesson_batches()) if self._applier.has_new_turn(each)
+        ]
 
     def store_lessons(self, accepted: Sequence[LessonBatch] | None = None) -> None:
         """Teach memory the accepted lessons, by default all, propose the procedures, and remember the files as read."""

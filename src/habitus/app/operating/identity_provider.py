@@ -87,11 +87,11 @@ class IdentityProvider:
             endpoint = self.metadata["authorization_endpoint"]
             url, state = client.create_authorization_url(endpoint, code_verifier=verifier, nonce=nonce)
         kept = {"state": state, "nonce": nonce, "verifier": verifier, "path": path}
-        return SignInAttempt(url=url, sealed=self._seal(kept))
+        return SignInAttempt(url=url, sealed=self._encrypt_values(kept))
 
     def finish_sign_in(self, sealed: str, code: str, state: str) -> tuple[ProviderAccount, str]:
         """Return the person whom the provider sent back with this code, and the path they came for."""
-        kept = self._unseal(sealed, ttl=ATTEMPT_SECONDS)
+        kept = self._decrypt_values(sealed, ttl=ATTEMPT_SECONDS)
         if not state or not hmac.compare_digest(kept.get("state", "").encode(), state.encode("utf-8", "replace")):
             raise Refused("This sign-in has expired, or began in another browser.", hint="Sign in again.")
         with self._open_oauth_client() as client:
@@ -102,7 +102,7 @@ class IdentityProvider:
 
     def fetch_account(self, sealed: str) -> ProviderAccount:
         """Return a person as the provider knows them now; raise `Refused` if it no longer lets them in."""
-        tokens = self._unseal(sealed)
+        tokens = self._decrypt_values(sealed)
         with self._open_oauth_client() as client:
             if refresh_token := tokens.get("refresh_token"):
                 tokens |= client.refresh_token(self.metadata["token_endpoint"], refresh_token=refresh_token)
@@ -115,7 +115,7 @@ class IdentityProvider:
         if not (endpoint := self.metadata.get("end_session_endpoint")):
             return "/"
         given = {"client_id": self._settings.client_id, "post_logout_redirect_uri": f"{self._page}/"}
-        if hint := self._unseal(sealed).get("id_token"):
+        if hint := self._decrypt_values(sealed).get("id_token"):
             given["id_token_hint"] = hint
         return str(add_params_to_uri(endpoint, given.items()))
 
@@ -124,7 +124,7 @@ class IdentityProvider:
         """The provider's discovery document."""
         issuer = self._settings.issuer.rstrip("/")
         with _translate_provider_errors():
-            found = _fetch_json(f"{issuer}/.well-known/openid-configuration")
+            found = _fetch_provider_json(f"{issuer}/.well-known/openid-configuration")
         if str(found.get("issuer")).rstrip("/") != issuer:
             raise ProviderUnavailable(
                 f"The provider calls itself {found.get('issuer')}, not {issuer}.", hint="Correct oidc.issuer."
@@ -133,7 +133,7 @@ class IdentityProvider:
 
     def _build_provider_account(self, claims: dict[str, Any], tokens: Mapping[str, Any]) -> ProviderAccount:
         if endpoint := self.metadata.get("userinfo_endpoint"):
-            said = _fetch_json(endpoint, tokens.get("access_token", ""))
+            said = _fetch_provider_json(endpoint, tokens.get("access_token", ""))
             if said.get("sub") != claims.get("sub", said.get("sub")):
                 raise Refused("The provider answered about somebody else.", hint="Sign in again.")
             claims = claims | said
@@ -141,7 +141,9 @@ class IdentityProvider:
             subject=f"{self.metadata['issuer']} {claims['sub']}",
             name=self._choose_account_name(claims),
             access=self._choose_access(claims),
-            tokens=self._seal({key: tokens.get(key) for key in ("refresh_token", "access_token", "id_token")}),
+            tokens=self._encrypt_values(
+                {key: tokens.get(key) for key in ("refresh_token", "access_token", "id_token")}
+            ),
         )
 
     def _read_id_token(self, token: str, nonce: str) -> dict[str, Any]:
@@ -150,7 +152,7 @@ class IdentityProvider:
         from joserfc import jwt
         from joserfc.jwk import KeySet
 
-        keys: Any = _fetch_json(self.metadata["jwks_uri"])
+        keys: Any = _fetch_provider_json(self.metadata["jwks_uri"])
         found = jwt.decode(token, KeySet.import_key_set(keys), algorithms=list(_ALGORITHMS))
         own = self._settings.client_id
         needed: Any = {"iss": {"value": self.metadata["issuer"]}, "aud": {"value": own}}
@@ -196,11 +198,11 @@ class IdentityProvider:
         ):
             yield client
 
-    def _seal(self, values: Mapping[str, Any]) -> str:
+    def _encrypt_values(self, values: Mapping[str, Any]) -> str:
         """Encrypt values for the browser or the database; every replica has the secret that opens them."""
         return self._cipher.encrypt(json.dumps(values).encode()).decode()
 
-    def _unseal(self, sealed: str, ttl: int | None = None) -> dict[str, Any]:
+    def _decrypt_values(self, sealed: str, ttl: int | None = None) -> dict[str, Any]:
         """Return sealed values; none if they are forged, too old, or of another secret."""
         from cryptography.fernet import InvalidToken
 
@@ -217,7 +219,7 @@ class IdentityProvider:
         return Fernet(base64.urlsafe_b64encode(hashlib.sha256(f"habitus sign-in {self._secret}".encode()).digest()))
 
 
-def _fetch_json(url: str, token: str = "") -> dict[str, Any]:
+def _fetch_provider_json(url: str, token: str = "") -> dict[str, Any]:
     """Return the object at an address of the provider; raise `Refused` if it doesn't accept the access token."""
     import httpx2
 

@@ -86,7 +86,7 @@ class AgentAuditor:
         meant = [
             each
             for name, each in STUDIED_AGENTS.items()
-            if name == agent or (not agent and each.is_used(self.environ, self.home))
+            if name == agent or (not agent and each.has_left_files(self.environ, self.home))
         ]
         if not meant:
             raise NotFound(
@@ -290,7 +290,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
             about=f"{called}: {each.signature}",
         )
     for rule in found.rules:
-        if rule.is_lesson:
+        if rule.is_worth_proposing:
             said = wording.describe_evidence(rule, now)
             yield agent_skills.AgentRemark(
                 topic=agent_skills.RemarkTopic.RULE,

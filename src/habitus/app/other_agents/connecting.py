@@ -225,7 +225,7 @@ def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> t
         ConnectableAgentStatus(
             name=one.name,
             title=one.title,
-            is_used=one.is_used(environ, settings.user_home),
+            is_used=one.has_left_files(environ, settings.user_home),
             is_connected=any(
                 connections.is_connected(_build_server_config_edit(settings, environ, one, scope))
                 for scope in one.config

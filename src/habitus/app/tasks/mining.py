@@ -104,7 +104,7 @@ def _find_candidates(
         known, tasks = list_known_task_ids(home, name), list(load_tasks(home, name))
         # Of the same request the latest result counts; another file or value makes another task.
         for latest in {one.turn.request: one for one in members}.values():
-            made = _build_candidate(home, name, latest, members, origin)
+            made = _build_task_candidate(home, name, latest, members, origin)
             if made is not None and made.task.id not in known:
                 known.add(made.task.id)
                 (task,) = name_near_copies([made.task], tasks)
@@ -153,7 +153,7 @@ def _find_common_skill(skills: Library, members: Sequence[_AcceptedTurn]) -> str
     return item.name if item is not None and item.state is SkillState.OK and is_recurring else ""
 
 
-def _build_candidate(
+def _build_task_candidate(
     home: Home, skill: str, last: _AcceptedTurn, members: Sequence[_AcceptedTurn], origin: TaskOriginKind
 ) -> TaskCandidate | None:
     """Return the task of one accepted request among similar ones; None if nothing decides whether it was done."""

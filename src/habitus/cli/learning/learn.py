@@ -89,7 +89,11 @@ def learn_from_transcripts(
                 )
             if not as_json:
                 _print_findings(study.make_report())
-            if models is not None and study.send_preview.calls and (yes or _confirm_sending(study.send_preview, model)):
+            if (
+                models is not None
+                and study.send_preview.calls
+                and (yes or _confirm_sending_failures(study.send_preview, model))
+            ):
                 _ask_model(study, models, is_quiet=as_json)
             if apply:
                 study.store_lessons(_ask_lesson_decisions(study.list_lesson_batches()) if may_ask else None)
@@ -141,7 +145,7 @@ def _describe_text_to_send(sending: studying.ModelSendPreview) -> str:
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
-def _confirm_sending(sending: studying.ModelSendPreview, model: str) -> bool:
+def _confirm_sending_failures(sending: studying.ModelSendPreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
     output.print_line()
     is_allowed = typer.confirm(f"{_describe_text_to_send(sending)} would be sent to {model}, without secrets. Send?")
@@ -175,7 +179,7 @@ def _print_findings(report: studying.StudyReport) -> None:
         for firing in found.firings[:MAX_SHOWN]:
             rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
             guessed = " (success was guessed: the format doesn't record it)" if firing.is_weak else ""
-            output.print_line(f"  {firing.file}, {_describe_location(firing)}, {rounds}{guessed}")
+            output.print_line(f"  {firing.file}, {_describe_firing_location(firing)}, {rounds}{guessed}")
             for line in firing.evidence:
                 output.print_line(f"    {line}", style="dim")
         if found.fired_count > MAX_SHOWN:
@@ -244,7 +248,7 @@ def _print_lesson_coverage(covered: RemedyCoverage) -> None:
         )
 
 
-def _describe_location(firing: DetectorFiring) -> str:
+def _describe_firing_location(firing: DetectorFiring) -> str:
     """Return a finding's turn, with its transcript if the file name doesn't say it."""
     is_named_after_file = firing.transcript == firing.file.stem
     return f"turn {firing.turn}" if is_named_after_file else f"{firing.transcript}, turn {firing.turn}"

@@ -192,7 +192,7 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
             "not trusted",
             ", ".join(f"{skill.name}@{layer} (see 'habitus review trust')" for layer in item.awaiting_trust),
         ),
-        ("used", _describe_uses(shown.counters)),
+        ("used", _describe_skill_uses(shown.counters)),
         ("evidence", " ".join(shown.evidence)),
         ("counts of its source", "; ".join(shown.source_counts)),
         ("missing packages", " ".join(shown.missing_packages)),
@@ -217,7 +217,7 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         output.print_line(skill.body)
 
 
-def _describe_uses(counters: UsageCounters) -> str:
+def _describe_skill_uses(counters: UsageCounters) -> str:
     """Return how often a skill was shown and used, and how often it succeeded."""
     if counters == UsageCounters():
         return ""

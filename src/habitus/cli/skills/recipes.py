@@ -26,14 +26,15 @@ RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the ca
 
 def render_list_recipes(context: typer.Context, result: recipes.ListRecipesResult, wide: WideOption = False) -> None:
     rows = [
-        (r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in result.recipes
+        (r.name, r.skill, r.status.value, _describe_recipe_runs(r), r.reason or r.plan.description)
+        for r in result.recipes
     ]
     empty = "No recipes yet. A skill's recipes are in its chunks.md; see docs/concepts/recipes.md."
     columns = ("name", "skill", "status", "succeeded", "description")
     output.print_table_or_message(empty, columns, rows, wide="description", is_cut=not wide)
 
 
-def _describe_uses(recipe: SkillRecipe) -> str:
+def _describe_recipe_runs(recipe: SkillRecipe) -> str:
     """Return how many runs of a recipe succeeded."""
     counts = recipe.counts
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
@@ -49,7 +50,7 @@ def render_show_recipe(context: typer.Context, result: SkillRecipe) -> None:
         arguments = _format_json_line(step.params) if step.params else ""
         output.print_line(f"  {number}. {step.tool or f'branch {step.branch}'} {arguments}".rstrip())
     last = f", last {inputs.format_timestamp(result.counts.last_used)}" if result.counts.last_used else ""
-    output.print_line(f"Used: {_describe_uses(result)}{last}")
+    output.print_line(f"Used: {_describe_recipe_runs(result)}{last}")
 
 
 def _format_json_line(value: object) -> str:

@@ -136,7 +136,7 @@ def _has_same_goal(failed: SessionCall, later: SessionCall) -> bool:
     wanted = failed.failing_command
     if wanted is None:
         return not failed.command
-    return any(_get_goal(each) == _get_goal(wanted) for each in later.commands)
+    return any(_get_program_and_target(each) == _get_program_and_target(wanted) for each in later.commands)
 
 
 def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
@@ -218,7 +218,10 @@ def _is_named_by_error(call: SessionCall, failed: SessionCall, about: Classified
     wanted = failed.failing_command
     if wanted is None or not call.has_worked:
         return False
-    return any(_is_command_in_error(each, about) and _get_goal(each) != _get_goal(wanted) for each in call.commands)
+    return any(
+        _is_command_in_error(each, about) and _get_program_and_target(each) != _get_program_and_target(wanted)
+        for each in call.commands
+    )
 
 
 def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
@@ -228,9 +231,9 @@ def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
     )
 
 
-def _get_goal(command: ShellCommand) -> tuple[str, ...]:
+def _get_program_and_target(command: ShellCommand) -> tuple[str, ...]:
     """Return the program and its first target, whatever runner starts it."""
-    return command.program, *command.targets[:1]
+    return command.program, *command.non_flag_args[:1]
 
 
 def _build_preparation(

@@ -341,7 +341,7 @@ class ShellCommand:
         return self.words[self.at + 1 :]
 
     @property
-    def targets(self) -> tuple[str, ...]:
+    def non_flag_args(self) -> tuple[str, ...]:
         """The arguments that are not flags."""
         return tuple(word for word in self.args if not is_flag(word))
 

@@ -63,7 +63,7 @@ class SupportedRemedy:
     share: float = 1.0  # of the sessions that found any remedy
 
     @property
-    def is_lesson(self) -> bool:
+    def is_worth_proposing(self) -> bool:
         return self.sessions >= MIN_SESSIONS and self.is_clearly_supported
 
     @property
@@ -84,7 +84,7 @@ class ProposedRule:
     traces: tuple[str, ...]
 
     @property
-    def is_lesson(self) -> bool:
+    def is_worth_proposing(self) -> bool:
         """Worth proposing at once: it was meant permanently, or stated again."""
         return self.sessions >= MIN_SESSIONS or self.correction.is_standing
 
@@ -112,11 +112,11 @@ class RemedyFindings:
 def collect_remedy_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
     held = _merge_across_projects(_compute_remedy_support(seen))
-    lessons = tuple(each for each in held if each.is_lesson)
+    lessons = tuple(each for each in held if each.is_worth_proposing)
     return RemedyFindings(
         failures=_rank_failures(seen),
         lessons=lessons,
-        candidates=tuple(each for each in held if not each.is_lesson and each.is_clearly_supported),
+        candidates=tuple(each for each in held if not each.is_worth_proposing and each.is_clearly_supported),
         rules=_group_rules(seen),
         coverage=_count_remedied_failures(seen, lessons),
     )
@@ -184,7 +184,7 @@ def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
             # The same error of another subcommand or script has the same remedy.
             base = remedy.wrong[:1] if remedy.says else remedy.wrong[:2]
             return remedy.change, base, remedy.says, _list_flags(remedy.wrong), _list_flags(remedy.right)
-        case RemedyKind.VARIABLE | RemedyKind.INSTEAD if added := _list_words_before(remedy):
+        case RemedyKind.VARIABLE | RemedyKind.INSTEAD if added := _list_preceding_words(remedy):
             return remedy.change, remedy.wrong[:1], added, remedy.says
         case RemedyKind.FIRST:
             # A preparation depends on the state, which only the error tells.
@@ -193,7 +193,7 @@ def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right, remedy.says
 
 
-def _list_words_before(remedy: Remedy) -> tuple[str, ...]:
+def _list_preceding_words(remedy: Remedy) -> tuple[str, ...]:
     """Return what is written before the failed command; empty if it was changed itself."""
     added = len(remedy.right) - len(remedy.wrong)
     return remedy.right[:added] if added > 0 and remedy.right[added:] == remedy.wrong else ()
@@ -216,7 +216,7 @@ def _merge_support(support: _Support) -> SupportedRemedy:
         remedy = replace(
             remedy, wrong=_find_common_words([made.wrong for _, _, made in support]), right=_find_common_words(rights)
         )
-    added = _list_words_before(remedy)
+    added = _list_preceding_words(remedy)
     if remedy.change is RemedyKind.FIRST or added:
         shared = _find_shared_beginning([made.wrong for _, _, made in support]) or remedy.wrong[:1]
         remedy = replace(remedy, wrong=shared, right=(*added, *shared) if added else remedy.right)

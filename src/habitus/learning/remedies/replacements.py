@@ -87,7 +87,7 @@ def _replace_command(
     ]
     # Another runner may need fewer words: `-h localhost` means nothing inside a container.
     is_through_other = differing == ["head", "args"] and (
-        failed.targets == later.targets or not subtract_words(later.args, failed.args)
+        failed.non_flag_args == later.non_flag_args or not subtract_words(later.args, failed.args)
     )
     if len(differing) != 1 and not is_through_other:
         return None
@@ -149,7 +149,7 @@ def _replace_program(
             if added
             else None
         )
-    if failed.targets and failed.targets == later.targets and failed.place == later.place:
+    if failed.non_flag_args and failed.non_flag_args == later.non_flag_args and failed.place == later.place:
         flags = tuple(word for word in later.args if is_flag(word))
         return build_remedy(RemedyKind.INSTEAD, about, failed.program_words, (*later.program_words, *flags))
     shared = failed.words[1:]

@@ -123,7 +123,7 @@ class SessionFactsCollector:
 def list_command_prefixes(command: ShellCommand) -> Iterator[str]:
     """Yield the command as far as it can be a habit: its head, then word by word without flags."""
     place = ("cd", command.place, "&&") if command.place else ()
-    head, targets = (*place, *command.program_words), command.targets[:3]
+    head, targets = (*place, *command.program_words), command.non_flag_args[:3]
     for count in range(len(targets) + 1):
         yield quote_for_shell((*head, *targets[:count]))
 

@@ -119,7 +119,7 @@ def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: 
         text, kind, is_sure = describe_remedy_lesson(found), LessonKind.LESSON, found.sessions >= SURE_FROM
         evidence, body = replace(evidence, error_signature=found.signatures[0]), _build_lesson_body(found.remedy)
     else:
-        text, kind, is_sure, body = found.correction.text, found.correction.kind, found.is_lesson, None
+        text, kind, is_sure, body = found.correction.text, found.correction.kind, found.is_worth_proposing, None
     return LessonDraft(
         text=text,
         kind=kind,
@@ -192,9 +192,9 @@ def _is_warned_command(failed: ShellCommand, warned: ShellCommand, remedy: froze
     """Return whether the command starts the same, has the wrong flags, and does not already follow the advice."""
     if failed.program_words[: len(warned.program_words)] != warned.program_words:
         return False
-    targets = failed.targets[: len(warned.targets)]
-    is_same = len(targets) == len(warned.targets) and all(
-        word in (theirs, VARYING_WORD) for word, theirs in zip(warned.targets, targets, strict=True)
+    targets = failed.non_flag_args[: len(warned.non_flag_args)]
+    is_same = len(targets) == len(warned.non_flag_args) and all(
+        word in (theirs, VARYING_WORD) for word, theirs in zip(warned.non_flag_args, targets, strict=True)
     )
     wrong = {word for word in warned.args if is_flag(word)}
     advised = {word for word in remedy if is_flag(word)} - wrong

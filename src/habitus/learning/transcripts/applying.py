@@ -88,9 +88,9 @@ class LessonApplier:
             digests=(studied.digest,), method=LearningMethod.DETECTORS, drafts=tuple(told), uses=studied.skill_uses
         )
 
-    def is_new(self, taught: LessonBatch) -> bool:
+    def has_new_turn(self, taught: LessonBatch) -> bool:
         """Whether the batch has a turn that was not learned from."""
-        return any(self.learned.is_new(digest, taught.method) for digest in taught.digests)
+        return any(self.learned.is_new_turn(digest, taught.method) for digest in taught.digests)
 
     def store_batch(self, taught: LessonBatch) -> None:
         """Store the lessons unless they were learned before."""

@@ -39,7 +39,7 @@ class LearnedTurnStore:
         self._engine = engine
         self._clock = clock
 
-    def is_new(self, digest: str, method: LearningMethod) -> bool:
+    def is_new_turn(self, digest: str, method: LearningMethod) -> bool:
         """Whether the turn was not learned from by this method."""
         with sql.read_transaction(self._engine) as conn:
             return bool(self._filter_new(conn, [digest], method))

@@ -17,7 +17,7 @@ from habitus.llm.providers.known_providers import (
     ProviderDialect,
     RetryPolicy,
     accepts_images,
-    choose_model,
+    resolve_model_choice,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_provider_model(
 
     `base_url` is an OpenAI-compatible server for `openai:…`; `transport` (of httpx2) carries the requests in tests.
     """
-    choice = choose_model(name, environ, base_url)
+    choice = resolve_model_choice(name, environ, base_url)
     library = _LIBRARIES[choice.provider.dialect]
     if not all(map(optional_packages.is_installed, (library, "pydantic_ai", "httpx2"))):
         raise optional_packages.build_missing_error(f"The model {choice.name}", library)

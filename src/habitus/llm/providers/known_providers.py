@@ -174,7 +174,7 @@ def list_provider_key_variables() -> list[str]:
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 
 
-def choose_model(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
+def resolve_model_choice(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
     """Return the choice for `provider:model`; every mistake in it raises an error with a hint."""
     provider_name, model = split_model_name(name.strip())
     provider = PROVIDERS[provider_name]
@@ -287,7 +287,7 @@ def list_local_models(environ: Mapping[str, str]) -> list[str]:
 
 
 def _find_first_model(provider: str, environ: Mapping[str, str]) -> str:
-    choice = choose_model(f"{provider}:any", environ)
+    choice = resolve_model_choice(f"{provider}:any", environ)
     address = urlsplit(choice.address)
     if not choice.is_on_this_machine or address.scheme != "http":
         return ""
