@@ -262,7 +262,7 @@ def is_learning() -> bool:
     """Whether what runs now goes on after the reply, in the background."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name not in (
-        "credit_turn",
+        "credit_successful_turn",
         "credit_successful_request",
         "scan_directories",
         "learn",

@@ -59,7 +59,7 @@ def statements() -> Iterator[list[str]]:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
 
 
-_LEARNING = ("credit_turn", "credit_successful_request", "scan_directories", "learn")
+_LEARNING = ("credit_successful_turn", "credit_successful_request", "scan_directories", "learn")
 
 
 def is_learning() -> bool:

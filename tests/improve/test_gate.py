@@ -20,7 +20,7 @@ from habitus.improve.gate import (
     GateRule,
     GateVerdict,
     PairTally,
-    compute_error_left,
+    compute_remaining_error_share,
     compute_sign_flip_p_value,
     pair_rollouts,
 )
@@ -52,7 +52,7 @@ def test_the_first_candidate_has_a_third_of_the_error_29_more_share_the_rest_and
     assert errors[1:MOST_CANDIDATES] == pytest.approx([0.7 / 29 * ERROR] * 29)
     assert sum(errors) == pytest.approx(ERROR)
     assert errors[MOST_CANDIDATES:] == [0.0] * (2000 - MOST_CANDIDATES)
-    assert [compute_error_left(tried) for tried in (0, 30, 99)] == pytest.approx([1, 0, 0])
+    assert [compute_remaining_error_share(tried) for tried in (0, 30, 99)] == pytest.approx([1, 0, 0])
     assert GateRule(tasks=500, number=30).problem == ""
     spent = GateRule(tasks=500, number=31)
     assert spent.problem == "30 candidates were tried on these gate tasks, and their error is spent"

@@ -29,7 +29,7 @@ from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.files import Tree, build_tree_file
 from habitus.improve.candidates import Candidate, CandidateState
-from habitus.improve.gate import compute_error_left
+from habitus.improve.gate import compute_remaining_error_share
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.report import describe_candidate_result
 from habitus.improve.run import ImproveResult, OpenSolver
@@ -156,7 +156,7 @@ async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(
         assert any("exam: 0 → 100 of 100 on 6 tasks, 2 rounds" in line for line in reasons)
         habitus.review.approve(done.proposal, habitus.build_author())
         assert "in capitals" in habitus.skills.load(NAME).body
-        assert list_improvements(habitus, name=NAME).plan.error_left == pytest.approx(compute_error_left(2))
+        assert list_improvements(habitus, name=NAME).plan.error_left == pytest.approx(compute_remaining_error_share(2))
 
 
 @pytest.mark.req("IM-04")

@@ -237,7 +237,7 @@ class OpenTurn(TurnState):
                 self.composer.mark_news_told()
         # While the database is down this would only delay the next turn, which tries again.
         if self.outcome.is_ok and not self.is_cancelled and not self.outage_reason:
-            self.parts.background.spawn(asyncio.to_thread(self.recorder.credit_turn, self))
+            self.parts.background.spawn(asyncio.to_thread(self.recorder.credit_successful_turn, self))
         for notice in told.notices:
             self.emit(NoticeEvent(text=notice))
         if self.parts.view.is_large and not self.outage_reason:

@@ -215,7 +215,7 @@ class TurnRecorder:
         stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
         return has_higher_stage_acted(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
 
-    def credit_turn(self, turn: TurnState) -> None:
+    def credit_successful_turn(self, turn: TurnState) -> None:
         """Credit the skills and lessons of a turn that succeeded."""
         if self._is_practice:
             return

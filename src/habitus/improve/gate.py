@@ -247,7 +247,7 @@ def compute_error_share(number: int) -> float:
     return (1 - _FIRST_SHARE) / (MOST_CANDIDATES - 1) if number <= MOST_CANDIDATES else 0.0
 
 
-def compute_error_left(tried: int) -> float:
+def compute_remaining_error_share(tried: int) -> float:
     """Return the share of the error that this many candidates have left."""
     return max(0.0, 1 - sum(map(compute_error_share, range(1, tried + 1))))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from habitus.improve.candidates import count_gated_candidates
-from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_error_left
+from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_remaining_error_share
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
 from habitus.learning.budget import RunLimits, compute_model_price
@@ -157,7 +157,7 @@ def plan_improve_run(
         gate_families=families,
         exam=exam,
         tried=len(candidates),
-        error_left=compute_error_left(gated),
+        error_left=compute_remaining_error_share(gated),
         smallest_effect=rule.smallest_effect,
         fewest_gained=rule.fewest_tasks,
         missing=missing,

@@ -157,12 +157,12 @@ class SearchIndex(DocumentSearcher):
         self._refresh()
         return len(gone)
 
-    def list_learned_texts(self) -> frozenset[str]:
+    def list_learned_request_texts(self) -> frozenset[str]:
         """Return the texts of all learned requests."""
         with self._open_snapshot():
             return frozenset(past.text for past in self._learned.list_requests())
 
-    def list_learned_ids(self) -> frozenset[str]:
+    def list_ids_with_learned_requests(self) -> frozenset[str]:
         """Return the ids that have learned requests."""
         with self._open_snapshot(repair=False):
             return self._learned.list_items()
@@ -173,7 +173,7 @@ class SearchIndex(DocumentSearcher):
             return frozenset(corpus.slots)
 
     @property
-    def loaded_ids(self) -> Collection[str]:
+    def loaded_document_ids(self) -> Collection[str]:
         """The ids of the documents in memory as of the last refresh."""
         return self._corpus.slots.keys()
 

@@ -364,7 +364,7 @@ class LoadedLearnedRequests:
     damaged: list[LearnedRequest]
 
 
-def parse_entry_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedIndexEntries:
+def parse_index_entry_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedIndexEntries:
     """Parse rows of id, digest, meaning, says_when, codes, words and vector; vectors are ignored if the width is 0."""
     entries: list[IndexEntry] = []
     blobs: list[bytes] = []

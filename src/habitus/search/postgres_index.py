@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from habitus import sql
 from habitus.search import store
-from habitus.search.learned_requests import LoadedIndexEntries, parse_entry_rows
+from habitus.search.learned_requests import LoadedIndexEntries, parse_index_entry_rows
 from habitus.search.model import ENTRY_FORMAT, SearchDocument
 from habitus.search.postings import Strengths, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
@@ -141,7 +141,7 @@ class PostgresIndex:
         with sql.read_transaction(self._engine) as conn:
             rows = conn.execute(query, {**given, "model": self._space.model}).all()
         received = _convert_pgvector_bytes if self._pgvector_schema else bytes
-        return parse_entry_rows([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
+        return parse_index_entry_rows([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
     def mark_complete(self, generation: int) -> None:
         """Record that the index is complete up to this library generation."""
@@ -188,7 +188,7 @@ class PostgresIndex:
         self, conn: sa.Connection, names: Collection[str], entries: Sequence[IndexEntry], hashes: Mapping[str, str]
     ) -> None:
         given = {"names": list(names)}
-        before = parse_entry_rows(conn.execute(_OLD, given).all(), 0).entries
+        before = parse_index_entry_rows(conn.execute(_OLD, given).all(), 0).entries
         conn.execute(_DELETE, given)
         words = _weigh_entry_terms(entries)
         rows = [_build_entry_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]

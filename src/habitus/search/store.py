@@ -110,7 +110,9 @@ def set_generation(conn: sa.Connection, collection: str, generation: int) -> Non
 
 def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedIndexEntries:
     """Return the entries changed after a generation; their texts stay in the database."""
-    return learned_requests.parse_entry_rows(conn.execute(_build_changed_query(space), {"after": after}), space.width)
+    return learned_requests.parse_index_entry_rows(
+        conn.execute(_build_changed_query(space), {"after": after}), space.width
+    )
 
 
 @functools.cache
@@ -163,7 +165,7 @@ def load_entries_by_id(
         for chunk in sql.split_batches(ids)
         for row in conn.execute(_build_entry_query(space, documents.c.id.in_(chunk)))
     ]
-    return learned_requests.parse_entry_rows(found, space.width)
+    return learned_requests.parse_index_entry_rows(found, space.width)
 
 
 def load_documents(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> list[SearchDocument]:

@@ -125,7 +125,7 @@ def lint_library(
         among = None if place % every == 0 else {item.name, *(hit.id for hit in near)}
         if among is None or len(among) > 1:
             rivals = _find_higher_ranked_skills(item, search, among)
-            yield from _find_confusable(item, rivals, seen)
+            yield from _find_confusable_skills(item, rivals, seen)
             # Only full searches count for greediness; a search among neighbours would overstate it.
             if among is None:
                 before.update(hit.id for hit in rivals)
@@ -153,7 +153,9 @@ def _find_higher_ranked_skills(item: ListedSkill, search: LintSearch, among: Col
     return list(itertools.takewhile(lambda hit: hit.id != item.name, hits))
 
 
-def _find_confusable(one: ListedSkill, hits: Sequence[IndexHit], seen: set[frozenset[str]]) -> Iterator[LibraryFinding]:
+def _find_confusable_skills(
+    one: ListedSkill, hits: Sequence[IndexHit], seen: set[frozenset[str]]
+) -> Iterator[LibraryFinding]:
     for hit in hits:
         pair = frozenset((one.name, hit.id))
         if pair not in seen:

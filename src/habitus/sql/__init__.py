@@ -28,7 +28,7 @@ from habitus.sql.schema import (
     BASELINE,
     HEAD,
     find_schema_problem,
-    get_oldest_reader,
+    get_oldest_compatible_schema,
     get_schema_revision,
     migrate_database,
 )
@@ -64,7 +64,7 @@ __all__ = [
     "get_database_key",
     "get_engine_for_user",
     "get_engine_user",
-    "get_oldest_reader",
+    "get_oldest_compatible_schema",
     "get_schema_revision",
     "get_workspace",
     "has_open_write",

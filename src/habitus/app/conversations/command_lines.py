@@ -80,7 +80,7 @@ class SkillCommandLineDirectory:
         granted = self._resolve_credentials(item, digest, self._build_variable_sources(item, files))
         for value in granted.sensitive:
             # From now on the value is redacted in everything that is stored or shown.
-            self._home.vault.add_redacted_value(value)
+            self._home.vault.add_value_to_redact(value)
         return SkillCommandLine(
             skill=item.name,
             script=CLI_CODE,

@@ -126,7 +126,7 @@ def migrate_database(settings: Settings, *, force: bool = False) -> MigrateDatab
             address=sql.describe_database(engine),
             before=before,
             after=after,
-            oldest=sql.get_oldest_reader(engine) or after,
+            oldest=sql.get_oldest_compatible_schema(engine) or after,
         )
 
 

@@ -299,7 +299,7 @@ class Vault:
                 hint = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
                 raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
             value = self._unseal_value(name, sealed[name], self._unlock_key(kept, may_prompt=True))
-            self.add_redacted_value(value)
+            self.add_value_to_redact(value)
             return value
 
     def set(self, name: str, value: str) -> bool:
@@ -313,7 +313,7 @@ class Vault:
             is_new = name not in kept["secrets"]
             # Sealing the name too prevents swapping one secret for another in the file.
             kept["secrets"][name] = key.seal(json.dumps([name, value]))
-            self.add_redacted_value(value)
+            self.add_value_to_redact(value)
         return is_new
 
     def remove(self, name: str) -> None:
@@ -324,7 +324,7 @@ class Vault:
                 hint = did_you_mean(name, sealed) or "See 'habitus secrets list'."
                 raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
 
-    def add_redacted_value(self, value: str) -> None:
+    def add_value_to_redact(self, value: str) -> None:
         """Redact this value from now on, wherever it comes from."""
         with self._lock:
             if value not in self._known:

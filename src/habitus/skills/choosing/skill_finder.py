@@ -90,7 +90,7 @@ class SkillFinder:
         with self._lock:
             if self._offline_searcher is None or self._offline_searcher[0] != seen.revision:
                 index = self._opened = self._opened or self._create_index()
-                here = index.loaded_ids
+                here = index.loaded_document_ids
                 texts = (item.summary for item in seen.listing if item.summary is not None and item.name not in here)
                 documents = [self._redact_document(make_search_document(summary, "")) for summary in texts]
                 self._offline_searcher = seen.revision, index.with_local_documents(documents)
@@ -124,7 +124,7 @@ class SkillFinder:
 
     def list_learned_requests(self) -> frozenset[str]:
         """Return the texts of the learned requests."""
-        return self._get_updated_index().list_learned_texts()
+        return self._get_updated_index().list_learned_request_texts()
 
     def forget_learned(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
@@ -178,7 +178,7 @@ class SkillFinder:
         hashes = seen.hashes if names is None else {name: seen.hashes[name] for name in seen.hashes.keys() & names}
         now = {name: compute_indexed_skill_hash(tree_hash) for name, tree_hash in hashes.items()}
         here = [name for name in now if seen.by_name[name].layer != server] if server else [*now]
-        query, learned = sa.select(indexed_skills), index.list_learned_ids()
+        query, learned = sa.select(indexed_skills), index.list_ids_with_learned_requests()
         if names is not None:
             query, learned = query.where(indexed_skills.c.name.in_(names)), learned & names
         with sql.read_transaction(self._engine) as conn:

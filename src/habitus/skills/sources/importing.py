@@ -191,7 +191,9 @@ class SkillImporter:
             entry, waits, here = newcomer, "", _get_loadable_hash(there, newcomer.name)
             is_other = _would_replace_other(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
-                entry, waits = self._resolve_name(entry, layer, resolve_conflict, known[entry.name], there.summaries)
+                entry, waits = self._resolve_name_conflict(
+                    entry, layer, resolve_conflict, known[entry.name], there.summaries
+                )
                 # The resolution may have renamed the entry, so look up its new name too.
                 known |= read_origins(self._engine, layer, [entry.name])
                 proposals |= self._find_proposals(layer, [entry.name])
@@ -215,7 +217,9 @@ class SkillImporter:
                 if skip_held and findings:
                     result = _build_left_out_result(entry, findings)
                 else:
-                    result = self._hold_entry(entry, layer, author, proposals.get((entry.name, digest)), findings)
+                    result = self._hold_entry_for_review(
+                        entry, layer, author, proposals.get((entry.name, digest)), findings
+                    )
             if result is None:
                 to_save[entry.name] = entry
                 verdict = ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED
@@ -262,7 +266,7 @@ class SkillImporter:
         found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
         return {(proposal.change.name, compute_tree_hash(proposal.change.tree)): proposal for proposal in found}
 
-    def _resolve_name(
+    def _resolve_name_conflict(
         self,
         entry: IncomingSkill,
         layer: str,
@@ -301,7 +305,7 @@ class SkillImporter:
         elif is_decided and earlier.state is ProposalState.REJECTED:
             del proposals[key]
 
-    def _hold_entry(
+    def _hold_entry_for_review(
         self, entry: IncomingSkill, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
     ) -> ImportOutcome | None:
         """Hold an entry with findings as a proposal; refuse one that was rejected before; None if nothing holds
