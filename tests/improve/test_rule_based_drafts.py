@@ -78,8 +78,8 @@ async def test_an_accepted_run_is_attached_as_an_example_with_one_line_that_poin
                 id=f"p{number}", skill=NAME, run="r0", side=TaskSplit.PRACTICE, round=0, task=task.id, is_new=False,
                 version=subject.version,
             )  # fmt: skip
-            store.begin_rollout(made)
-            store.finish_rollout(made.with_outcome(OK, f"{'I thought. ' * number}ALTBERG", steps=1))
+            store.store_begun_rollout(made)
+            store.store_finished_rollout(made.with_outcome(OK, f"{'I thought. ' * number}ALTBERG", steps=1))
         done = await run(habitus, ImproveRequest(skill=NAME, rounds=1, candidates=1), outcomes=outcome)
         (report,) = done.reports
         first = subject.tasks[TaskSplit.PRACTICE][0]

@@ -238,7 +238,7 @@ class LibraryView:
             return None
         return self.outage.read_or_default(lambda: self.library.read_files(self.snapshot.by_name[name]), None)
 
-    def unreviewed_origin(self, name: str) -> str:
+    def describe_unreviewed_origin(self, name: str) -> str:
         """Describe where an unreviewed skill comes from; "" for a reviewed one."""
         if name in self.list_pending_skills():
             return "it was written in this conversation"

@@ -42,9 +42,9 @@ def interleave_versions(tasks: Sequence[Task], number: int) -> Iterator[tuple[Ta
 async def run_stored_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:
     """Make one attempt: stored as begun, solved, and stored as finished."""
     begun = replace(planned, id=secrets.token_hex(8))
-    await asyncio.to_thread(store.begin_rollout, begun)
+    await asyncio.to_thread(store.store_begun_rollout, begun)
     done = await solve(task, begun)
-    await asyncio.to_thread(store.finish_rollout, done)
+    await asyncio.to_thread(store.store_finished_rollout, done)
     return done
 
 

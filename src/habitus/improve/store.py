@@ -130,12 +130,12 @@ class ImproveStore:
         gaps = [(after - before).total_seconds() / 60 for (run, before), (same, after) in pairwise(ends) if run == same]
         return median(gaps) if gaps else 0.0
 
-    def begin_rollout(self, rollout: Rollout) -> None:
+    def store_begun_rollout(self, rollout: Rollout) -> None:
         """Store a rollout before a model is asked: if its process is killed, it is known to be paid."""
         with sql.write_transaction(self._engine) as connection:
             connection.execute(improve_rollouts.insert().values({**asdict(rollout), "at": self._clock()}))
 
-    def finish_rollout(self, rollout: Rollout) -> None:
+    def store_finished_rollout(self, rollout: Rollout) -> None:
         record = self._redact(rollout.record)[:_RECORD_CHARS] if rollout.side is TaskSplit.PRACTICE else ""
         values = {**asdict(rollout), "record": record, "at": self._clock()}
         with sql.write_transaction(self._engine) as connection:

@@ -194,7 +194,7 @@ class ObservedCall(ToolCallRecord):
 
     @cached_property
     def argument_path_by_value(self) -> Mapping[str, Path]:
-        return _map_first_paths(self.argument_leaves)
+        return _map_values_to_first_paths(self.argument_leaves)
 
     @cached_property
     def result_path_by_value(self) -> Mapping[str, Path]:
@@ -204,7 +204,7 @@ class ObservedCall(ToolCallRecord):
             for path, value in iterate_json_nodes(parse_step_result(self.result))
             if all(map(_is_referenceable, path))
         )
-        return _map_first_paths({path: key for path, key in found if key is not None})
+        return _map_values_to_first_paths({path: key for path, key in found if key is not None})
 
     @cached_property
     def rare_inputs(self) -> frozenset[str]:
@@ -264,7 +264,7 @@ def _select_rare_values(keys: Iterable[str]) -> frozenset[str]:
     return frozenset(long.union(*(_NUMBERED.findall(key) for key in keys)))
 
 
-def _map_first_paths(found: Mapping[Path, str]) -> dict[str, Path]:
+def _map_values_to_first_paths(found: Mapping[Path, str]) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for path, key in found.items():
         paths.setdefault(key, path)

@@ -118,7 +118,7 @@ class SearchIndex(DocumentSearcher):
         """Remove documents, with the requests learned for them unless `forget` is False."""
         gone = list(dict.fromkeys(ids))
         with self._open_snapshot():
-            forgotten = [key for id in gone for key in self._learned.list_item_keys(id)] if forget else []
+            forgotten = [key for id in gone for key in self._learned.list_keys_of_item(id)] if forget else []
         with sql.write_transaction(self._engine) as conn:
             store.raise_generation(conn, self._space.collection)
             store.delete_learned_requests(conn, self._space.collection, forgotten)
@@ -225,7 +225,7 @@ class SearchIndex(DocumentSearcher):
         if kept is None:
             corpus, new = self._corpus.copy(), store.load_changed_entries(conn, space, after=self._generation)
         else:
-            outdated = kept.drop_outdated_documents(store.load_digests(conn, space.collection))
+            outdated = kept.drop_outdated_documents(store.load_document_digests(conn, space.collection))
             corpus, new = kept, store.load_entries_by_id(conn, space, outdated)
         corpus.replace_entries(new.entries, new.vectors)
         self._learned.add_requests(requests.sound)

@@ -133,7 +133,7 @@ class LearnedRequestSet:
         with self._lock:
             return {(item, digest) for item, of_item in self._requests.items() for digest in of_item}
 
-    def list_item_keys(self, item: str) -> list[tuple[str, str]]:
+    def list_keys_of_item(self, item: str) -> list[tuple[str, str]]:
         return [(item, digest) for digest in self._requests.get(item, ())]
 
     def plan_additions(

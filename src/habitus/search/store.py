@@ -150,7 +150,7 @@ def list_document_ids(conn: sa.Connection, collection: str) -> set[str]:
     return set(conn.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
 
 
-def load_digests(conn: sa.Connection, collection: str) -> dict[str, str]:
+def load_document_digests(conn: sa.Connection, collection: str) -> dict[str, str]:
     """Return the digest of every document by id."""
     query = sa.select(documents.c.id, documents.c.digest).where(documents.c.collection == collection)
     return {row.id: row.digest for row in conn.execute(query)}

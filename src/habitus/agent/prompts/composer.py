@@ -179,7 +179,7 @@ class PromptComposer:
             chosen,
             room,
             already_shown=there,
-            get_unreviewed_origin=view.unreviewed_origin,
+            get_unreviewed_origin=view.describe_unreviewed_origin,
             describe_files=self._parts.files.place_files,
         )
         for skill, _ in chosen:

@@ -93,7 +93,7 @@ def resolve_skill_name(wanted: str, known: Collection[str], view: LibraryView) -
 
 def _render_skill(view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({to_one_line(skill.title)})" if skill.title else "")]
-    if origin := view.unreviewed_origin(skill.name):
+    if origin := view.describe_unreviewed_origin(skill.name):
         lines.append(prompt.render_unreviewed_warning(origin))
     if skill.when_to_use_line:
         lines.append(f"When: {to_one_line(skill.when_to_use_line)}")
@@ -247,7 +247,7 @@ def _read_supporting_file(
     view: LibraryView, files: SupportingFileReader, name: str, path: str, offset: int, running: ToolCallContext
 ) -> ToolResult:
     found = files.find_file(name, path)
-    origin = view.unreviewed_origin(name)
+    origin = view.describe_unreviewed_origin(name)
     introduction = f"{prompt.render_unreviewed_warning(origin)}\n\n" if origin else ""
     if isinstance(found, tuple):
         return ToolResult(content=introduction + _render_text_page("\n".join(found), f"Files of {name}", offset))

@@ -258,7 +258,7 @@ def unwrap_fences(text: str) -> Iterator[tuple[str, bool]]:
             continue
         blocks, outside = _split_blocks(lines, fences, opened_before=opened_before)
         chosen = _choose_block(blocks)
-        if chosen is not None and _is_only_prose(outside, chosen):
+        if chosen is not None and _has_only_prose_outside(outside, chosen):
             yield chosen.text, chosen.is_closed
 
 
@@ -281,7 +281,7 @@ def _is_lone_closing_fence(first: _FenceLine, lines: list[str], fences: list[_Fe
     return has_definite_code("\n".join(before)) or (len(fences) % 2 == 1 and not all(map(is_prose, before)))
 
 
-def _is_only_prose(outside: str, chosen: FencedBlock) -> bool:
+def _has_only_prose_outside(outside: str, chosen: FencedBlock) -> bool:
     """Whether no code would be lost with the text outside the block."""
     return not has_definite_code(outside) and set(_MENTIONED.findall(outside)) <= set(_MENTIONED.findall(chosen.text))
 
