@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.app.learning.improving import open_improve_run, open_improve_store
 from habitus.app.learning.reporting import DataGap, ReportedNumberKind, RequestTotals
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid
+from habitus.improve.plan import ImproveRequest
+from habitus.improve.store import SCHEDULED_MARK
+from habitus.learning.budget import RunBudget
 from tests.improve.test_comparing import approved, ask, conversations
+from tests.improve.test_improving import NAME, _draft, furnish, playing
 
 
 @pytest.mark.req("IM-08")
@@ -36,7 +41,8 @@ async def test_the_report_says_because_of_only_from_randomised_conversations(hom
         assert report.gain_sentence.endswith("): not shown yet.")
         (change,) = report.changes
         assert (change.state, change.exam) == ("compared in use: running", "+100 points (+41 to +100)")
-        assert (report.proposed, report.kept, report.rolled_back, report.cost.decisions) == (1, 0, 0, 1)
+        assert (report.proposed, report.approved, report.kept, report.rolled_back) == (1, 1, 0, 0)
+        assert report.cost.decisions == 1
         assert report.cost.rollouts > 0
         assert report.cost.tokens > 0
         (undecided,) = report.unknown
@@ -47,6 +53,38 @@ async def test_the_report_says_because_of_only_from_randomised_conversations(hom
             (ReportedNumberKind.COMPARED, 33),
         ):
             assert list_report_rows(habitus, of=of, limit=100).total == count
+
+
+@pytest.mark.req("IM-08")
+async def test_tokens_are_counted_once_whoever_pays_and_an_approved_change_that_is_not_compared_is_counted(
+    home: Path,
+) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        habitus.settings = habitus.settings.model_copy(
+            update={"evidence": habitus.settings.evidence.model_copy(update={"compare_versions": 0.0})}
+        )
+        furnish(habitus, 24)
+        for day, id in ((None, "by-hand"), (habitus.spending, f"by-night{SCHEDULED_MARK}")):
+            drafts = [_draft("3. Write it in capitals." if day is None else "3. Smile.")]
+            model = RunBudget(day=day).wrap_model(playing(drafts))
+            request = ImproveRequest(skill=NAME, rounds=2, candidates=1)
+            done = await open_improve_run(habitus, request, id, model).execute()
+            paid = model.budget.tokens
+            cost = show_report(habitus).cost
+            made = open_improve_store(habitus).list_rollouts(run=id)
+            if day is None:
+                assert cost.tokens == sum(one.tokens for one in made)
+                assert cost.tokens + cost.draft_tokens == paid
+                assert (cost.draft_tokens > 100, cost.budget_tokens) == (True, 0)
+                by_hand, proposal = paid, done.proposal
+            else:
+                assert habitus.spending.get_usage_today().tokens == paid
+                assert cost.tokens + cost.draft_tokens + cost.budget_tokens == by_hand + paid
+        assert proposal is not None
+        habitus.review.approve(proposal, habitus.build_author())
+        report = show_report(habitus)
+        assert (report.proposed, report.approved, report.kept) == (1, 1, 0)
+        assert [one.state for one in report.changes] == ["approved"]
 
 
 @pytest.mark.req("IM-08")

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import load_skill_with_tasks, open_improve_store
+from habitus.app.learning.improving import load_skill_with_tasks, open_improve_store, preview_improve_run
 from habitus.app.tasks.storing import save_tasks
 from habitus.events import OK, Outcome, build_failed_outcome
 from habitus.improve.candidates import CandidateState
+from habitus.improve.gate import GateHypothesis
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.rule_based_drafts import EXAMPLE_FILE
-from habitus.improve.shortening import drop_untraced_lines
+from habitus.improve.shortening import drop_untraced_sentences
 from habitus.improve.tasks import pick_practice_tasks
 from habitus.memory.model import LessonDraft, LessonProducer, LessonProvenance
 from habitus.skills.edits import EditOperation, TextEdit
@@ -61,7 +62,7 @@ async def test_what_work_with_the_skill_taught_becomes_a_step(home: Path) -> Non
             habitus.memory.encode(draft)
         done = await run(habitus, ImproveRequest(skill=NAME, rounds=3))
         assert [one.candidate.source for one in done.reports] == ["rule: remedy"]
-        assert f"If a step fails: {remedy}" in done.reports[0].candidate.text
+        assert f"\n\nIf it says “not accepted”: {remedy}\n" in done.reports[0].candidate.text
 
 
 @pytest.mark.req("IM-04")
@@ -91,15 +92,47 @@ async def test_an_accepted_run_is_attached_as_an_example_with_one_line_that_poin
 
 
 @pytest.mark.req("IM-03")
-def test_a_line_that_no_accepted_run_shows_a_trace_of_goes() -> None:
+def test_a_sentence_that_no_accepted_run_shows_a_trace_of_goes() -> None:
     used = "1. Collect every invoice number from the ledger before anything else happens."
+    also = "Consider philosophical questions concerning ancient rivers, too."
     needless = "2. Meditate about philosophical questions concerning ancient mountains."
-    skill = Skill(name="close-books", description="Closes the books.", body=f"# Steps\n\n{used}\n{needless}\n")
+    skill = Skill(name="close-books", description="Closes the books.", body=f"# Steps\n\n{used} {also}\n{needless}\n")
     runs = ["I collect the invoice numbers from the ledger."] * 5
-    shorter = drop_untraced_lines(skill, runs)
+    shorter = drop_untraced_sentences(skill, runs)
     assert shorter is not None
     assert shorter.body == f"# Steps\n\n{used}\n"
-    assert drop_untraced_lines(skill, runs[:4]) is None, "too few runs to tell"
+    assert drop_untraced_sentences(skill, runs[:4]) is None, "too few runs to tell"
+
+
+@pytest.mark.req("IM-03", "IM-04")
+@pytest.mark.parametrize(("count", "is_tried"), [(330, True), (100, False)])
+async def test_sentences_without_a_trace_go_in_an_ordinary_run_where_the_tasks_can_show_that_it_is_not_worse(
+    home: Path, count: int, is_tried: bool
+) -> None:
+    needless = "3. Meditate about philosophical questions concerning ancient mountains and their rivers.\n"
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, count, text=f"{BETTER}{needless}")
+        store, subject = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME)
+        for number, task in enumerate(subject.tasks[TaskSplit.PRACTICE] * 2):
+            made = Rollout(
+                id=f"p{number}", skill=NAME, run="r0", side=TaskSplit.PRACTICE, round=number // 12, task=task.id,
+                is_new=False, version=subject.version,
+            )  # fmt: skip
+            store.store_begun_rollout(made)
+            did = "Think of the town, say its name and write it in capitals: ALTBERG. " * 70
+            store.store_finished_rollout(made.with_outcome(OK, did, steps=1))
+        lines = preview_improve_run(habitus, ImproveRequest(skill=NAME)).lines
+        done = await run(habitus, ImproveRequest(skill=NAME, rounds=2, candidates=1), [_draft("4. Smile.")])
+        (report,) = done.reports
+        assert any("no accepted run used takes 158 gate tasks" in line for line in lines) is not is_tried
+        assert (report.candidate.source == "rule: untraced") is is_tried
+        assert ("Meditate" not in report.candidate.text) is is_tried
+        if is_tried:
+            assert (report.candidate.claim, report.candidate.state) == (
+                GateHypothesis.NOT_WORSE,
+                CandidateState.ACCEPTED,
+            )
+            assert done.proposal is not None
 
 
 @pytest.mark.req("IM-02")

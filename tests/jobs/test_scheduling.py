@@ -117,7 +117,7 @@ def test_switched_off_nothing_starts_by_itself_and_the_month_costs_nothing(
         assert scheduler.add_due_jobs() == []
     assert not queue.list_jobs()
     month = build_monthly_report(habitus, ReportMonth.parse("", clock.now), None)
-    assert month.cost == LearningCost(rollouts=0, tokens=0, dollars=0.0, budget_tokens=0, decisions=0)
+    assert month.cost == LearningCost(rollouts=0, tokens=0, dollars=0.0, draft_tokens=0, budget_tokens=0, decisions=0)
 
 
 @pytest.mark.req("OP-01")

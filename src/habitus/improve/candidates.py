@@ -60,6 +60,8 @@ class Candidate:
     solver: str = ""  # a program of the person's; else our own agent
     model: str = ""  # that it solves with
     files: Mapping[str, str] = field(default_factory=dict)  # that it adds, beside its text
+    tokens: int = 0  # that drafting it took
+    dollars: float = 0.0
     user: str = ""
     made_on: datetime | None = None
 

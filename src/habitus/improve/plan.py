@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from habitus.improve.candidates import count_gated_candidates
@@ -86,6 +86,7 @@ class RunPlan:
     fewest_gained: int  # tasks that must gain, if a solver always answers alike
     missing: int  # gate tasks, until a run can show much
     tasks_missing: int  # of all splits
+    tasks_to_shorten: int  # gate tasks, to show that a shorter version is not worse
     most_rollouts: int
     likely_tokens: int
     measured: int = 0  # rollouts of this solver behind the estimate; 0 for a guess
@@ -114,6 +115,11 @@ class RunPlan:
             lines.append(
                 f"It shows differences of {100 * self.smallest_effect:.0f} points in about every second run; of a "
                 f"solver that always answers alike, {self.fewest_gained} tasks must gain."
+            )
+        if self.tasks_to_shorten > self.gate_families:
+            lines.append(
+                "That it is not worse without the sentences that no accepted run used takes "
+                f"{self.tasks_to_shorten} gate tasks; below, none is taken away by rule."
             )
         if not self.tried:
             return [*lines, "No change was tried yet."]
@@ -162,6 +168,7 @@ def plan_improve_run(
         fewest_gained=rule.fewest_tasks,
         missing=missing,
         tasks_missing=2 * missing,
+        tasks_to_shorten=replace(rule, claim=GateHypothesis.NOT_WORSE).fewest_tasks,
         most_rollouts=rollouts,
         likely_tokens=rollouts * each.tokens,
         measured=each.measured,

@@ -39,7 +39,7 @@ def list_rule_based_drafts(subject: SkillWithTasks, proven: Sequence[str]) -> It
         )
     for remedy in subject.remedies:
         if remedy not in subject.skill.body:
-            body = f"{subject.skill.body.rstrip()}\n\nIf a step fails: {remedy}\n"
+            body = f"{subject.skill.body.rstrip()}\n\n{remedy}\n"
             why = f"Work with it taught: {remedy}"
             yield RuleBasedDraft(skill=replace(subject.skill, body=body), source=f"{BY_RULE}: remedy", why=why)
 

@@ -25,21 +25,22 @@ from habitus.improve.candidates import (
     find_candidate_objection,
     was_skill_never_opened,
 )
-from habitus.improve.gate import GateVerdict, PairTally, pair_rollouts
+from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, PairTally, pair_rollouts
 from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_improve_run
 from habitus.improve.report import CandidateReport, build_candidate_report, format_candidate_report, make_gate_rule
 from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
 from habitus.improve.rule_based_drafts import BY_RULE, RuleBasedDraft, draft_worked_example, list_rule_based_drafts
-from habitus.improve.shortening import drop_untraced_lines, shorten_skill
+from habitus.improve.shortening import drop_untraced_sentences, shorten_skill
 from habitus.improve.tasks import get_main_text
-from habitus.learning.budget import BudgetedModel
+from habitus.learning.budget import BudgetedModel, subtract_usage
+from habitus.llm.model import TokenUsage
 from habitus.redact import Redactor
 from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
 from habitus.tasks.leaks import list_task_answers
-from habitus.tasks.model import Task
+from habitus.tasks.model import Task, get_task_family
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
 
@@ -48,6 +49,7 @@ _NO_EXAM = "better on these tasks; there is no other task to examine it by"
 NO_FILES: Mapping[str, str] = {}
 HOW_TO_RUN = "Get tasks with 'habitus tasks mine' or 'habitus tasks draft {name}', or raise the --budget."
 _PROGRAM_CHOICE = "its default model"
+UNTRACED = f"{BY_RULE}: untraced"
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
 _STATES = {
     GateVerdict.ACCEPTED: CandidateState.ACCEPTED,
@@ -165,7 +167,8 @@ class ImproveRun:
         """Whether a run that has ended (its budget was spent, say) left it in its gate or exam."""
         request = self.request
         solver = (one.solver, one.model) == (request.solver, self._solver_model)
-        is_alike = solver and (one.base, one.claim) == (self.subject.version, request.claim)
+        is_claimed = one.claim is request.claim or not request.shorter
+        is_alike = solver and is_claimed and one.base == self.subject.version
         is_meant = one.text == request.text if request.text else one.source == f"proposal {request.proposal}"
         is_open = one.state in (CandidateState.OPEN, CandidateState.ACCEPTED) and one.proposal is None
         if not (one.number and is_open and is_alike and (is_meant or not request.has_given_candidate)):
@@ -187,7 +190,7 @@ class ImproveRun:
             return None
         if (ruled := await asyncio.to_thread(self._draft_by_rule)) is not None:
             return ruled
-        material = await asyncio.to_thread(self._describe_practice)
+        material, before = await asyncio.to_thread(self._describe_practice), self.drafter.budget.usage
         try:
             draft = await draft_candidate(
                 self.drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor
@@ -196,7 +199,8 @@ class ImproveRun:
         except (HabitusError, TimeoutError) as error:
             self.runner.stop_run(f"no candidate could be drafted: {str(error) or 'it took too long'}")
             return None
-        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self.drafter.name)
+        paid = subtract_usage(self.drafter.budget.usage, before)
+        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self.drafter.name, paid=paid)
 
     def _draft_by_rule(self) -> Candidate | None:
         """Draft by the first rule that has not been tried on this version; None once all have been."""
@@ -204,21 +208,34 @@ class ImproveRun:
         tried = {(one.source, one.why) for one in candidates if one.base == self.subject.version}
         proven = [one.text for one in candidates if one.state is CandidateState.ACCEPTED]
         practice = self.subject.tasks[TaskSplit.PRACTICE]
+        shorter = self._list_shorter_drafts()
         if self.request.shorter:
-            drafts = self._list_shorter_drafts()
+            drafts = shorter
         else:
             example = draft_worked_example(self.subject, practice, self._list_practice_rollouts())
             drafts = [*list_rule_based_drafts(self.subject, proven), *([example] if example is not None else [])]
+            # That a version is not worse takes many tasks; where there are fewer, no rollout is spent on it.
+            gate = [task.id for task in self.subject.tasks[TaskSplit.GATE]]
+            rule = GateRule(
+                tasks=max(len(gate), 1),
+                families=len(set(map(get_task_family, gate))),
+                number=count_gated_candidates(candidates, gate) + 1,
+                claim=GateHypothesis.NOT_WORSE,
+            )
+            drafts += [] if rule.problem else [one for one in shorter if one.source == UNTRACED]
         for one in drafts:
             if (one.source, one.why) not in tried:
-                return self._add_candidate(one.skill, one.text, why=one.why, source=one.source, files=one.files)
+                claim = GateHypothesis.NOT_WORSE if one in shorter else GateHypothesis.BETTER
+                return self._add_candidate(
+                    one.skill, one.text, why=one.why, source=one.source, files=one.files, claim=claim
+                )
         return None
 
     def _list_shorter_drafts(self) -> list[RuleBasedDraft]:
         old, runs = self.subject.skill, [one.solver_actions for one in self._list_practice_rollouts() if one.is_ok]
         shorter = {
             BY_RULE: (shorten_skill(old), "say things twice, or what no step needs"),
-            f"{BY_RULE}: untraced": (drop_untraced_lines(old, runs), "left no trace in an accepted run"),
+            UNTRACED: (drop_untraced_sentences(old, runs), "left no trace in an accepted run"),
         }
         return [
             RuleBasedDraft(
@@ -243,11 +260,20 @@ class ImproveRun:
         return settled[-_MOST_REMEMBERED:]
 
     def _add_candidate(
-        self, new: Skill, text: str = "", *, why: str, source: str, files: Mapping[str, str] = NO_FILES
+        self,
+        new: Skill,
+        text: str = "",
+        *,
+        why: str,
+        source: str,
+        files: Mapping[str, str] = NO_FILES,
+        claim: GateHypothesis | None = None,
+        paid: TokenUsage | None = None,
     ) -> Candidate:
         """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
         text = text or get_main_text(trees.update_main_file(self.subject.tree, new))
-        objection = self._find_candidate_objection(new, text, source, files)
+        claim, paid = claim or self.request.claim, paid or TokenUsage()
+        objection = self._find_candidate_objection(new, text, source, files, claim)
         return self.store.add_candidate(
             Candidate(
                 id=secrets.token_hex(6),
@@ -257,19 +283,23 @@ class ImproveRun:
                 text=text,
                 why=why,
                 source=source,
-                claim=self.request.claim,
+                claim=claim,
                 tasks=tuple(task.id for task in self.subject.tasks[TaskSplit.GATE]),
                 rounds=self.request.rounds,
                 solver=self.request.solver,
                 model=self._solver_model,
                 files=dict(files),
+                tokens=paid.input_tokens + paid.output_tokens,
+                dollars=paid.cost or 0.0,
                 user=self.user,
                 state=CandidateState.REFUSED if objection else CandidateState.OPEN,
                 reason=objection,
             )
         )
 
-    def _find_candidate_objection(self, new: Skill, text: str, source: str, files: Mapping[str, str]) -> str:
+    def _find_candidate_objection(
+        self, new: Skill, text: str, source: str, files: Mapping[str, str], claim: GateHypothesis
+    ) -> str:
         """Return why a candidate is not tried at all; empty where it is."""
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.has_given_candidate
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
@@ -279,19 +309,16 @@ class ImproveRun:
         is_known = is_given or source == f"{BY_RULE}: undo"
         if objection := find_candidate_objection(old, new, hidden, known=known, is_given=is_known, files=files):
             return objection
-        if self.request.shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
+        is_shorter = claim is GateHypothesis.NOT_WORSE
+        if is_shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
             return "it is not shorter"
         same = (text, self.subject.version, self.request.solver, self._solver_model)
         settled = self._list_settled_candidates()
         if any((one.text, one.base, one.solver, one.model) == same and one.number for one in settled):
             return "the same was tried before, by the same solver"
         is_same_cue = (old.when_to_use, old.description) == (new.when_to_use, new.description)
-        if (
-            is_same_cue
-            and not is_given
-            and not self.request.shorter
-            and was_skill_never_opened(self._list_practice_rollouts())
-        ):
+        is_for_text = is_same_cue and not is_given and not is_shorter
+        if is_for_text and was_skill_never_opened(self._list_practice_rollouts()):
             return "the skill was never opened, and its cue is as it was"
         return ""
 
@@ -332,7 +359,8 @@ class ImproveRun:
     def _settle_candidate(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
         state, gate = _STATES[verdict], self._build_report(candidate).gate
         assert gate is not None, "there was a whole round"
-        if state is CandidateState.ACCEPTED and self.request.shorter and gate.new_tokens >= gate.old_tokens:
+        is_shorter = candidate.claim is GateHypothesis.NOT_WORSE
+        if state is CandidateState.ACCEPTED and is_shorter and gate.new_tokens >= gate.old_tokens:
             state, reason = CandidateState.NOT_SHOWN, "it takes no fewer tokens"
         settled = self.store.update_candidate(replace(candidate, state=state, reason=reason))
         return settled if state is CandidateState.ACCEPTED else None

@@ -12,7 +12,7 @@ from habitus.skills.model import Skill
 from habitus.text import estimate_tokens
 
 _LEAST_SAVED = 0.02  # of a text's tokens; less is not worth a gate
-_FEWEST_RUNS = 5  # that were accepted, before a line without a trace is thought needless
+_FEWEST_RUNS = 5  # that were accepted, before a sentence without a trace is thought needless
 _FEWEST_WORDS = 6  # of a sentence that is known again
 _BLOCK = re.compile(r"[ \t]*(```|~~~)[^\n]*\n(?:.*\n)*?[ \t]*\1[^\n]*(?:\n|\Z)|[^\n]*(?:\n|\Z)")
 _WORD = re.compile(r"\w+")
@@ -52,19 +52,26 @@ def shorten_skill(skill: Skill) -> Skill | None:
     return replace(skill, body=body) if is_worth_a_gate else None
 
 
-def drop_untraced_lines(skill: Skill, runs: Sequence[str]) -> Skill | None:
-    """Return the skill without the lines of which no accepted run has a trace; None where there are too few runs, or
-    little to take away.
+def drop_untraced_sentences(skill: Skill, runs: Sequence[str]) -> Skill | None:
+    """Return the skill without the sentences of which no accepted run has a trace; None where there are too few runs,
+    or little to take away.
     """
     if len(runs) < _FEWEST_RUNS:
         return None
     blocks, room, kept = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]], MOST_LINES, list[str]()
     for block in blocks:
-        is_unused = not _LEFT_ALONE.match(block) and not any(
-            has_left_trace_of_steps(block, (), request="", done=done, if_unclear=True) for done in runs
-        )
-        kept.append("" if is_unused and room else block)
-        room -= bool(is_unused and room)
+        marker = _MARKER.match(block)
+        assert marker is not None, "it matches nothing, too"
+        sentences = [] if _LEFT_ALONE.match(block) else _SENTENCE.split(block[marker.end() :].strip())
+        used = [
+            sentence
+            for sentence in sentences
+            if any(has_left_trace_of_steps(sentence, (), request="", done=done, if_unclear=True) for done in runs)
+        ]
+        is_shorter = used != sentences and room > 0
+        shorter = f"{marker[0]}{' '.join(used)}{block[len(block.rstrip()) :]}" if used else ""
+        kept.append(shorter if is_shorter else block)
+        room -= is_shorter
     body = "".join(_drop_orphaned_headings(kept))
     is_worth_a_gate = estimate_tokens(body) < (1 - _LEAST_SAVED) * estimate_tokens(skill.body)
     return replace(skill, body=body) if is_worth_a_gate else None

@@ -55,6 +55,7 @@ improve_rollouts = sa.Table(
     sa.Column("at", UtcDateTime, nullable=False),
     sa.Index("improve_rollouts_by_skill", "skill"),
 )
+SCHEDULED_MARK = "~scheduled"  # ends the name of a run that the budget of the day paid
 _RECORD_CHARS = 6_000
 _CANDIDATE_COLUMNS = ("id", "skill", "number", "run", "state", "user", "made_on")
 

@@ -284,7 +284,7 @@ class RunBudget:
             used = replace(used, cost=compute_model_price(used, model))
         with self._lock:
             self.usage += used
-            self._aside = _subtract_usage(self._aside, reserved.max_usage)
+            self._aside = subtract_usage(self._aside, reserved.max_usage)
         if self._day is not None and reserved.day is not None:
             self._day.settle(reserved.day, used.input_tokens + used.output_tokens)
 
@@ -368,7 +368,8 @@ def compute_model_price(usage: TokenUsage, model: str) -> float | None:
     return compute_price(usage, name, provider=provider)
 
 
-def _subtract_usage(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+def subtract_usage(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    """Return what was used between two states of a budget."""
     return TokenUsage(
         input_tokens=one.input_tokens - other.input_tokens,
         output_tokens=one.output_tokens - other.output_tokens,

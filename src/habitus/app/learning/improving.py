@@ -37,10 +37,11 @@ from habitus.improve.prioritizing import (
 )
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
-from habitus.improve.store import ImproveStore
+from habitus.improve.store import SCHEDULED_MARK, ImproveStore
 from habitus.improve.tasks import SkillWithTasks, get_main_text, pick_practice_tasks, split_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
+from habitus.learning.detectors.error_signatures import describe_error_signature
 from habitus.llm.model import SessionModels
 from habitus.memory.model import LessonScope, LessonState
 from habitus.skills import trees
@@ -112,7 +113,7 @@ def _read_previous_text(skills: Library, item: ListedSkill, tree: Tree) -> tuple
 
 
 def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
-    """Return what failures in conversations with this skill taught."""
+    """Return what failures in conversations with this skill taught, each as a step with its condition."""
     key = home.skills.get_layer(item.layer).store.key
     turns = {one.use.turn for one in home.journal.load_skill_uses(item.name, key)}
     if not turns:
@@ -120,7 +121,7 @@ def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
     # A private lesson becomes visible to others only if its owner decides so.
     is_shared = home.settings.database is not None
     return tuple(
-        lesson.text
+        f"If it says “{describe_error_signature(lesson.evidence.error_signature)}”: {lesson.text}"
         for lesson in home.memory.list_lessons_taught_by(turns)
         if lesson.state is LessonState.ACTIVE
         and lesson.evidence.error_signature
@@ -153,6 +154,7 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
     Skills whose gate can accept nothing any more are left out.
     """
     store, found = open_improve_store(home), []
+    model = models.resolve_model_names(home.settings, os.environ)[0]
     since = home.clock() - timedelta(days=_USAGE_DAYS)
     for subject in _iterate_improvable_skills(home):
         plan = plan_improve_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
@@ -164,7 +166,7 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
         settled = [one for one in store.list_candidates(subject.name) if one.number]
         uses = home.journal.list_skill_uses(since, (subject.name, home.skills.get_layer(subject.item.layer).store.key))
         each, rollouts = (
-            estimate_rollout_cost(store, subject),
+            estimate_rollout_cost(store, subject, model=model),
             estimate_rollout_count(plan.gate, plan.exam, MOST_ROUNDS),
         )
         found.append(
@@ -203,16 +205,26 @@ def build_practice_prompt(home: Home, name: str) -> str:
     return home.redact(told)
 
 
+def list_skills_below_price(home: Home) -> list[str]:
+    """Return the skills whose next candidate is expected to gain less than it costs."""
+    ranked = rank_skills_to_improve(home) if home.settings.success_cents else []
+    return [one.skill for one in ranked if not is_candidate_worth_its_price(one, home.settings.success_cents)]
+
+
 async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False) -> ImproveResult:
     """Run an improvement to its end, or continue one that was killed.
 
-    A scheduled run stays within the token budget of the day.
+    A scheduled run stays within the token budget of the day, and tries nothing that is not worth its price by now.
     """
     refuse_if_read_only(home)
     home.pause.refuse_if_paused()
     await asyncio.to_thread(refuse_unreviewed_tasks, home, request.skill)
+    run = f"{run}{SCHEDULED_MARK}" if is_scheduled else run
     # A continued run must not spend its limits twice, so finished rollouts are deducted.
     paid = await asyncio.to_thread(open_improve_store(home).list_rollouts, run=run)
+    # The night's earlier rollouts may have told what this skill's are worth.
+    if is_scheduled and not paid and request.skill in await asyncio.to_thread(list_skills_below_price, home):
+        return ImproveResult(skill=request.skill, run=run, stopped="its next candidate costs more than it would gain")
     limits = RunLimits(
         tokens=None if request.tokens is None else max(request.tokens - sum(one.tokens for one in paid), 0),
         dollars=None if request.dollars is None else max(request.dollars - sum(one.dollars for one in paid), 0.0),

@@ -23,6 +23,7 @@ from habitus.evidence.comparing import GainEstimate, estimate_gain_of_changes
 from habitus.evidence.model import ItemKind
 from habitus.evidence.versions import ComparisonState
 from habitus.improve.report import build_candidate_report, format_points_interval
+from habitus.improve.store import SCHEDULED_MARK
 from habitus.journal import usage
 from habitus.journal.model import ScoredExposure
 from habitus.journal.usage import JudgedRequest, UseVerdict
@@ -33,6 +34,7 @@ from habitus.text import format_count
 
 # A month with a smaller share of feedback is mostly unknown.
 _ENOUGH_FEEDBACK = 0.5
+_APPROVED = (ProposalState.APPROVED, ProposalState.ACCEPTED)
 
 
 class ReportedNumberKind(StrEnum):
@@ -125,7 +127,9 @@ class LearningCost:
     rollouts: int
     tokens: int
     dollars: float
-    # Of the daily budget, which scheduled runs share with lessons and drafts.
+    # That drafting took in runs that a person started.
+    draft_tokens: int
+    # Other tokens of the daily budget: lessons, and what scheduled runs drafted.
     budget_tokens: int
     # Proposals that a person decided.
     decisions: int
@@ -150,6 +154,8 @@ class MonthlyReport:
     gain_sentence: str
     changes: Sequence[SkillChangeSummary]
     proposed: int
+    # By a person, whether or not the change is compared in use afterwards.
+    approved: int
     kept: int
     rolled_back: int
     cost: LearningCost
@@ -175,6 +181,7 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
         gain_sentence=gain.sentence if gain is not None else _explain_no_gain(compared),
         changes=_summarize_changes(home, month, proposals, reports),
         proposed=sum(month.contains(one.made_on) for one in proposals),
+        approved=sum(one.state in _APPROVED and month.contains(one.decided_on) for one in proposals),
         kept=sum(state in (ComparisonState.KEPT, ComparisonState.NOT_SHOWN) for state in ended),
         rolled_back=ended.count(ComparisonState.ROLLED_BACK),
         cost=_sum_learning_cost(home, month),
@@ -246,19 +253,29 @@ def _summarize_changes(
 
 
 def _sum_learning_cost(home: Home, month: ReportMonth) -> LearningCost:
-    made = open_improve_store(home).list_rollouts(since=month.begin, before=month.end)
+    store = open_improve_store(home)
+    made = store.list_rollouts(since=month.begin, before=month.end)
+    # The budget of the day has paid the rollouts of scheduled runs, which are counted as such.
+    by_schedule = sum(one.tokens for one in made if one.run.endswith(SCHEDULED_MARK))
+    drafted = [
+        one
+        for skill in store.list_skills()
+        for one in store.list_candidates(skill)
+        if month.contains(one.made_on) and not one.run.endswith(SCHEDULED_MARK)
+    ]
     day = learning_spending.c.day
     query = sa.select(sa.func.coalesce(sa.func.sum(learning_spending.c.tokens), 0))
     with sql.read_transaction(home.shared) as connection:
         spent = connection.execute(
             query.where(day >= f"{month.begin:%Y-%m-%d}", day < f"{month.end:%Y-%m-%d}")
         ).scalar_one()
-    decided = (ProposalState.APPROVED, ProposalState.REJECTED, ProposalState.ACCEPTED)
+    decided = (*_APPROVED, ProposalState.REJECTED)
     return LearningCost(
         rollouts=len(made),
         tokens=sum(one.tokens for one in made),
-        dollars=sum(one.dollars for one in made),
-        budget_tokens=int(spent),
+        dollars=sum(one.dollars for one in made) + sum(one.dollars for one in drafted),
+        draft_tokens=sum(one.tokens for one in drafted),
+        budget_tokens=max(int(spent) - by_schedule, 0),
         decisions=sum(
             one.state in decided and month.contains(one.decided_on)
             for one in home.review.list(None, with_contents=False, all_hosts=True)

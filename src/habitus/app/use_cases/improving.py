@@ -19,7 +19,12 @@ from habitus.app.learning.comparing import (
     start_comparison,
     stop_comparison,
 )
-from habitus.app.learning.improving import open_improve_store, preview_improve_run, rank_skills_to_improve
+from habitus.app.learning.improving import (
+    list_skills_below_price,
+    open_improve_store,
+    preview_improve_run,
+    rank_skills_to_improve,
+)
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
@@ -162,6 +167,8 @@ class PlanImprovementsResult:
     # Cents that one more success is worth; 0 spends the daily tokens.
     success_cents: float
     ranking: Sequence[SkillProspect]
+    # Those that a scheduled run leaves out, because they are expected to gain less than they cost.
+    left_out: Sequence[str]
 
 
 @use_case("", route="GET /improvements/plan", access=Access.OPEN_READING)
@@ -171,7 +178,11 @@ def plan_improvements(home: Home) -> PlanImprovementsResult:
     A scheduled run tries them in about this order: what is not known is drawn at random, so that a skill of which
     little is known gets its turn.
     """
-    return PlanImprovementsResult(success_cents=home.settings.success_cents, ranking=rank_skills_to_improve(home))
+    return PlanImprovementsResult(
+        success_cents=home.settings.success_cents,
+        ranking=rank_skills_to_improve(home),
+        left_out=list_skills_below_price(home),
+    )
 
 
 class ClimbTarget(StrEnum):

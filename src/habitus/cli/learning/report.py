@@ -17,7 +17,10 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
         f"{went.no_feedback:,} without feedback."
     )
     output.print_line(result.gain_sentence)
-    output.print_line(f"Changes: {result.proposed} proposed, {result.kept} kept, {result.rolled_back} rolled back.")
+    output.print_line(
+        f"Changes: {result.proposed} proposed, {result.approved} approved; after comparing in use {result.kept} kept, "
+        f"{result.rolled_back} rolled back."
+    )
     columns = ("skill", "proposal", "state", "exam", "in use")
     if result.changes:
         rows = [(one.skill, one.proposal, one.state, one.exam, one.in_use) for one in result.changes]
@@ -25,7 +28,7 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     dollars = f", ${cost.dollars:.2f}" if cost.dollars else ""
     output.print_line(
         f"Cost: {output.format_count(cost.rollouts, 'rollout')} with {cost.tokens:,} tokens{dollars}; "
-        f"{cost.budget_tokens:,} tokens of the daily budget; "
+        f"{cost.draft_tokens:,} more for drafts, {cost.budget_tokens:,} more of the daily budget; "
         f"{output.format_count(cost.decisions, 'decision')} of people."
     )
     for one in result.unknown:

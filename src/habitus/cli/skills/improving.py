@@ -58,11 +58,23 @@ def _print_improvement_ranking(context: typer.Context, wanted: bool) -> None:
     if context.params["as_json"]:
         output.print_json(found)
         raise typer.Exit
-    rows = [(number, one.skill, f"{one.gain:.1f}", one.reason) for number, one in enumerate(found.ranking, 1)]
+    rows = [
+        (
+            "left out" if one.skill in found.left_out else number,
+            one.skill,
+            f"{one.gain:.1f}",
+            f"${one.cents / 100:.2f}" if one.cents else "unknown",
+            one.reason,
+        )
+        for number, one in enumerate(found.ranking, 1)
+    ]
     empty = "No skill has enough tasks; get some with 'habitus tasks mine' or 'habitus tasks draft NAME'."
-    output.print_table_or_message(empty, ("", "skill", "gain", "why"), rows, wide="why", is_cut=False)
+    output.print_table_or_message(empty, ("", "skill", "gain", "price", "why"), rows, wide="why", is_cut=False)
     if found.success_cents:
-        output.print_line(f"One more success is worth {found.success_cents:g} cents (success_cents).", style="dim")
+        left = f", so {', '.join(found.left_out)} would cost more than it gains" if found.left_out else ""
+        output.print_line(
+            f"One more success is worth {found.success_cents:g} cents (success_cents){left}.", style="dim"
+        )
     raise typer.Exit
 
 

@@ -13,8 +13,11 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 
+from habitus.text import shorten_to_line
+
 # The beginning of an error is enough to recognize it.
 MAX_ERROR_CHARS = 4000
+_SHOWN_CHARS = 120
 
 
 # After every round the whole turn is examined again.
@@ -25,6 +28,11 @@ def make_error_signature(error: str) -> str:
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
     return " ".join(text.split())
+
+
+def describe_error_signature(signature: str) -> str:
+    """Return a signature as a person reads it: in a line, with dots for what varies."""
+    return shorten_to_line(re.sub(r"<(?:str|url|uuid|path|hex|num)>", "…", signature), _SHOWN_CHARS)
 
 
 _QUOTED = (r"(?:[^{0}\n]|{0}(?=\w)){{0,500}}+").format("'")
