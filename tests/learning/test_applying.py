@@ -9,7 +9,7 @@ import pytest
 from habitus import sql
 from habitus.learning.post_mortem import PostMortemResult
 from habitus.learning.transcripts import SkillUse, read_pieces, read_transcripts
-from habitus.learning.transcripts.applying import ApplyResult, LessonApplier
+from habitus.learning.transcripts.applying import LessonApplier, LessonApplyResult
 from habitus.learning.transcripts.failed_calls import MAX_FAILURES_PER_FILE, FailedCallCollector
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore
 from habitus.learning.transcripts.model import MAX_TURN_EVENTS, PIECE_EVENTS
@@ -101,7 +101,7 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
             ),
         )
     ]
-    assert first.applied == ApplyResult(lessons=first.applied.lessons, skill_uses=1)
+    assert first.applied == LessonApplyResult(lessons=first.applied.lessons, skill_uses=1)
     assert first.applied.lessons == {"stored": 1}
     assert [use.skill for use in uses] == ["docs:tables"]
 

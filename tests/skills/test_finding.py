@@ -13,7 +13,7 @@ import pytest
 
 from habitus.agent.choosing import SkillExplanation, explain_skill_placement
 from habitus.app import Habitus
-from habitus.app.library.explaining import select_skills
+from habitus.app.library.explaining import select_skills_for_request
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import build_tree_file
@@ -86,7 +86,7 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
 
 
 def explained(habitus: Habitus, name: str, request: UserRequest) -> SkillExplanation:
-    selection = select_skills(habitus, request)
+    selection = select_skills_for_request(habitus, request)
     drawn = menu.compose_menu(selection.menu, 4000, lambda: defaultdict(float))
     among = selection.list_eligible_names()
     return explain_skill_placement(
@@ -111,7 +111,7 @@ def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
 
 @pytest.mark.req("SE-08", "SE-07")
 def test_why_tells_what_search_finds_instead_of_the_menu(habitus: Habitus) -> None:
-    selection = select_skills(habitus, UserRequest(text=""))
+    selection = select_skills_for_request(habitus, UserRequest(text=""))
     drawn = menu.compose_menu(selection.menu, 60, lambda: defaultdict(float))
     assert drawn.cut
     found = explain_skill_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
@@ -132,9 +132,9 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
         )
     )
     follow_up = UserRequest(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
-    assert select_skills(habitus, follow_up).eager == ()
+    assert select_skills_for_request(habitus, follow_up).eager == ()
     habitus.journal.record_outcome("t1", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"))
-    assert [str(choice) for choice in select_skills(habitus, follow_up).eager] == ["csv-summary(sticky=t1)"]
+    assert [str(choice) for choice in select_skills_for_request(habitus, follow_up).eager] == ["csv-summary(sticky=t1)"]
 
 
 @pytest.mark.req("SE-10")

@@ -13,7 +13,7 @@ from typing import ClassVar
 from habitus.app.home import Home
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.library.explaining import build_menu_options, select_skills
+from habitus.app.library.explaining import build_menu_options, select_skills_for_request
 from habitus.evidence.estimation import estimate_item_effects
 from habitus.evidence.findings import ItemFinding, add_observations_to_sums
 from habitus.evidence.model import EffectEstimate, ItemKind
@@ -202,7 +202,7 @@ def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
 
 
 def _build_menu_of_all_skills(home: Home) -> menu.SkillMenu:
-    selected = select_skills(home, UserRequest(text="", user=home.get_user(), now=home.clock()))
+    selected = select_skills_for_request(home, UserRequest(text="", user=home.get_user(), now=home.clock()))
     return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
 
 

@@ -290,7 +290,7 @@ def find_known_remedy(home: Home, tool: str, arguments: object, error: str, proj
     `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
     where = resolve_project_root(project) if project else home.project
-    return wording.find_known_remedy(_list_visible_lessons(home.memory, where), tool, arguments, error)
+    return wording.find_remedy_in_lessons(_list_visible_lessons(home.memory, where), tool, arguments, error)
 
 
 def _list_visible_lessons(memory: Cortex, project: str) -> Iterable[Engram]:

@@ -21,7 +21,7 @@ from habitus.hosts.known_agents import STUDIED_AGENTS
 from habitus.learning.budget import BudgetReachedError, RunBudget
 from habitus.learning.post_mortem import RejectedLesson, estimate_post_mortem_tokens, render_cells, run_post_mortem
 from habitus.learning.remedies.calls import parse_iso_timestamp
-from habitus.learning.transcripts.applying import ApplyResult, LessonBatch
+from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
 from habitus.learning.transcripts.firings import DetectorReport, list_firings
 from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, detect_format
@@ -58,7 +58,7 @@ class StudyReport:
     redacted: Mapping[str, int]
     post_mortems: tuple[FilePostMortem, ...]
     stopped: str  # why the model was not asked about all files
-    applied: ApplyResult | None
+    applied: LessonApplyResult | None
     spent: int = 0  # tokens
     unchanged: int = 0  # files unchanged since the last run
     own_sessions: int = 0  # sessions of our own journal

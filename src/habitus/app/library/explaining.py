@@ -86,9 +86,9 @@ def preview_selection(home: Home, request: UserRequest) -> SelectionPreview:
     counters = home.skills.read_all_counters()
     # A session's menu is made before its first request, so the words of this one must not shape it.
     drawn = menu.build_menu_for_selection(
-        select_skills(home, request.without_details()), counters, build_menu_options(home)
+        select_skills_for_request(home, request.without_details()), counters, build_menu_options(home)
     )
-    return SelectionPreview(selection=select_skills(home, request), menu=drawn)
+    return SelectionPreview(selection=select_skills_for_request(home, request), menu=drawn)
 
 
 def build_menu_options(home: Home) -> menu.MenuOptions:
@@ -174,7 +174,7 @@ def _explain_listed_skill(
     return replace(found, place=SkillPlacementKind.LEFT_OUT, reason=f"hidden by {front.name}@{front.layer}")
 
 
-def select_skills(home: Home, request: UserRequest) -> SkillSelection:
+def select_skills_for_request(home: Home, request: UserRequest) -> SkillSelection:
     """Select skills as a session would: with stickiness from the journal and the session's tools."""
     snapshot = home.skills.snapshot(user=request.user.name)
     return choose_skills(snapshot, request, build_session_gates(home, snapshot, request.user), home.journal)
@@ -227,7 +227,7 @@ def _run_trigger_case(home: Home, name: str, case: evals.TriggerEvalCase) -> eva
 
 def _check_offered_for_request(home: Home, name: str, query: str) -> tuple[bool, str]:
     """Return whether a skill is offered for a request, by a rule or among the top matches, and a line of detail."""
-    selection = select_skills(home, build_request(home, query))
+    selection = select_skills_for_request(home, build_request(home, query))
     for choice in selection.eager:
         if choice.name == name:
             return True, choice.reason

@@ -11,7 +11,7 @@ from typing import Any
 
 from habitus.agent.library_view import list_loadable_skills
 from habitus.app.home import Home
-from habitus.app.library.explaining import build_request, select_skills
+from habitus.app.library.explaining import build_request, select_skills_for_request
 from habitus.app.operating.checking import lint_skills
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
@@ -39,7 +39,7 @@ class SkillPublisher:
     def list_summaries(self) -> list[SkillSummary]:
         """Return every skill that this user's agent may load, by name."""
         seen = self._home.skills.snapshot(user=self._user.name)
-        chosen = select_skills(self._home, build_request(self._home, "", self._user.name))
+        chosen = select_skills_for_request(self._home, build_request(self._home, "", self._user.name))
         names = list_loadable_skills(seen) & chosen.list_eligible_names()
         return [item.summary for item in seen.listing if item.name in names and item.summary is not None]
 

@@ -19,7 +19,7 @@ from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.home import Home
 from habitus.app.home_directory import explain_read_only
 from habitus.app.library import recipes
-from habitus.app.library.explaining import select_skills
+from habitus.app.library.explaining import select_skills_for_request
 from habitus.app.operating import configuring
 from habitus.app.operating.damage import find_database_damage
 from habitus.app.operating.doctor import HealthCheck, HealthCheckState, check_operating_parts
@@ -282,7 +282,7 @@ def lint_skills(
 def _measure_prompt_budgets(home: Home) -> PromptBudget:
     """Return the token budgets of the prompt, and the tokens of the skills that every prompt includes in full."""
     selection, context = (
-        select_skills(home, UserRequest(text="", user=home.get_user())),
+        select_skills_for_request(home, UserRequest(text="", user=home.get_user())),
         home.settings.context_tokens,
     )
     taken = {choice.name: estimate_tokens(home.skills.load(choice.name).body) for choice in selection.eager}

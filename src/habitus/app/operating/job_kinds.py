@@ -427,14 +427,14 @@ def get_kind_title(kind: str) -> str:
 
 def make_job_handlers(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
     """Return the work of each kind for the worker; asynchronous parts run on the loop."""
-    return {name: _WorkAsSubmitter(home, kind, loop) for name, kind in JOB_KINDS.items()}
+    return {name: _SubmitterJobHandler(home, kind, loop) for name, kind in JOB_KINDS.items()}
 
 
 # In a job's arguments: whether the guest who submitted it is an admin; absent if it was nobody's guest.
 _GUEST_ADMIN = "guest_admin"
 
 
-class _WorkAsSubmitter:
+class _SubmitterJobHandler:
     """Runs a kind of job with the permissions of the user who submitted it, not of the worker."""
 
     def __init__(self, home: Home, kind: type[_AnyJobKind], loop: EventLoopThread) -> None:

@@ -22,7 +22,7 @@ from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import RemedyCoverage
-from habitus.learning.transcripts.applying import ApplyResult, LessonBatch
+from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
 from habitus.learning.transcripts.firings import DetectorFiring
 from habitus.llm.model import SessionModels
 from habitus.memory.model import Engram
@@ -285,7 +285,7 @@ def _print_costs(report: studying.StudyReport) -> None:
     output.print_line(f"This run: {sent}, {kept}{more}.")
 
 
-def _print_applied_lessons(context: typer.Context, applied: ApplyResult, made: Sequence[Engram]) -> None:
+def _print_applied_lessons(context: typer.Context, applied: LessonApplyResult, made: Sequence[Engram]) -> None:
     lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
     output.print_line(
         f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else "")

@@ -142,7 +142,7 @@ def _build_lesson_body(remedy: Remedy) -> SelfPlayLessonBody:
     )
 
 
-def find_known_remedy(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
+def find_remedy_in_lessons(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
     """Return the known remedy against this failure; empty if there is none."""
     failed = build_tool_result_event(tool, success=False, error=error)
     (call,) = pair_calls_with_results((build_tool_call_event(tool, arguments), failed))

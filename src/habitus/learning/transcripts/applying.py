@@ -28,7 +28,7 @@ TOOLS_TOPIC = "tools"
 
 
 @dataclass(slots=True)
-class ApplyResult:
+class LessonApplyResult:
     """The lessons that were stored or rejected, and the skill uses that were counted."""
 
     # By the status that memory returned.
@@ -68,7 +68,7 @@ class LessonApplier:
     count_skill: Callable[[SkillUse], bool]
     user: str = ""
     project: str = ""
-    applied: ApplyResult = field(default_factory=ApplyResult)
+    applied: LessonApplyResult = field(default_factory=LessonApplyResult)
 
     def draft_lessons(self, studied: StudiedTurn) -> LessonBatch | None:
         """Return the lessons of a turn; None if it teaches nothing."""

@@ -293,7 +293,7 @@ def parse_json(text: object) -> object:
         return None
 
 
-def format_timestamp(seconds: object) -> str:
+def format_unix_timestamp(seconds: object) -> str:
     """Return a Unix timestamp in seconds or milliseconds as ISO 8601; empty if it is none."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    format_timestamp,
+    format_unix_timestamp,
     join_text,
     list_or_empty,
     mapping_or_empty,
@@ -57,7 +57,7 @@ class _ClineTask:
         self._waiting = ""
 
     def add_row(self, row: Mapping[str, object]) -> None:
-        at, content = format_timestamp(row.get("ts")), row.get("content")
+        at, content = format_unix_timestamp(row.get("ts")), row.get("content")
         parts = [mapping_or_empty(part) for part in list_or_empty(content)] or [
             {"type": "text", "text": string_or_empty(content)}
         ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    format_timestamp,
+    format_unix_timestamp,
     has_tables,
     join_text,
     list_or_empty,
@@ -42,7 +42,7 @@ def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3
         "SELECT role, content_json, created_timestamp FROM messages WHERE session_id = ? ORDER BY created_timestamp, id"
     )
     for message in database.execute(query, (row["id"],)):
-        at = format_timestamp(message["created_timestamp"])
+        at = format_unix_timestamp(message["created_timestamp"])
         parts = [mapping_or_empty(part) for part in list_or_empty(parse_json(message["content_json"]))]
         said = "\n".join(string_or_empty(part.get("text")) for part in parts if part.get("type") == "text")
         if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):

@@ -14,7 +14,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    format_timestamp,
+    format_unix_timestamp,
     is_database,
     mapping_or_empty,
     parse_json,
@@ -77,7 +77,7 @@ def _read_stored_session(path: Path, redactor: Redactor) -> Transcript:
 
 
 def _add_part(talk: TranscriptBuilder, message: Mapping[str, object], part: Mapping[str, object]) -> None:
-    at = format_timestamp(mapping_or_empty(message.get("time")).get("created"))
+    at = format_unix_timestamp(mapping_or_empty(message.get("time")).get("created"))
     match part.get("type"):
         case "text" if message.get("role") == "user" and not part.get("synthetic"):
             talk.add_request(string_or_empty(part.get("text")), at=at)
@@ -90,7 +90,7 @@ def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> N
     state, id = mapping_or_empty(part.get("state")), string_or_empty(part.get("callID"))
     when = mapping_or_empty(state.get("time"))
     talk.add_call(
-        id, string_or_empty(part.get("tool")), state.get("input"), at=format_timestamp(when.get("start")) or at
+        id, string_or_empty(part.get("tool")), state.get("input"), at=format_unix_timestamp(when.get("start")) or at
     )
     text, code = (
         string_or_empty(state.get("error")) or string_or_empty(state.get("output")),
@@ -98,4 +98,4 @@ def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> N
     )
     fields = {"exit_code": code, "output": text} if isinstance(code, int) else {}
     has_failed = None if fields else _FAILED_BY_STATUS.get(string_or_empty(state.get("status")))
-    talk.add_result(id, text, fields=(fields,), has_failed=has_failed, at=format_timestamp(when.get("end")) or at)
+    talk.add_result(id, text, fields=(fields,), has_failed=has_failed, at=format_unix_timestamp(when.get("end")) or at)

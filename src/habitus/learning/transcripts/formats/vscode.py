@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    format_timestamp,
+    format_unix_timestamp,
     join_text,
     list_or_empty,
     mapping_or_empty,
@@ -83,7 +83,7 @@ def _read_project(path: Path) -> str:
 
 
 def _add_request(talk: TranscriptBuilder, request: Mapping[str, object], number: str) -> None:
-    at = format_timestamp(request.get("timestamp"))
+    at = format_unix_timestamp(request.get("timestamp"))
     if not request.get("isSystemInitiated"):
         talk.add_request(string_or_empty(mapping_or_empty(request.get("message")).get("text")), at=at)
     for place, part in enumerate(map(mapping_or_empty, list_or_empty(request.get("response")))):
