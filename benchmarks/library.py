@@ -30,7 +30,9 @@ from habitus.skills import trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Skill, Stage
 from habitus.skills.stores.files import DirectoryBackend
+from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
+from habitus.use_counts import UsageCounts, UseKey
 
 ME = Author(actor=ActorKind.USER, name="bench")
 BODY = "\n".join(f"{number}. Look at part {number} and decide whether it needs work." for number in range(1, 31))
@@ -100,7 +102,7 @@ def counting(processes: int, increments: int) -> Metrics:
         for worker in workers:
             worker.join()
         seconds = time.perf_counter() - started
-        found = open_store(home).read_counters("skill-00000")[Stage.STEPS].recommended
+        found = UsageCache(open_store(home).engine).read(["user"])["user", "skill-00000"][Stage.STEPS].used
         return {
             "increments_wanted": processes * increments,
             "increments_found": found,
@@ -109,9 +111,9 @@ def counting(processes: int, increments: int) -> Metrics:
 
 
 def count(home: Path, increments: int) -> None:
-    store = open_store(home)
+    usage, key = UsageCache(open_store(home).engine), UseKey(layer="user", item="skill-00000", version=1, stage="steps")
     for _ in range(increments):
-        store.add_counts("skill-00000", {"recommended": 1})
+        usage.add({key: UsageCounts(used=1)})
 
 
 def reading(system: str, files: list[Path], read: Callable[[Path], str]) -> Metrics:

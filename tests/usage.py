@@ -11,7 +11,13 @@ from habitus.skills.model import Stage
 
 
 def record_use(
-    home: Home, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None, turn: str = ""
+    home: Home,
+    name: str,
+    *,
+    stage: Stage = Stage.STEPS,
+    succeeded: bool | None = None,
+    turn: str = "",
+    manner: UseManner = UseManner.RAN,
 ) -> None:
     """Record one use of a skill as it is now."""
     item = home.skills.find(name)
@@ -26,7 +32,7 @@ def record_use(
             layer=home.skills.get_layer(item.layer).store.key,
             version=item.summary.version,
             stage=stage.value,
-            manner=UseManner.RAN,
+            manner=manner,
             result=results[succeeded],
             at=home.clock(),
             user=home.settings.user,

@@ -10,15 +10,17 @@ from typing import Any, ClassVar, Self
 from habitus.plain_data import INTERNAL
 
 # The counts that are stored; `no_feedback` follows from them.
-COUNT_NAMES = ("used", "succeeded", "failed", "weak_failures", "ran_without_error")
+COUNT_NAMES = ("recommended", "used", "succeeded", "failed", "weak_failures", "ran_without_error")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsageCounts:
-    """How often something was used, and what is known about it."""
+    """How often something was recommended and used, and what is known about its uses."""
 
     IN_JSON: ClassVar = ("no_feedback", "links")
 
+    # Shown for a request, whether it was used or not.
+    recommended: int = 0
     used: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -59,8 +61,10 @@ class UsageCounts:
 def build_count_links(address: str) -> dict[str, str]:
     """Return the address of each count, given that of them all."""
     more = "&" if "?" in address else "?"
-    outcomes = (*COUNT_NAMES[1:], "no_feedback")
-    return {"used": address} | {name: f"{address}{more}outcome={name}" for name in outcomes}
+    outcomes = (*COUNT_NAMES[2:], "no_feedback")
+    return {"used": address, "recommended": f"{address}{more}recommended=true"} | {
+        name: f"{address}{more}outcome={name}" for name in outcomes
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)

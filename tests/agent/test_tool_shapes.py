@@ -25,6 +25,7 @@ from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.sources.trust import OutsideContentPolicy
+from habitus.skills.stores.usage_cache import UsageCache
 from habitus.sql.outage import OutageGuard
 from tests.agent.conftest import Talk
 
@@ -216,7 +217,12 @@ def test_what_waits_is_explained_and_neither_switched_on_nor_off(habitus: Habitu
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     outside = OutsideContentPolicy(habitus.trust, habitus.shared)
     nothing = Library(
-        [], outside=outside, read_revision=lambda: (0, 0), gate_context=GateContext(), placeholder_values={}
+        [],
+        usage=UsageCache(habitus.shared),
+        outside=outside,
+        read_revision=lambda: (0, 0),
+        gate_context=GateContext(),
+        placeholder_values={},
     )
     view = LibraryView(
         library=nothing, review=habitus.review, outage=OutageGuard(), redactor=habitus.redactor, conversation="c1"

@@ -12,13 +12,14 @@ from habitus.app import Habitus
 from habitus.app.learning.due_transitions import list_due_transitions
 from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.usage import find_stale_usage_counters
+from habitus.app.use_cases.uses import list_uses
 from habitus.files import build_tree_file
 from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
 from habitus.skills import trees
-from habitus.skills.model import Manifest, Skill, Stage, UsageCounters
+from habitus.skills.model import Manifest, Skill, Stage
 from habitus.use_counts import UsageCounts
 
 STEPS = "1. Boil fresh water in the kettle.\n2. Warm the porcelain teapot.\n3. Steep the leaves four minutes."
@@ -42,7 +43,7 @@ def turn(
 
 
 def steps_of(habitus: Habitus, name: str) -> tuple[int, int, int]:
-    counted = habitus.skills.read_counters(name).get(Stage.STEPS, UsageCounters())
+    counted = habitus.skills.read_counters(name).get(Stage.STEPS, UsageCounts())
     return counted.used, counted.succeeded, counted.failed
 
 
@@ -105,6 +106,10 @@ async def test_a_skill_that_the_person_calls_by_its_name_is_used_where_it_left_a
         await session.turn("/wrap the vase", invoked=wrap)
         await session.close()
         assert steps_of(habitus, "wrap") == (number, 0, 0)
+        # It was shown for either request.
+        assert habitus.skills.read_counters("wrap")[Stage.STEPS].recommended == number + 1
+        assert list_uses(habitus, "wrap", recommended=True).total == number + 1
+        assert list_uses(habitus, "wrap").total == number
 
 
 @pytest.mark.req("SK-06")

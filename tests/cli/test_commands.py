@@ -12,6 +12,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.cli.commands import HELP_SECTIONS, build_commands
+from habitus.journal.model import UseManner
 from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.homes import furnish
@@ -310,8 +311,7 @@ def test_stats_are_per_stage(stocked: Direct) -> None:
 def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -> None:
     assert "\nused " not in stocked.ok("skills", "show", "csv-summary")
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
-        habitus.skills.count_recommendation("csv-summary")
-        record_use(habitus, "csv-summary")
+        record_use(habitus, "csv-summary", manner=UseManner.ASKED)
     assert "shown 1 time, used 1: succeeded 0, failed 0, no feedback 1, last " in stocked.ok(
         "skills", "show", "csv-summary"
     )

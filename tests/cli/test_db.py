@@ -139,7 +139,7 @@ def seen(home: Path, url: str | None = None) -> tuple[Any, ...]:
         store = habitus.skills.get_layer("user").store
         return (
             load_all_entries(store),
-            store.read_all_counters(),
+            habitus.skills.read_all_counters(),
             [(version.number, version.author, version.tree_hash) for version in store.list_versions("tidy-inbox")],
             [(item.name, item.version, item.author) for item in store.list_archived()],
             [(engram.id, engram.text, engram.version) for engram in habitus.memory.list_lessons("all", limit=10)],

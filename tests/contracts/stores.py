@@ -5,19 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from habitus import sql
-from habitus.skills.model import Skill
+from habitus.skills.model import Skill, Stage
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.in_memory import InMemorySkillStore
 from habitus.skills.stores.sql import SqlBackend
+from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
+from habitus.use_counts import UsageCounts, UseKey
 from tests.homes import migrated
 
 
 def load_all_entries(store: SkillStore) -> list[Skill]:
     """Every skill of a store with its body."""
     return [skill for one in store.list_summaries() if (skill := store.load(one.name)) is not None]
+
+
+def count(store: SkillStore, name: str = "csv-summary", *, stage: Stage = Stage.STEPS, **numbers: Any) -> None:
+    """Count for a skill at its current version, as the journal does when something was used or judged."""
+    summary = store.get_summary(name)
+    assert summary is not None
+    key = UseKey(layer=store.key, item=summary.name, version=summary.version, stage=stage.value)
+    UsageCache(store.engine).add({key: UsageCounts(**numbers)})
+
+
+def counts_of(store: SkillStore, name: str = "csv-summary", **options: Any) -> dict[Stage, UsageCounts]:
+    return UsageCache(store.engine).read([store.key], [name], **options).get((store.key, name), {})
 
 
 class Ticking:

@@ -27,11 +27,20 @@ from habitus.web.home_pool import HomePool
 from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.contracts import postgres
+from tests.homes import furnish
 from tests.mcp.conftest import text_of
 from tests.web.conftest import HOST
 
 SCRIPT = [calls("recall_skill", {"name": "brew-tea"}), says("It is done.")]
-USES = {"used": 6, "succeeded": 1, "failed": 2, "no_feedback": 3, "weak_failures": 1, "ran_without_error": 2}
+USES = {
+    "recommended": 6,
+    "used": 6,
+    "succeeded": 1,
+    "failed": 2,
+    "no_feedback": 3,
+    "weak_failures": 1,
+    "ran_without_error": 2,
+}
 # Of ann, who asked six times, and of eve, whose one run failed.
 REQUESTS = {"ann": (1, 1, 4), "eve": (0, 1, 0)}
 
@@ -86,6 +95,16 @@ async def tell_story(habitus: Habitus) -> None:
     run_framework(habitus, None)
     await ask(habitus, "How is any tea brewed?", source_type="practice")
     run_framework(habitus.as_user("eve"), False)
+
+
+def open_clients(stack: ExitStack, habitus: Habitus) -> tuple[TestClient, TestClient]:
+    """A program with the owner's token, and the owner's browser."""
+    desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+    stack.callback(desks.close)
+    app = make_web_app(desks, keys, {HOST})
+    browser = TestClient(app, base_url=f"http://{HOST}")
+    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
+    return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.owner_token}"}), browser
 
 
 @pytest.fixture
@@ -155,8 +174,10 @@ def check_pages(browser: TestClient, user: str) -> None:
     assert said in browser.get("/skills").text
     links = re.findall(r'href="(/skills/brew-tea/uses[^"]*)"', browser.get("/skills/brew-tea").text)
     for name, number in USES.items():
-        address = "/skills/brew-tea/uses" + ("" if name == "used" else f"?outcome={name}")
-        assert address in links
+        address = "/skills/brew-tea/uses" + {"used": "", "recommended": "?recommended=true"}.get(
+            name, f"?outcome={name}"
+        )
+        assert address in links or name == "recommended"
         assert read_page(browser, address).count("version 1,") - 1 == number
     home = browser.get("/").text
     total = sum(REQUESTS[user])
@@ -210,7 +231,7 @@ def check_commands(run_cli: Cli, env: dict[str, str]) -> None:
     (listed,) = [one for one in read("skills", "list")["skills"] if one["name"] == "brew-tea"]
     assert pick(told) == pick(listed["counters"]) == pick(read("skills", "show", "brew-tea")["counters"]) == USES
     for name in USES:
-        options = () if name == "used" else ("--outcome", name)
+        options = {"used": (), "recommended": ("--recommended",)}.get(name, ("--outcome", name))
         assert read("skills", "uses", "brew-tea", *options)["total"] == USES[name]
     assert "the counters agree with the recorded uses" in run_cli("doctor", env=env).out
 
@@ -223,6 +244,38 @@ def test_a_bundled_skill_is_counted_and_judged_in_both_databases(habitus: Habitu
     habitus.outcome(turn.id, ok=False)
     (row,) = show_stats(habitus, name="data-summary").stats
     assert (row.used, row.failed, row.no_feedback) == (1, 1, 0)
+
+
+@pytest.mark.req("SK-06", "LA-06", "OP-01")
+def test_two_hosts_count_a_skill_of_their_machines_together(tmp_path: Path, url: str, run_cli: Cli) -> None:
+    environ = {"HOME": str(tmp_path), "HABITUS_USER": "ann", "HABITUS_DATABASE": url, "HABITUS_DURABLE": "false"}
+    with ExitStack() as stack:
+        homes = [furnish(tmp_path / name) for name in ("a", "b")]
+        a, b = hosts = [stack.enter_context(Habitus.open(read_settings(home, environ))) for home in homes]
+        turns: list[str] = []
+        for host in (a, a, b):
+            with host.turn("What is in this file?", conversation=f"c{len(turns)}") as turn:
+                turn.run("recall_skill", {"name": "data-summary"})
+                turn.done("Rows.")
+            turns.append(turn.id)
+        b.outcome(turns[0], ok=False, source_kind=SourceKind.PERSON)
+        counts = {"recommended": 3, "used": 3, "succeeded": 0, "failed": 1, "no_feedback": 2}
+        for host in hosts:
+            (row,) = show_stats(host, name="data-summary").stats
+            assert {name: getattr(row, name) for name in counts} == counts
+            program, browser = open_clients(stack, host)
+            (listed,) = [one for one in get_json(program, "/skills")["skills"] if one["name"] == "data-summary"]
+            for told in (get_json(program, "/stats", name="data-summary")["stats"][0], listed["counters"]):
+                assert {name: told[name] for name in counts} == counts
+                assert {name: get_json(program, told["links"][name])["total"] for name in counts} == counts
+            said = "used 3 times: 1 failed, 2 no feedback"
+            assert said in read_page(browser, "/skills/data-summary")
+            assert said in browser.get("/skills").text
+            ran = run_cli(
+                "skills", "list", "--layer", "bundled", env=environ | {"HABITUS_HOME": str(host.settings.home)}
+            )
+            assert re.search(r"data-summary +ok +bundled +v1 +3 ", ran.out), ran.out
+            assert find_stale_usage_counters(host) == []
 
 
 @pytest.mark.some(1)

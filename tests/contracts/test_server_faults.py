@@ -46,7 +46,7 @@ def opened(tmp_path: Path, url: str) -> Habitus:
 
 
 def uses(habitus: Habitus) -> int:
-    counted = habitus.skills.get_layer("user").store.read_counters("brew-tea")
+    counted = habitus.skills.read_counters("brew-tea")
     return counted[Stage.STEPS].used if counted else 0
 
 
@@ -81,16 +81,15 @@ def test_a_host_that_stands_still_in_the_middle_of_a_change_does_not_stop_the_ot
 def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
         habitus.skills.create(TEA, habitus.build_author())
-        store = habitus.skills.get_layer("user").store
-        store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
+        record_use(habitus, "brew-tea", succeeded=True)
         line.cut()
         for _ in range(3):
             with pytest.raises(StorageFailed, match="The database is unreachable"):
-                store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
+                record_use(habitus, "brew-tea", succeeded=True)
         with pytest.raises(StorageFailed, match="The database is unreachable"):
             habitus.skills.remove("brew-tea", habitus.build_author())
         line.restore()
-        store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
+        record_use(habitus, "brew-tea", succeeded=True)
         assert uses(habitus) == 2
         assert [version.number for version in habitus.skills.get_layer("user").store.list_versions("brew-tea")] == [1]
 
@@ -116,14 +115,13 @@ def test_counting_under_cuts_counts_what_it_says(tmp_path: Path, line: Line) -> 
     told, cuts = 0, 0
     with opened(tmp_path, line.url) as habitus:
         habitus.skills.create(TEA, habitus.build_author())
-        store = habitus.skills.get_layer("user").store
         for number in range(300):
             if number % 30 == 29:
                 cutting = threading.Timer(0.002, line.cut)
                 cutting.start()
                 cuts += 1
             with suppress(StorageFailed):
-                store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
+                record_use(habitus, "brew-tea", succeeded=True)
                 told += 1
             if number % 30 == 0 and number:
                 cutting.join()
@@ -151,13 +149,12 @@ def test_a_server_that_is_restarted_under_load_loses_no_count(tmp_path: Path, ur
     admin = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
     with opened(tmp_path, mine) as habitus, admin.connect() as connection:
         habitus.skills.create(TEA, habitus.build_author())
-        store = habitus.skills.get_layer("user").store
         for number in range(100):
             if number % 10 == 5:
                 end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :name"
                 assert connection.execute(sa.text(end), {"name": name}).all()
             with suppress(StorageFailed):
-                store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
+                record_use(habitus, "brew-tea", succeeded=True)
                 told += 1
         assert told == 100  # a connection that was ended is noticed before it is used
         assert uses(habitus) == told

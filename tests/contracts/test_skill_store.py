@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.files import build_tree_file, compute_tree_hash
 from habitus.skills.formats import skill_md
-from habitus.skills.model import ActorKind, Author, Manifest, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import ActorKind, Author, Manifest, Skill, SkillSource, Stage
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, RestoreStep
+from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
-from tests.contracts.stores import Ticking, load_all_entries
+from habitus.use_counts import UsageCounts
+from tests.contracts.stores import Ticking, count, counts_of, load_all_entries
 
 ME = Author(actor=ActorKind.USER, name="ada", reason="because")
 AGENT = Author(actor=ActorKind.AGENT, name="main")
@@ -78,19 +79,16 @@ def test_an_absent_skill_is_none(store: SkillStore) -> None:
     assert store.delete("nothing", ME) is False
     assert store.set_enabled("nothing", False, ME) is False
     assert store.list_versions("nothing") == []
-    assert store.read_counters("nothing") == {}
 
 
 @pytest.mark.req("SK-04")
 def test_every_spelling_names_the_same_skill(store: SkillStore) -> None:
     saved(store)
-    for number, spelling in enumerate(["csv-summary", "csv_summary", "CSV_Summary", "Csv-Summary"], 1):
+    for spelling in ("csv-summary", "csv_summary", "CSV_Summary", "Csv-Summary"):
         loaded = store.load(spelling)
         assert loaded is not None
         assert loaded.name == "csv-summary"
         assert store.is_name_taken(spelling)
-        store.add_counts(spelling, {"recommended": 1})
-        assert store.read_counters(spelling)[Stage.STEPS].recommended == number
     assert store.delete("CSV_Summary", ME)
     assert store.load("csv-summary") is None
 
@@ -168,41 +166,24 @@ def test_rollback_is_a_new_version_with_the_old_text(store: SkillStore) -> None:
 
 
 @pytest.mark.req("SK-06", "SK-11")
-def test_counters_survive_edits_and_are_kept_per_version(store: SkillStore) -> None:
+def test_counters_survive_edits_and_are_kept_per_version_and_stage(store: SkillStore) -> None:
     saved(store, body="one")
-    store.add_counts("csv-summary", {"recommended": 1})
-    store.add_counts("csv-summary", {"used": 1, "succeeded": 1})
+    count(store, recommended=1, used=1, succeeded=1)
     saved(store, body="two")
-    store.add_counts("csv-summary", {"used": 1, "failed": 1})
-    store.add_counts("csv-summary", {"used": 1}, last_used=datetime.now(UTC))
-    total = store.read_counters("csv-summary")[Stage.STEPS]
-    assert (total.recommended, total.used, total.succeeded, total.failed) == (1, 3, 1, 1)
-    assert total.last_used is not None
-    of_first = store.read_counters("csv-summary", version=1)[Stage.STEPS]
-    assert (of_first.used, of_first.succeeded, of_first.failed) == (1, 1, 0)
-    assert store.read_all_counters() == {"csv-summary": {Stage.STEPS: total}}
-
-
-@pytest.mark.req("SK-06")
-def test_stages_are_counted_apart(store: SkillStore) -> None:
-    saved(store)
-    store.add_counts("csv-summary", {"used": 1, "succeeded": 1}, stage=Stage.CODE)
-    counters = store.read_counters("csv-summary")
-    assert counters.keys() == {Stage.CODE}
-    assert replace(counters[Stage.CODE], last_used=None) == UsageCounters(used=1, succeeded=1)
-
-
-@pytest.mark.req("SK-06")
-def test_counting_for_an_unknown_skill_says_so(store: SkillStore) -> None:
-    with pytest.raises(NotFound, match="No skill 'nothing'"):
-        store.add_counts("nothing", {"recommended": 1})
+    count(store, used=1, failed=1)
+    count(store, used=1, stage=Stage.CODE)
+    assert counts_of(store) == {
+        Stage.STEPS: UsageCounts(recommended=1, used=2, succeeded=1, failed=1),
+        Stage.CODE: UsageCounts(used=1),
+    }
+    assert counts_of(store, version=1) == {Stage.STEPS: UsageCounts(recommended=1, used=1, succeeded=1)}
 
 
 @pytest.mark.req("SK-12")
 def test_what_is_deleted_is_archived_and_comes_back_whole(store: SkillStore) -> None:
     saved(store, body="one")
     saved(store, body="two")
-    store.add_counts("csv-summary", {"recommended": 1})
+    count(store, used=1)
     before = store.load("csv-summary")
     assert store.delete("csv-summary", ME)
     assert (store.load("csv-summary"), store.list_summaries()) == (None, [])
@@ -210,7 +191,7 @@ def test_what_is_deleted_is_archived_and_comes_back_whole(store: SkillStore) -> 
     assert (archived.name, archived.version, archived.author) == ("csv-summary", 2, ME)
     assert store.restore(archived.id, ME) == "csv-summary"
     assert store.load("csv-summary") == before
-    assert store.read_counters("csv-summary")[Stage.STEPS].recommended == 1
+    assert counts_of(store)[Stage.STEPS].used == 1
     assert len(store.list_versions("csv-summary")) == 2
     assert store.list_archived() == []
 
@@ -378,12 +359,11 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
 @pytest.mark.req("SK-19")
 def test_counters_of_another_system_are_kept_apart(store: SkillStore) -> None:
     saved(store)
-    store.add_counts("csv-summary", {"used": 1, "succeeded": 1})
-    told = UsageCounters(recommended=5, used=3, succeeded=2, failed=1)
-    counts = {"recommended": 5, "used": 3, "succeeded": 2, "failed": 1}
-    store.add_counts("csv-summary", counts, version=IMPORTED_COUNTS_VERSION)
-    assert replace(store.read_counters("csv-summary")[Stage.STEPS], last_used=None) == UsageCounters(
-        used=1, succeeded=1
-    )
-    assert store.read_counters("csv-summary", version=IMPORTED_COUNTS_VERSION) == {Stage.STEPS: told}
-    assert store.read_all_counters()["csv-summary"][Stage.STEPS].used == 1
+    count(store, used=1, succeeded=1)
+    told = {Stage.STEPS: UsageCounts(recommended=5, used=3, succeeded=2, failed=1)}
+    usage = UsageCache(store.engine)
+    for _ in range(2):  # said again, it is not more
+        usage.store_imported(store.key, {"csv-summary": told})
+    assert counts_of(store) == {Stage.STEPS: UsageCounts(used=1, succeeded=1)}
+    assert counts_of(store, version=IMPORTED_COUNTS_VERSION) == told
+    assert counts_of(store, with_imported=True)[Stage.STEPS].used == 4

@@ -23,7 +23,7 @@ from habitus.skills.model import ActorKind, SkillSource, Stage
 from habitus.skills.stores.tables import agent_skill_files, agent_skills
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts import postgres
-from tests.contracts.stores import sql_store
+from tests.contracts.stores import count, counts_of, sql_store
 from tests.contracts.test_skill_store import ME, SKILL
 
 
@@ -186,7 +186,7 @@ def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore)
 def _work(home: Path, url: str, letter: str) -> None:
     store = sql_store(home, url=url)
     for number in range(10):
-        store.add_counts("csv-summary", {"recommended": 1})
+        count(store, recommended=1)
         store.update_skill(
             "csv-summary",
             lambda skill, line=f"{letter}{number}": replace(skill, body=f"{skill.body}\n{line}"),  # type: ignore[misc]  # the default binds the loop variable
@@ -208,7 +208,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert store.read_counters("csv-summary")[Stage.STEPS].recommended == 30
+    assert counts_of(store)[Stage.STEPS].recommended == 30
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert loaded.version == 31

@@ -117,7 +117,7 @@ def test_names_do_not_leak_from_one_client_to_another(tmp_path: Path, url: str, 
             assert [turn.request for turn in turns] == [f"{user} {number}" for number in range(many)]
             lessons = [lesson.text for lesson in habitus.memory.list_lessons("all", limit=100)]
             assert sorted(lessons) == sorted(f"{user} has kettle {number} of {user}." for number in range(many))
-        counted = anns.skills.get_layer("user").store.read_counters("brew-tea")
+        counted = anns.skills.read_counters("brew-tea")
         assert counted is not None
         assert counted[Stage.STEPS].used == 2 * many
         with psycopg.connect(url) as nobody:

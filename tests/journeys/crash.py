@@ -24,6 +24,7 @@ from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.versioned import SkillStore
+from tests.contracts.stores import count
 
 ME = Author(actor=ActorKind.USER, name="ada")
 OLD = Skill(name="report", description="Writes the report.", body="old steps")
@@ -45,7 +46,7 @@ def prepare(home: Path) -> None:
     store = open_store(home)
     store.save(OLD, ME)
     store.save(replace(OLD, body="new steps"), ME)
-    store.add_counts("report", {"recommended": 1})
+    count(store, "report", used=1)
     store.save(replace(OLD, name="with-files"), ME)
     tree = store.read_tree("with-files")
     assert tree is not None
@@ -91,7 +92,7 @@ OPERATIONS: dict[str, Callable[[SkillStore], object]] = {
     "restore_as": lambda store: store.restore(store.list_archived()[0].id, ME, new_name="returned"),
     "rollback": lambda store: store.rollback("with-files", 1, ME),
     "disable": lambda store: store.set_enabled("report", False, ME),
-    "count": lambda store: store.add_counts("report", {"used": 1, "succeeded": 1}),
+    "count": lambda store: count(store, "report", used=1, succeeded=1),
     "edit_by_hand": _edit_by_hand,
     "return_to": lambda store: store.restore_state_at(store.list_versions("report")[0].made_on, ME),
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts.stores import load_all_entries
 from tests.journeys import crash
@@ -33,8 +34,8 @@ def world(store: SkillStore) -> World:
         },
         archived=tuple(sorted(item.name for item in store.list_archived())),
         counted={
-            name: {stage.value: counters.recommended + counters.used for stage, counters in stages.items()}
-            for name, stages in store.read_all_counters().items()
+            name: {stage.value: counts.used for stage, counts in stages.items()}
+            for (_, name), stages in UsageCache(store.engine).read([store.key]).items()
         },
     )
 

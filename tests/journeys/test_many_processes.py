@@ -10,6 +10,7 @@ import pytest
 
 from habitus.errors import Stale
 from habitus.skills.model import Stage
+from tests.contracts.stores import count, counts_of
 from tests.journeys import crash
 
 _FORK = multiprocessing.get_context("fork")
@@ -18,7 +19,7 @@ _FORK = multiprocessing.get_context("fork")
 def _count(home: Path, times: int) -> None:
     store = crash.open_store(home)
     for _ in range(times):
-        store.add_counts("report", {"recommended": 1})
+        count(store, "report", used=1)
 
 
 def _append(home: Path, letter: str, times: int) -> None:
@@ -55,7 +56,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.mark.req("SK-06")
 def test_no_increment_is_lost(home: Path) -> None:
     together(*[(_count, home, 50)] * 4)
-    assert crash.open_store(home).read_counters("report")[Stage.STEPS].recommended == 200
+    assert counts_of(crash.open_store(home), "report")[Stage.STEPS].used == 200
 
 
 @pytest.mark.full

@@ -18,9 +18,10 @@ from habitus.skills import trees
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import IncomingSkill
-from habitus.skills.model import Skill, Stage, UsageCounters
+from habitus.skills.model import Skill, Stage
 from habitus.skills.sources.importing import ImportVerdict
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
+from habitus.use_counts import UsageCounts
 from tests.skills.test_trust import EVIL
 
 APPEND = TextEdit(operation=EditOperation.APPEND, content="mine")
@@ -158,7 +159,7 @@ def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_bei
 
 @pytest.mark.req("SK-18", "SK-19")
 def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus, tmp_path: Path) -> None:
-    counters = {Stage.STEPS: UsageCounters(recommended=4, used=2)}
+    counters = {Stage.STEPS: UsageCounts(recommended=4, used=2)}
     (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha", EVIL))
     assert isinstance(entry, IncomingSkill)
     held = replace(entry, counters=counters, enabled=False)
@@ -174,15 +175,13 @@ def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus,
 def test_a_run_that_was_killed_after_writing_is_finished_by_the_next(habitus: Habitus, tmp_path: Path) -> None:
     (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
-    counted = replace(entry, counters={Stage.STEPS: UsageCounters(used=3)})
+    counted = replace(entry, counters={Stage.STEPS: UsageCounts(used=3)})
     open_importer(habitus)._record_origins({"alpha": counted}, "user")
     habitus.skills.write_trees("user", {"alpha": entry.tree}, habitus.build_author())
     for _ in range(2):
         (result,) = open_importer(habitus).import_entries([counted], habitus.build_author())
         assert result.verdict is ImportVerdict.UNCHANGED
-    assert habitus.skills.read_counters("alpha", version=IMPORTED_COUNTS_VERSION) == {
-        Stage.STEPS: UsageCounters(used=3)
-    }
+    assert habitus.skills.read_counters("alpha", version=IMPORTED_COUNTS_VERSION) == {Stage.STEPS: UsageCounts(used=3)}
 
 
 @pytest.mark.req("SK-15")

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from habitus.skills import lifecycle
 from habitus.skills.lifecycle import LifecycleTransition, SkillStatus, UtilityAssessment
-from habitus.skills.model import SkillState, Stage, UsageCounters
+from habitus.skills.model import SkillState, Stage
+from habitus.use_counts import UsageCounts
 
 COUNTS = st.integers(0, 3_000)
 
 
 def reliability(succeeded: int, failed: int) -> float:
-    return lifecycle.compute_reliability(UsageCounters(succeeded=succeeded, failed=failed))
+    return lifecycle.compute_reliability(UsageCounts(succeeded=succeeded, failed=failed))
 
 
 @pytest.mark.req("SK-06")
@@ -67,8 +68,8 @@ def test_a_success_never_lowers_and_a_failure_never_raises_it(succeeded: int, fa
 
 @pytest.mark.req("SK-06")
 def test_nothing_known_is_little_trusted_and_use_alone_proves_nothing() -> None:
-    assert lifecycle.compute_reliability(UsageCounters()) == pytest.approx(0.1)
-    assert lifecycle.compute_reliability(UsageCounters(recommended=50, used=50)) == pytest.approx(0.1)
+    assert lifecycle.compute_reliability(UsageCounts()) == pytest.approx(0.1)
+    assert lifecycle.compute_reliability(UsageCounts(recommended=50, used=50)) == pytest.approx(0.1)
 
 
 def _standing(*kept_by: SkillState) -> SkillStatus:
@@ -106,7 +107,7 @@ def test_the_first_thing_in_the_way_decides() -> None:
     assert _standing(*order).state is SkillState.BROKEN
 
 
-COUNTERS = st.builds(UsageCounters, succeeded=st.integers(0, 40), failed=st.integers(0, 40))
+COUNTERS = st.builds(UsageCounts, succeeded=st.integers(0, 40), failed=st.integers(0, 40))
 WORTHS = st.builds(
     UtilityAssessment, counters=COUNTERS, helps=st.booleans(), is_useless=st.booleans(), does_harm=st.booleans()
 )
@@ -149,7 +150,7 @@ def test_what_a_bound_proves_comes_before_how_uses_went(worth: UtilityAssessment
 def test_without_a_bound_judged_uses_of_one_kind_are_enough(
     succeeded: int, failed: int, then: LifecycleTransition
 ) -> None:
-    worth = UtilityAssessment(counters=UsageCounters(succeeded=succeeded, failed=failed))
+    worth = UtilityAssessment(counters=UsageCounts(succeeded=succeeded, failed=failed))
     assert lifecycle.decide_transition(worth, threshold=0.7) is then
 
 
@@ -159,10 +160,10 @@ def test_without_a_bound_judged_uses_of_one_kind_are_enough(
     [
         (UtilityAssessment(helps=True), False, LifecycleTransition.CLIMB),
         (UtilityAssessment(helps=True, is_useless=True), False, LifecycleTransition.STAY),
-        (UtilityAssessment(counters=UsageCounters(succeeded=6)), True, LifecycleTransition.CLIMB),
-        (UtilityAssessment(counters=UsageCounters(succeeded=6)), False, LifecycleTransition.STAY),
-        (UtilityAssessment(counters=UsageCounters(succeeded=5)), True, LifecycleTransition.STAY),
-        (UtilityAssessment(counters=UsageCounters(failed=6)), True, LifecycleTransition.STAY),
+        (UtilityAssessment(counters=UsageCounts(succeeded=6)), True, LifecycleTransition.CLIMB),
+        (UtilityAssessment(counters=UsageCounts(succeeded=6)), False, LifecycleTransition.STAY),
+        (UtilityAssessment(counters=UsageCounts(succeeded=5)), True, LifecycleTransition.STAY),
+        (UtilityAssessment(counters=UsageCounts(failed=6)), True, LifecycleTransition.STAY),
         (UtilityAssessment(helps=True, does_harm=True), True, LifecycleTransition.RETIRE),
     ],
 )
@@ -174,14 +175,14 @@ def test_a_lesson_climbs_when_it_helps_or_was_verified_and_served(
 
 @pytest.mark.req("LA-04")
 def test_a_skill_that_is_exactly_as_reliable_as_is_asked_for_serves() -> None:
-    counters = UsageCounters(succeeded=6, failed=1)
+    counters = UsageCounts(succeeded=6, failed=1)
     assert lifecycle.is_reliable(counters, lifecycle.compute_reliability(counters))
 
 
 @pytest.mark.req("LA-04")
 def test_where_nobody_judged_nothing_moves_however_little_is_asked_for() -> None:
     assert (
-        lifecycle.decide_transition(UtilityAssessment(counters=UsageCounters(used=50)), threshold=0.0)
+        lifecycle.decide_transition(UtilityAssessment(counters=UsageCounts(used=50)), threshold=0.0)
         is LifecycleTransition.STAY
     )
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SkillSelection
-from habitus.skills.model import SkillSource, SkillSummary, Stage, UsageCounters
+from habitus.skills.model import SkillSource, SkillSummary, Stage
+from habitus.use_counts import UsageCounts
 
 
 def skills(count: int, cue: str = "the user asks for it") -> list[SkillSummary]:
@@ -68,7 +69,7 @@ NOW = datetime(2026, 11, 18, tzinfo=UTC)
 
 
 def composed(many: list[SkillSummary], used: dict[str, datetime] | None = None, **options: Any) -> menu.SkillMenu:
-    counters = {("user", name): {Stage.STEPS: UsageCounters(used=2, last_used=on)} for name, on in (used or {}).items()}
+    counters = {("user", name): {Stage.STEPS: UsageCounts(used=2, last_used=on)} for name, on in (used or {}).items()}
     chosen = SkillSelection(menu=tuple(replace(one, layer="user") for one in many))
     given = menu.MenuOptions(budget=1_000, clock=lambda: NOW, **options)
     return menu.build_menu_for_selection(chosen, counters, given)

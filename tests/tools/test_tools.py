@@ -18,8 +18,9 @@ from habitus.app.conversations.running_code import open_scratchpads
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.events import OutcomeKind
 from habitus.sandbox.model import Permissions
-from habitus.skills.model import Skill, Stage, UsageCounters
+from habitus.skills.model import Skill, Stage
 from habitus.tools.model import CodeTool, ToolCreationResult, ToolStatus
+from habitus.use_counts import UsageCounts
 from tests.tools.conftest import ADA, AGENT, JOB, PARAMETERS, SHOUT, Time, make
 
 FLAKY = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text == "hi", "only hi"\nprint(text)\n'
@@ -193,7 +194,7 @@ async def test_three_failures_in_a_row_degrade_and_an_ok_brings_it_back(habitus:
         assert (await tools.run("shout", {"text": "hi"})).outcome.is_ok
     assert len(tools.active()) == 1
     counted = habitus.skills.read_counters("shout")[Stage.CODE]
-    assert replace(counted, last_used=None) == UsageCounters(used=7, succeeded=2, failed=5)
+    assert replace(counted, last_used=None) == UsageCounts(used=7, succeeded=2, failed=5)
 
 
 @pytest.mark.full
@@ -208,7 +209,7 @@ async def test_what_goes_wrong_around_a_tool_counts_against_nobody(habitus: Habi
         kinds = [(await tools.run("shout", {"text": "a"})).outcome.kind for _ in range(3)]
     assert kinds == [OutcomeKind.INFRA] * 3
     assert tools.get("shout").status is ToolStatus.ACTIVE
-    assert replace(habitus.skills.read_counters("shout")[Stage.CODE], last_used=None) == UsageCounters(used=3)
+    assert replace(habitus.skills.read_counters("shout")[Stage.CODE], last_used=None) == UsageCounts(used=3)
 
 
 async def _degraded(habitus: Habitus) -> None:

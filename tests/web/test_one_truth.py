@@ -19,8 +19,9 @@ from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.lifecycle import is_failing
-from habitus.skills.model import Stage, UsageCounters
+from habitus.skills.model import Stage
 from habitus.skills.review import ProposalAction
+from habitus.use_counts import UsageCounts
 from habitus.web.security import load_sign_in_service
 from tests.conftest import Cli
 from tests.repl import conftest as repl
@@ -31,7 +32,7 @@ SCRIPT = [calls("recall_skill", {"name": "brew-tea"}), says("It is done.")]
 
 
 def counts_of(habitus: Habitus, name: str = "brew-tea") -> tuple[int, int, int, int]:
-    counted = habitus.skills.read_counters(name).get(Stage.STEPS, UsageCounters())
+    counted = habitus.skills.read_counters(name).get(Stage.STEPS, UsageCounts())
     return counted.used, counted.succeeded, counted.failed, counted.no_feedback
 
 
@@ -164,8 +165,8 @@ async def test_three_failures_after_an_edit_propose_its_rollback(habitus: Habitu
 
 
 TAMPERED = {
-    "counted too much": "UPDATE skill_counters SET succeeded = succeeded + 1",
-    "lost": "DELETE FROM skill_counters",
+    "counted too much": "UPDATE skill_counts SET succeeded = succeeded + 1",
+    "lost": "DELETE FROM skill_counts",
     "a recipe counted": "INSERT INTO recipe_counts (place, skill, recipe, used, succeeded, failed, used_before, "
     "succeeded_before, failed_before) VALUES ('user', 'brew-tea', 'x', 1, 1, 0, 0, 0, 0)",
 }
@@ -184,7 +185,7 @@ async def test_the_doctor_counts_again_and_says_what_differs(habitus: Habitus, r
 
 @pytest.mark.req("SK-06", "LA-06")
 def test_switching_off_is_proposed_by_the_upper_bound() -> None:
-    assert [is_failing(UsageCounters(succeeded=s, failed=f)) for s, f in ((0, 8), (1, 8), (0, 2), (4, 6))] == [
+    assert [is_failing(UsageCounts(succeeded=s, failed=f)) for s, f in ((0, 8), (1, 8), (0, 2), (4, 6))] == [
         *(True, True),
         *(False, False),
     ]

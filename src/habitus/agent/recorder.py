@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -14,7 +13,6 @@ from habitus.agent.history import encode_message_for_journal, has_higher_stage_a
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import PreparedUserInput
-from habitus.errors import NotFound
 from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
 from habitus.evidence.model import classify_request_kind, has_left_trace_of_steps
 from habitus.evidence.versions import AssignedVersion
@@ -61,6 +59,19 @@ class RecordingResult:
     pending: int = 0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ShownSkill:
+    """A skill that was shown for a request; it was used if the model asked for it or if it left a trace."""
+
+    skill: Skill
+    is_asked: bool
+    has_trace: bool
+
+    @property
+    def manner(self) -> UseManner:
+        return UseManner.ASKED if self.is_asked else UseManner.TRACE if self.has_trace else UseManner.SHOWN
+
+
 class TurnRecorder:
     """Records turns. Methods that query the database belong in a thread; `start_learning` belongs on the event
     loop."""
@@ -83,13 +94,13 @@ class TurnRecorder:
     def record_end(self, turn: TurnState, *, has_news: bool) -> RecordingResult:
         """Record the finished turn and its counts; return notices and the number of pending changes."""
         parts, outage = self._parts, self._outage
-        used = self._find_used_skills(turn)
+        shown = self._find_shown_skills(turn)
         kept = build_journal_turn(
             turn,
             session=self.session,
             ended_on=max(parts.clock(), turn.began_on),
-            exposures=self._collect_exposures(turn, used),
-            uses=() if turn.is_cancelled else self._collect_skill_uses(turn, used),
+            exposures=self._collect_exposures(turn, shown),
+            uses=() if turn.is_cancelled else self._collect_skill_uses(turn, shown),
             withheld=parts.view.offers.withheld_skills,
             versions=parts.view.offers.assigned_versions,
         )
@@ -99,7 +110,7 @@ class TurnRecorder:
             and not self._is_practice
             and (
                 outage.failure_reason
-                or not outage.try_write(lambda: self._count_recommendations(turn, has_news), "count recommendations")
+                or not outage.try_write(lambda: self._record_shown_lessons(turn, has_news), "count shown lessons")
             )
         ):
             # The counts are lost, which the outbox reports as dropped.
@@ -111,27 +122,22 @@ class TurnRecorder:
         notices = (f"{outage.failure_reason} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return RecordingResult(notices=notices, pending=waiting)
 
-    def _find_used_skills(self, turn: TurnState) -> Sequence[tuple[Skill, bool]]:
-        """Return the skills that a turn used, each with whether it left a trace.
-
-        A skill was used if the model asked for it, or if it was shown for this request and left a trace. Skills shown
-        in every turn don't count.
-        """
+    def _find_shown_skills(self, turn: TurnState) -> Sequence[_ShownSkill]:
+        """Return the skills that were shown for this request; those that are shown in every turn don't count."""
         eager = turn.selection.eager if turn.selection is not None else ()
         present = {choice.name for choice in eager if choice.is_sticky or choice.summary.manifest.always_include}
         shown = turn.composed.skills if turn.composed is not None else ()
         there = {skill.name: skill for skill in shown if skill.name not in present}
-        used: list[tuple[Skill, bool]] = []
-        for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items():
-            is_asked = name in turn.asked
-            has_trace = self._has_skill_left_trace(turn, skill, if_unclear=is_asked)
-            if is_asked or has_trace:
-                used.append((skill, has_trace))
-        return used
+        return [
+            _ShownSkill(
+                skill=skill,
+                is_asked=name in turn.asked,
+                has_trace=self._has_skill_left_trace(turn, skill, if_unclear=name in turn.asked),
+            )
+            for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items()
+        ]
 
-    def _collect_exposures(
-        self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]
-    ) -> tuple[ExposureAssignment, ...]:
+    def _collect_exposures(self, turn: TurnState, shown: Sequence[_ShownSkill]) -> tuple[ExposureAssignment, ...]:
         """Return the exposures that began in this turn or were used in it."""
         parts, request = self._parts, turn.user_input.request
         parts.tools.record_exposures(turn.shown_tools)
@@ -141,7 +147,7 @@ class TurnRecorder:
         kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.find_evidence_items(called), False)
-        used |= {make_skill_item(skill): not has_trace for skill, has_trace in used_skills}
+        used |= {make_skill_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN}
         return parts.view.offers.list_turn_exposures(kind, used)
 
     def _has_skill_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
@@ -168,11 +174,12 @@ class TurnRecorder:
             return parts.spool.add_turn(turn)
         return True
 
-    def _collect_skill_uses(self, turn: TurnState, used: Sequence[tuple[Skill, bool]]) -> tuple[ItemUse, ...]:
+    def _collect_skill_uses(self, turn: TurnState, shown: Sequence[_ShownSkill]) -> tuple[ItemUse, ...]:
         """Return the uses of steps; whether one succeeded is for judgements to say."""
         library, request = self._parts.view.library, turn.user_input.request
         found = []
-        for skill in (skill for skill, _ in used if skill.version):
+        for one in (one for one in shown if one.skill.version):
+            skill, manner = one.skill, one.manner
             layer = library.get_layer(skill.layer).store.key
             use = ItemUse(
                 id=f"{turn.id}:{layer}/{skill.name}",
@@ -181,21 +188,17 @@ class TurnRecorder:
                 layer=layer,
                 version=skill.version,
                 stage=Stage.STEPS.value,
-                manner=UseManner.ASKED if skill.name in turn.asked else UseManner.TRACE,
+                manner=manner,
                 at=turn.began_on,
                 user=request.user.name,
                 origin=classify_origin(request.source_type),
-                is_credited=not self._has_higher_stage_acted(turn, skill),
+                is_credited=manner is not UseManner.SHOWN and not self._has_higher_stage_acted(turn, skill),
             )
             found.append(use)
         return tuple(found)
 
-    def _count_recommendations(self, turn: TurnState, has_news: bool) -> None:
+    def _record_shown_lessons(self, turn: TurnState, has_news: bool) -> None:
         parts, request, view = self._parts, turn.user_input.request, self._parts.view
-        for name in (skill.name for skill in turn.loaded if skill.version):
-            # The skill was removed meanwhile.
-            with suppress(NotFound):
-                view.library.count_recommendation(name, at=view.snapshot)
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
             # Lessons about cells had their chance only where a cell was run.

@@ -219,7 +219,7 @@ class Journal:
         if criteria.source_type:
             query = query.where(turns.c.source_type == criteria.source_type)
         if criteria.skill:
-            used = sa.select(uses.c.turn)
+            used = sa.select(uses.c.turn).where(usage.IS_USE)
             query = query.where(
                 turns.c.id.in_(used if criteria.skill == "*" else used.where(uses.c.item == criteria.skill))
             )

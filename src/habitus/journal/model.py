@@ -55,12 +55,14 @@ class JudgementSourceKind(StrEnum):
 
 
 class UseManner(StrEnum):
-    """How an item was used."""
+    """How an item was used, or that it was only shown."""
 
     # Loaded because the model asked for it.
     ASKED = "asked"
     # Shown, and it left a trace in the turn.
     TRACE = "trace"
+    # Shown for the request, and it left none: recommended, but no use.
+    SHOWN = "shown"
     # Its code or recipe ran.
     RAN = "ran"
 

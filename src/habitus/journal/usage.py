@@ -35,6 +35,8 @@ from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, bui
 EXPLICIT_WEIGHT = 1.0
 # The source of an outcome that the next request suggests.
 NEXT_TURN = "next turn"
+# Not a skill that was only shown.
+IS_USE = uses.c.manner != UseManner.SHOWN.value
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -71,8 +73,20 @@ class JudgedUse:
     @property
     def counts(self) -> UsageCounts:
         """The use as counts."""
+        if not self.is_use:
+            return UsageCounts(recommended=1)
         counted: dict[str, Any] = {name: 1 for name in ("used", self.verdict.value) if name in COUNT_NAMES}
-        return UsageCounts(**counted, last_used=self.use.at)
+        return UsageCounts(**counted, recommended=int(self.is_recommended), last_used=self.use.at)
+
+    @property
+    def is_use(self) -> bool:
+        """Whether it was used, and not only shown."""
+        return self.use.manner is not UseManner.SHOWN
+
+    @property
+    def is_recommended(self) -> bool:
+        """Whether its text was shown for the request; code and recipes run without."""
+        return self.use.manner is not UseManner.RAN
 
 
 class UsageCountObserver:
@@ -340,7 +354,8 @@ def list_skill_uses(
 ) -> Sequence[tuple[str, str, datetime]]:
     """Return the name, layer key and time of each use of a skill (or of all skills) in a real turn."""
     table = uses.c
-    query = sa.select(table.item, table.layer, table.at).where(table.origin == TurnOrigin.REAL.value, table.at >= since)
+    query = sa.select(table.item, table.layer, table.at)
+    query = query.where(IS_USE, table.origin == TurnOrigin.REAL.value, table.at >= since)
     if skill is not None:
         query = query.where(table.item == skill[0], table.layer == skill[1])
     if user is not None:
@@ -350,6 +365,6 @@ def list_skill_uses(
 
 def count_uses_by_others(connection: sa.Connection, user: str) -> dict[tuple[str, str], int]:
     """Return how often each skill (layer key and name) was used by anyone but this user."""
-    where = (uses.c.origin == TurnOrigin.REAL.value, uses.c.user != user)
+    where = (IS_USE, uses.c.origin == TurnOrigin.REAL.value, uses.c.user != user)
     query = sa.select(uses.c.layer, uses.c.item, sa.func.count()).where(*where).group_by(uses.c.layer, uses.c.item)
     return {(layer, item): number for layer, item, number in connection.execute(query)}

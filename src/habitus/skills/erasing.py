@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from habitus.skills.formats.tool_json import CaseContributor, read_recorded_cases, serialize_case_payload
 from habitus.skills.proposals import ProposalState
 from habitus.skills.stores import records
-from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, proposals, skills, versions
+from habitus.skills.stores.tables import blobs, lifecycle_events, pending_writes, proposals, skills, versions
 from habitus.skills.trees import TOOL_FILE
 from habitus.sql import split_batches
 
@@ -162,10 +162,15 @@ def _match_trees_with_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
     return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
 
-def erase_personal_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()) -> None:
+def erase_personal_traces(
+    conn: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()
+) -> set[tuple[str, str]]:
     """Delete or anonymise all traces, and the blobs that nothing else uses; `extra_hashes` names more blobs to
     check.
+
+    Return the layer and name of each skill that nothing is left of.
     """
+    gone = _list_names(conn, *(skills.c.id.in_(part) for part in split_batches(found.archived_skills)))
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
     trees = _read_trees(conn, versions.c.tree, _match_version_rows(found.past_versions))
     trees += _read_trees(
@@ -176,7 +181,7 @@ def erase_personal_traces(conn: sa.Connection, found: PersonalTraces, extra_hash
     for where in _match_version_rows(found.past_versions):
         conn.execute(versions.delete().where(where))
     for ids in split_batches(found.archived_skills):
-        for table in (versions, lifecycle_events, counters):
+        for table in (versions, lifecycle_events):
             conn.execute(table.delete().where(table.c.skill.in_(ids)))
         conn.execute(skills.delete().where(skills.c.id.in_(ids)))
     for where in _match_proposal_rows(found.proposals):
@@ -193,6 +198,13 @@ def erase_personal_traces(conn: sa.Connection, found: PersonalTraces, extra_hash
         conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in split_batches(found.signed_archived)]
     )
     _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_blob_hashes(tree)} | set(extra_hashes))
+    return gone - _list_names(conn, sa.true()) if gone else gone
+
+
+def _list_names(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> set[tuple[str, str]]:
+    """Return the layer and name of the skills that match any of the conditions."""
+    query = sa.select(skills.c.layer, skills.c.name)
+    return {(layer, name) for some in where for layer, name in conn.execute(query.where(some))}
 
 
 def _match_author(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:

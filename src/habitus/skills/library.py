@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +27,7 @@ from habitus.skills.layers.listing import (
 )
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import ArchivedSkill, Author, Skill, SkillVersion, Stage, UsageCounters
+from habitus.skills.model import ArchivedSkill, Author, Skill, SkillVersion, Stage
 from habitus.skills.names import SkillAddress
 from habitus.skills.sources.trust import OutsideContentPolicy
 from habitus.skills.stores.base import (
@@ -38,6 +38,11 @@ from habitus.skills.stores.base import (
     read_only_error,
     refuse_stale_version,
 )
+from habitus.skills.stores.usage_cache import UsageCache
+from habitus.use_counts import UsageCounts
+
+# Above this, reading the counts of all skills is cheaper than naming them.
+_MAX_NAMED = 500
 
 
 class Library:
@@ -49,6 +54,7 @@ class Library:
         self,
         layers: Sequence[Layer],
         *,
+        usage: UsageCache,
         outside: OutsideContentPolicy,
         read_revision: Callable[[], tuple[Hashable, Hashable]],
         gate_context: GateContext,
@@ -57,6 +63,7 @@ class Library:
         open_transaction: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.layers = tuple(layers)
+        self.usage = usage
         self._outside = outside
         self._gates = gate_context
         self._reader = placeholder_values.get("USER", "")  # the default reader
@@ -412,15 +419,6 @@ class Library:
             )
         ]
 
-    # Counting
-
-    def count_recommendation(
-        self, address: str, *, stage: Stage = Stage.STEPS, at: LibrarySnapshot | None = None
-    ) -> None:
-        """Count that the skill was recommended to the model."""
-        item = self.find(address, at=at or self.snapshot(check_disk=False))
-        self.get_layer(item.layer).store.add_counts(item.name, {"recommended": 1}, stage=stage)
-
     # History
 
     def list_versions(self, address: str) -> list[SkillVersion]:
@@ -455,20 +453,26 @@ class Library:
         hint = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
         raise NotFound(f"The archive has no skill '{address_or_id}'.", hint=hint)
 
-    def read_counters(self, address: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
-        """Return the usage counters of a skill by stage, of one version or all."""
-        item, layer = self._locate_skill(address)
-        return layer.store.read_counters(item.name, version=version)
+    def read_counters(self, skill: str | ListedSkill, *, version: int | None = None) -> dict[Stage, UsageCounts]:
+        """Return the usage counts of a skill, given by its address or entry, by stage; of one version or all.
 
-    def read_all_counters(self, *, with_imported: bool = False) -> dict[tuple[str, str], dict[Stage, UsageCounters]]:
-        """Return the counters per stage by (layer, name), for skills that have any; `with_imported` adds the counts
-        reported by their sources.
+        `base.IMPORTED_COUNTS_VERSION` selects those of another system.
         """
-        return {
-            (layer.name, name): stages
-            for layer in self.layers
-            for name, stages in layer.store.read_all_counters(with_imported=with_imported).items()
-        }
+        item = self.find(skill) if isinstance(skill, str) else skill
+        key = self.get_layer(item.layer).store.key
+        return self.usage.read([key], [item.name], version=version).get((key, item.name), {})
+
+    def read_all_counters(
+        self, *, with_imported: bool = False, named_like: Collection[ListedSkill] = ()
+    ) -> dict[tuple[str, str], dict[Stage, UsageCounts]]:
+        """Return the counts per stage by (layer, name), for skills that have any, of all or of those named like some.
+
+        `with_imported` adds the counts reported by their sources.
+        """
+        stores, names = {layer.store.key: layer.store for layer in self.layers}, {item.name for item in named_like}
+        there = {key: names or store.read_contents(check_disk=False).hashes for key, store in stores.items()}
+        found = self.usage.read(stores, names if len(names) <= _MAX_NAMED else (), with_imported=with_imported)
+        return {(stores[key].layer, name): stages for (key, name), stages in found.items() if name in there[key]}
 
     def refresh_skill(self, item: ListedSkill) -> bool:
         """Read this skill's folders again if they were edited by hand; return whether any was."""

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from habitus.skills import names
-from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillState, SkillSummary, Stage, UsageCounters
+from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillState, SkillSummary, Stage
+from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -65,7 +66,7 @@ class LifecycleTransition(StrEnum):
 class UtilityAssessment:
     """The utility of an item: what the evidence proves, if anything yet, and its usage counters."""
 
-    counters: UsageCounters = field(default_factory=UsageCounters)
+    counters: UsageCounts = field(default_factory=UsageCounts)
     helps: bool = False
     is_useless: bool = False
     does_harm: bool = False
@@ -106,24 +107,24 @@ def list_higher_stages(stages: Collection[Stage]) -> tuple[Stage, ...]:
 _STAGE_ORDER = (Stage.STEPS, Stage.CHUNKS, Stage.CODE)
 
 
-def is_reliable(counters: UsageCounters, threshold: float) -> bool:
+def is_reliable(counters: UsageCounts, threshold: float) -> bool:
     """Whether the uses succeeded often enough to rely on."""
     return has_outcomes(counters) and compute_reliability(counters) >= threshold
 
 
-def is_failing(counters: UsageCounters) -> bool:
+def is_failing(counters: UsageCounts) -> bool:
     """Whether it fails more often than it succeeds, even by the upper 90 % bound of Beta(1 + succeeded, 1 + failed)."""
     # The upper bound of successes is the lower bound of failures, seen from the other side.
     swapped = replace(counters, succeeded=counters.failed, failed=counters.succeeded)
     return has_outcomes(counters) and 1 - compute_reliability(swapped) < _FAILING_BELOW
 
 
-def has_outcomes(counters: UsageCounters) -> bool:
+def has_outcomes(counters: UsageCounts) -> bool:
     """Whether any use has a known outcome."""
     return bool(counters.succeeded or counters.failed)
 
 
-def compute_reliability(counters: UsageCounters) -> float:
+def compute_reliability(counters: UsageCounts) -> float:
     """Return the lower 10 % bound of Beta(1 + succeeded, 1 + failed): low with little data, high only after many
     successes.
     """

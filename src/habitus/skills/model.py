@@ -8,8 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from habitus.use_counts import UsageCounts
-
 Json = Any
 
 
@@ -192,23 +190,6 @@ class Skill(SkillSummary):
     """A skill with its steps."""
 
     body: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UsageCounters(UsageCounts):
-    """Usage counts of one stage of a skill. `lifecycle.compute_reliability` turns them into a score.
-
-    All but `recommended` cache what the journal counts from uses and judgements.
-    """
-
-    recommended: int = 0
-
-    def __add__(self, other: UsageCounters) -> UsageCounters:
-        return UsageCounters(
-            **self._combine(other, 1),
-            recommended=self.recommended + other.recommended,
-            last_used=max(filter(None, (self.last_used, other.last_used)), default=None),
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

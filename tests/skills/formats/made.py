@@ -25,7 +25,8 @@ from habitus.skills.formats.base import (
     UnreadableEntryError,
 )
 from habitus.skills.formats.foreign_values import MAX_COUNT, DiagnosticCollector
-from habitus.skills.model import Manifest, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Manifest, Skill, SkillSource, Stage
+from habitus.use_counts import UsageCounts
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
@@ -77,8 +78,8 @@ folder_names = st.one_of(
 
 
 @st.composite
-def counters(draw: st.DrawFn) -> UsageCounters:
-    return UsageCounters(
+def counters(draw: st.DrawFn) -> UsageCounts:
+    return UsageCounts(
         recommended=draw(counts),
         used=draw(counts),
         succeeded=draw(counts),
@@ -130,7 +131,7 @@ def plain_skill(name: str = "csv-summary", **changes: Any) -> Skill:
 
 
 def outgoing(
-    skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, UsageCounters] | None = None
+    skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, UsageCounts] | None = None
 ) -> OutgoingSkill:
     tree = {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill))}
     tree |= {path: build_tree_file(content) for path, content in (files or {}).items()}

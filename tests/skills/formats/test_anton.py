@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from habitus.skills.formats.base import IncomingSkill
 from habitus.skills.formats.detect import read_skills
 from habitus.skills.formats.other_systems.anton import AntonFormat
-from habitus.skills.model import Manifest, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Manifest, Skill, SkillSource, Stage
+from habitus.use_counts import UsageCounts
 from tests.skills.formats.made import (
     NOW,
     again,
@@ -83,8 +84,8 @@ def test_every_field_has_its_place(tmp_path: Path) -> None:
     assert skill.manifest.dependencies == ("pandas>=2", "rich")
     assert entry.created_on == datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
     assert entry.counters == {
-        Stage.STEPS: UsageCounters(recommended=7, used=5, last_used=datetime(2026, 2, 4, tzinfo=UTC)),
-        Stage.CODE: UsageCounters(recommended=1, used=2),
+        Stage.STEPS: UsageCounts(recommended=7, used=5, last_used=datetime(2026, 2, 4, tzinfo=UTC)),
+        Stage.CODE: UsageCounts(recommended=1, used=2),
     }
     assert set(entry.tree) == {
         *("SKILL.md", "chunks.md", "requirements.txt", "scripts/__init__.py", "scripts/columns.py"),
@@ -113,12 +114,12 @@ def test_export_gives_the_files_back(tmp_path: Path) -> None:
 @given(skill=skills(), steps=counters(), code=counters(), dependencies=st.lists(st.sampled_from(["rich", "a-b>=2"])))
 @law
 def test_what_is_written_reads_back(
-    tmp_path: Path, skill: Skill, steps: UsageCounters, code: UsageCounters, dependencies: list[str]
+    tmp_path: Path, skill: Skill, steps: UsageCounts, code: UsageCounts, dependencies: list[str]
 ) -> None:
     skill = replace(skill, manifest=Manifest(dependencies=tuple(dependencies)))
     files = {"chunks.md": b"## a\r\n", "scripts/x.py": b"\xff", "references/a b.md": b"hello", "tool.json": b"{}"}
     given_counters = {
-        stage: found for stage, found in ((Stage.STEPS, steps), (Stage.CODE, code)) if found != UsageCounters()
+        stage: found for stage, found in ((Stage.STEPS, steps), (Stage.CODE, code)) if found != UsageCounts()
     }
     top = fresh(tmp_path)
     ANTON.write_skills([outgoing(skill, files, given_counters)], top)

@@ -9,7 +9,8 @@ import pytest
 from habitus.files import build_tree_file
 from habitus.skills.formats import conversion, detect
 from habitus.skills.formats.base import OutgoingSkill, SkippedEntry
-from habitus.skills.model import Manifest, Skill, Stage, UsageCounters
+from habitus.skills.model import Manifest, Skill, Stage
+from habitus.use_counts import UsageCounts
 
 pytestmark = pytest.mark.req("SK-19")
 
@@ -29,7 +30,7 @@ FILES = {
     "tool.json": build_tree_file(b'{"name": "csv_summary", "description": "d", "parameters": {}}'),
     "scripts/tool.py": build_tree_file(b"def run():\n    return 1\n"),
 }
-COUNTERS = {Stage.STEPS: UsageCounters(recommended=3, used=2, succeeded=1)}
+COUNTERS = {Stage.STEPS: UsageCounts(recommended=3, used=2, succeeded=1)}
 
 
 @pytest.mark.parametrize(

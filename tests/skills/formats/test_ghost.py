@@ -19,7 +19,8 @@ from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.formats.other_systems.ghost import GhostFormat
 from habitus.skills.formats.recipes_md import Recipe
 from habitus.skills.formats.tool_json import ToolContract
-from habitus.skills.model import SkillSource, Stage, UsageCounters
+from habitus.skills.model import SkillSource, Stage
+from habitus.use_counts import UsageCounts
 from tests.skills.formats.made import (
     again,
     any_text,
@@ -130,7 +131,7 @@ def test_a_tool_comes_with_its_schema_code_and_counters(tmp_path: Path) -> None:
         "cases": [],
         "hash": hashlib.sha256(code).hexdigest(),
     }
-    assert entry.counters == {Stage.CODE: UsageCounters(used=8, succeeded=7, failed=1)}
+    assert entry.counters == {Stage.CODE: UsageCounts(used=8, succeeded=7, failed=1)}
     assert (entry.enabled, entry.status, entry.diagnostics) == (True, "active", ())
     assert entry.skill.stages == {Stage.STEPS}  # a summary reads the stages from the files
     assert entry.skill.source is SkillSource.AGENT
@@ -154,7 +155,7 @@ def test_a_composed_skill_becomes_a_recipe(tmp_path: Path) -> None:
         params={"n": {}, "url": {}},
     )
     assert entry.counters == {
-        Stage.CHUNKS: UsageCounters(used=5, succeeded=3, failed=2, last_used=datetime(2026, 1, 1, tzinfo=UTC))
+        Stage.CHUNKS: UsageCounts(used=5, succeeded=3, failed=2, last_used=datetime(2026, 1, 1, tzinfo=UTC))
     }
     assert (entry.enabled, entry.status) == (False, "proposed")
 
@@ -283,7 +284,7 @@ def test_prose_has_no_place_in_this_layout(tmp_path: Path) -> None:
 
 def test_a_tool_that_rarely_fails_is_not_exported_as_failing(tmp_path: Path) -> None:
     files = tool_files("csv_summary", "d", SCHEMA, b"pass")
-    counted = {Stage.CODE: UsageCounters(used=1010, succeeded=1000, failed=10)}
+    counted = {Stage.CODE: UsageCounts(used=1010, succeeded=1000, failed=10)}
     GHOST.write_skills([outgoing(plain_skill(), files, counted)], tmp_path / "out")
     entry = json.loads((tmp_path / "out/acquired_skills/skills_registry.json").read_text())["csv_summary"]
     assert (entry["usage_count"], entry["failure_count"]) == (1000, 2)
@@ -325,9 +326,9 @@ def test_what_is_written_reads_back(
     description: str,
     schema: dict[str, Any],
     code: bytes,
-    counted: UsageCounters,
+    counted: UsageCounts,
     recipe: Recipe,
-    chunked: UsageCounters,
+    chunked: UsageCounts,
 ) -> None:
     files = tool_files(name, description, schema, code) | {"chunks.md": recipes_md.render_recipes([recipe])}
     given_counters = {Stage.CODE: counted, Stage.CHUNKS: chunked}
@@ -340,7 +341,7 @@ def test_what_is_written_reads_back(
     (read,) = recipes_md.parse_recipes(entry.tree["chunks.md"].content or b"", DiagnosticCollector(""))
     # What a step names as `$x` is a parameter there.
     assert replace(read, params={}) == recipe
-    assert entry.counters == {stage: found for stage, found in given_counters.items() if found != UsageCounters()}
+    assert entry.counters == {stage: found for stage, found in given_counters.items() if found != UsageCounts()}
 
 
 @pytest.mark.full

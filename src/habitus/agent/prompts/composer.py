@@ -41,9 +41,10 @@ from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelectio
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Skill, SkillSummary, Stage, UsageCounters
+from habitus.skills.model import Skill, SkillSummary, Stage
 from habitus.skills.review import Proposal
 from habitus.text import to_one_line
+from habitus.use_counts import UsageCounts
 
 log = logging.getLogger(__name__)
 
@@ -304,7 +305,7 @@ class PromptComposer:
         )
 
     def _assemble_session_prompt(
-        self, identity: str, standing: RecallResult, counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounters]]
+        self, identity: str, standing: RecallResult, counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounts]]
     ) -> _SessionPrompt:
         parts = self._parts
         bare = UserRequest(text="", source_type=parts.source_type, user=parts.view.user, now=parts.clock())

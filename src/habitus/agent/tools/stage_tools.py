@@ -28,10 +28,11 @@ from habitus.skills import names
 from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.lifecycle import GateContext, compute_reliability, is_unavailable
-from habitus.skills.model import Skill, Stage, UsageCounters
+from habitus.skills.model import Skill, Stage
 from habitus.text import escape_block_lines, to_one_line
 from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.service import ToolService
+from habitus.use_counts import UsageCounts
 
 # Called with the name, the arguments and the turn.
 RunToolCode = Callable[[str, object, str], Awaitable[ToolRunResult]]
@@ -414,20 +415,20 @@ class StageAdvisor:
         if not known.can_run:
             reason = f"Its{tool[3:]} can't be called: {address_commands_to_person(known.reason)}."
             return [_RatedStage(name=tool, reason=reason, is_broken=True)]
-        counters = self.view.library.read_counters(skill.name).get(Stage.CODE, UsageCounters())
+        counters = self.view.library.read_counters(skill.name).get(Stage.CODE, UsageCounts())
         if self._is_reliable(counters) or _is_tested_and_unfailed(known, counters):
             return [_RatedStage(name=tool, reason="it is tested", is_reliable=True)]
         return [_RatedStage(name=tool, reason=f"There is a{tool[3:]} for it, too.")]
 
     def _rate_recipe(self, recipe: SkillRecipe) -> _RatedStage:
         counts, name = recipe.counts, f"the recipe `{recipe.name}`"
-        counters = UsageCounters(succeeded=counts.succeeded, failed=counts.failed)
+        counters = UsageCounts(succeeded=counts.succeeded, failed=counts.failed)
         if self._is_reliable(counters):
             rate = compute_reliability(counters)
             return _RatedStage(name=name, reason="it has served", reliability=rate, is_reliable=True)
         return _RatedStage(name=name, reason=f"There is a{name[3:]} for it, too.")
 
-    def _is_reliable(self, counters: UsageCounters) -> bool:
+    def _is_reliable(self, counters: UsageCounts) -> bool:
         return compute_reliability(counters) >= self.reliable
 
     def _list_recipes(self, name: str) -> list[SkillRecipe]:
@@ -435,6 +436,6 @@ class StageAdvisor:
         return [each for each in there if each.skill == name and each.status is RecipeStatus.ACTIVE]
 
 
-def _is_tested_and_unfailed(tool: CodeTool, counters: UsageCounters) -> bool:
+def _is_tested_and_unfailed(tool: CodeTool, counters: UsageCounts) -> bool:
     """Whether the current code passed cases with recorded results and has not failed in use."""
     return tool.is_compared and tool.cases > 0 and tool.proved_on is not None and counters.failed == 0

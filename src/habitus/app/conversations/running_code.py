@@ -33,7 +33,7 @@ from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.settings import Settings
 from habitus.skills.layers.listing import build_uses_path
-from habitus.skills.model import Stage, UsageCounters
+from habitus.skills.model import Stage
 from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
@@ -44,6 +44,7 @@ from habitus.tools.health import ToolHealthStore
 from habitus.tools.making import ToolServices
 from habitus.tools.model import CodeTool, RegressionReport, ToolStatus
 from habitus.tools.service import ToolService
+from habitus.use_counts import UsageCounts
 
 # Below the home.
 ENVIRONMENTS_DIR = "cache/environments"
@@ -85,13 +86,13 @@ class ToolDetails:
     tool: CodeTool = field(metadata=INLINE)
     code: str
     cases: tuple[Task, ...]
-    counters: UsageCounters
+    counters: UsageCounts
 
 
 def get_tool_details(home: Home, name: str) -> ToolDetails:
     """Return a tool with its code, test cases and counters."""
     found = home.tools.get(name)
-    counted = home.skills.read_counters(f"{found.name}@{found.layer}").get(Stage.CODE, UsageCounters())
+    counted = home.skills.read_counters(f"{found.name}@{found.layer}").get(Stage.CODE, UsageCounts())
     counters = replace(counted, address=f"{build_uses_path(found.layer, found.name)}?stage={Stage.CODE.value}")
     if found.status is ToolStatus.BROKEN:
         return ToolDetails(tool=found, code="", cases=(), counters=counters)

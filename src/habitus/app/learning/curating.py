@@ -22,9 +22,10 @@ from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import LifecycleTransition
-from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage, UsageCounters
+from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage
 from habitus.skills.review import Proposal, ProposalAction, ReviewQueue, SkillChange
 from habitus.tools.model import ToolStatus
+from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
     from habitus.app.learning.climbing import StageClimb
@@ -321,7 +322,7 @@ def _is_own_skill(skills: Library, item: ListedSkill) -> bool:
 def _get_skill_merge_rank(skills: Library, item: ListedSkill) -> tuple[int, int, str, str]:
     """Return a sort key: more stages first, then more successes, then the older one."""
     assert item.summary is not None
-    served = sum(skills.read_counters(f"{item.name}@{item.layer}").values(), UsageCounters()).succeeded
+    served = sum(skills.read_counters(f"{item.name}@{item.layer}").values(), UsageCounts()).succeeded
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
 
 

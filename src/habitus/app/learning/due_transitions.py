@@ -30,9 +30,9 @@ from habitus.skills.lifecycle import (
     is_failing,
     is_reliable,
 )
-from habitus.skills.model import ActorKind, Author, SkillState, Stage, UsageCounters
+from habitus.skills.model import ActorKind, Author, SkillState, Stage
 from habitus.skills.review import Proposal, ProposalAction, SkillChange
-from habitus.use_counts import UseKey
+from habitus.use_counts import UsageCounts, UseKey
 
 MAX_LESSONS = 10_000
 # Turns that a reason names.
@@ -69,23 +69,21 @@ class _SkillsAndRecipes:
         except HabitusError:
             return None
 
-    def count_uses(self, found: ItemFinding, skill: ListedSkill) -> UsageCounters:
+    def count_uses(self, found: ItemFinding, skill: ListedSkill) -> UsageCounts:
         """Return the outcomes of the uses of this version.
 
         Empty for a tool, whose calls count for its health instead.
         """
         match found.item.kind:
             case ItemKind.SKILL if found.estimate.used:
-                counted = self.home.skills.get_layer(skill.layer).store.read_counters(
-                    skill.name, version=found.item.version
-                )
-                return counted.get(Stage.STEPS, UsageCounters())
+                counted = self.home.skills.read_counters(skill, version=found.item.version)
+                return counted.get(Stage.STEPS, UsageCounts())
             case ItemKind.RECIPE:
                 return _count_runs(self._recipes[found.item.name])
             case _:
-                return UsageCounters()
+                return UsageCounts()
 
-    def list_unoffered_recipes(self, found: Iterable[EvidenceItem]) -> Iterator[tuple[EvidenceItem, UsageCounters]]:
+    def list_unoffered_recipes(self, found: Iterable[EvidenceItem]) -> Iterator[tuple[EvidenceItem, UsageCounts]]:
         """Yield the active recipes that were never offered, with the outcomes of their runs by hand or by name."""
         known = set(found)
         for recipe in self._recipes.values():
@@ -94,8 +92,8 @@ class _SkillsAndRecipes:
                 yield item, _count_runs(recipe)
 
 
-def _count_runs(recipe: SkillRecipe) -> UsageCounters:
-    return UsageCounters(succeeded=recipe.counts.succeeded, failed=recipe.counts.failed)
+def _count_runs(recipe: SkillRecipe) -> UsageCounts:
+    return UsageCounts(succeeded=recipe.counts.succeeded, failed=recipe.counts.failed)
 
 
 def list_due_transitions(home: Home) -> tuple[DueTransition, ...]:
@@ -125,7 +123,7 @@ def _decide_lesson_transition(home: Home, found: ItemFinding, lesson: Engram | N
     if lesson is None:
         return None
     counted = lesson.counters
-    uses = UsageCounters(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
+    uses = UsageCounts(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
     worth = _assess_utility(found, uses)
     is_verified = lesson.verified and lesson.kind.is_lesson
     then = decide_lesson_transition(worth, is_verified=is_verified, threshold=home.settings.reliable)
@@ -173,7 +171,7 @@ def _decide_skill_transition(
     return DueTransition(item=item, transition=then, reason=counted)
 
 
-def _decide_recipe_transition(now: _SkillsAndRecipes, item: EvidenceItem, runs: UsageCounters) -> DueTransition | None:
+def _decide_recipe_transition(now: _SkillsAndRecipes, item: EvidenceItem, runs: UsageCounts) -> DueTransition | None:
     """Decide about a recipe of which only its runs are known: they let it climb, nothing else."""
     if not is_reliable(runs, now.home.settings.reliable):
         return None
@@ -212,7 +210,7 @@ def _name_latest_turns(turns: Sequence[str]) -> str:
 
 
 def _assess_utility(
-    found: ItemFinding, uses: UsageCounters, *, is_chosen: bool = True, is_worse: bool = False
+    found: ItemFinding, uses: UsageCounts, *, is_chosen: bool = True, is_worse: bool = False
 ) -> UtilityAssessment:
     verdict = found.decision.verdict
     return UtilityAssessment(
@@ -280,7 +278,7 @@ def _decide_transition_after_failure(judged: Sequence[JudgedUse], version: int) 
 
 def _is_failing_version(judged: Sequence[JudgedUse]) -> bool:
     failed = sum(one.verdict is UseVerdict.FAILED for one in judged)
-    return is_failing(UsageCounters(succeeded=len(judged) - failed, failed=failed))
+    return is_failing(UsageCounts(succeeded=len(judged) - failed, failed=failed))
 
 
 def _propose_transition(now: _SkillsAndRecipes, step: DueTransition) -> Proposal | None:

@@ -302,7 +302,7 @@ def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillV
 
 
 def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UsageCounts:
-    counted = sum_counters(skills.read_counters(format_skill_address(item.name, item.layer), version=number))
+    counted = sum_counters(skills.read_counters(item, version=number))
     return replace(counted, address=f"{build_uses_path(item.layer, item.name)}?version={number}")
 
 

@@ -85,9 +85,7 @@ def open_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> L
         if use.success is False:
             return False
         try:
-            # Counting does not look at the directories, so an unknown skill must be refused here.
             item = home.skills.find(name)
-            home.skills.count_recommendation(name)
         except NotFound:
             return False
         if item.summary is not None:

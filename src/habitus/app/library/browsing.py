@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.app.library.layers import is_layer_shared
 from habitus.app.use_cases import skills
 from habitus.evidence.findings import ItemVerdict
 from habitus.evidence.model import EffectEstimate, ItemKind
@@ -32,7 +31,8 @@ from habitus.search.texts.embedding import get_default_embedder
 from habitus.search.texts.words import STOP_WORDS
 from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill, SkillDetails
-from habitus.skills.model import SkillSummary, UsageCounters
+from habitus.skills.model import SkillSummary
+from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
     from habitus.app.learning.evidence import EvidenceService
@@ -60,7 +60,7 @@ class SkillListRow:
     """A skill with its counters, daily uses and known effect; verdict and effect are None while unknown."""
 
     item: ListedSkill
-    counters: UsageCounters
+    counters: UsageCounts
     days: tuple[int, ...] = ()
     verdict: ItemVerdict | None = None
     effect: EffectEstimate | None = None
@@ -164,7 +164,7 @@ def build_skill_rows(
             format_skill_address(item.name, item.layer),
         )
         verdict, effect = known.get((name, version), (None, None))
-        counters = uses.counted.get((item.layer, item.name), UsageCounters())
+        counters = uses.counted.get((item.layer, item.name), UsageCounts())
         rows.append(
             SkillListRow(item=item, counters=counters, days=uses.days.get(name, ()), verdict=verdict, effect=effect)
         )
@@ -172,14 +172,11 @@ def build_skill_rows(
 
 
 def _read_usage_of_items(home: Home, items: Sequence[ListedSkill]) -> SkillUsageCounts:
-    # Layers of this machine are in another database, which one transaction can't cover.
-    counted = skills.read_skill_counters(home.skills, [item for item in items if not is_layer_shared(home, item.layer)])
     with sql.read_transaction(home.shared):
-        counted |= skills.read_skill_counters(
-            home.skills, [item for item in items if is_layer_shared(home, item.layer)]
-        )
         return SkillUsageCounts(
-            counted=counted, days=_count_daily_uses(home, items), is_judged=home.journal.has_explicit_outcome()
+            counted=skills.read_skill_counters(home.skills, items),
+            days=_count_daily_uses(home, items),
+            is_judged=home.journal.has_explicit_outcome(),
         )
 
 

@@ -41,7 +41,7 @@ from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkil
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Author, Diagnostic, Severity, SkillState, Stage, UsageCounters
+from habitus.skills.model import Author, Diagnostic, Severity, SkillState, Stage
 from habitus.skills.review import ReviewQueue
 from habitus.skills.sources import fetching
 from habitus.skills.sources.discovery import DownloadPolicy
@@ -55,6 +55,7 @@ from habitus.skills.sources.importing import (
 )
 from habitus.skills.sources.lockfiles import get_project_lockfile
 from habitus.text import shorten_to_line
+from habitus.use_counts import UsageCounts
 
 # Called with the number done so far.
 Progress = Callable[[int], None]
@@ -324,7 +325,7 @@ def _is_exportable(item: ListedSkill) -> bool:
     return item.summary is not None and item.layer != "bundled" and item.state is not SkillState.UNTRUSTED
 
 
-def _build_outgoing_skill(skills: Library, item: ListedSkill, counters: Mapping[Stage, UsageCounters]) -> OutgoingSkill:
+def _build_outgoing_skill(skills: Library, item: ListedSkill, counters: Mapping[Stage, UsageCounts]) -> OutgoingSkill:
     store = skills.get_layer(item.layer).store
     skill, tree = store.load(item.name, check_disk=False), store.read_tree(item.name, check_disk=False)
     if skill is None or tree is None:

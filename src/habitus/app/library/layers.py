@@ -33,6 +33,7 @@ from habitus.skills.stores.layer_database import read_newest_generation
 from habitus.skills.stores.recording import RiskInspector
 from habitus.skills.stores.sql import SqlBackend
 from habitus.skills.stores.tables import skills
+from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
@@ -57,6 +58,7 @@ def open_library(home: Home, *, only: str = "") -> Library:
         layer.store.complete_pending_writes()
     return Library(
         layers,
+        usage=UsageCache(shared),
         gate_context=build_gate_context(home.settings, home.get_user()),
         placeholder_values=get_placeholder_values(home.settings),
         authorize=partial(check_change_allowed, home),

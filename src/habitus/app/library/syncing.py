@@ -320,7 +320,7 @@ def _sort_by_priority(
     counters = skills.read_all_counters()
 
     def used(name: str) -> int:
-        return sum(counted.used + counted.recommended for counted in counters.get((USER_LAYER, name), {}).values())
+        return sum(counted.used for counted in counters.get((USER_LAYER, name), {}).values())
 
     return sorted(items, key=lambda one: (one.name not in request.only, one.name not in put, -used(one.name), one.name))
 

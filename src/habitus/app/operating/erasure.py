@@ -204,11 +204,13 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
     for engine in _list_distinct_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
             traces = erasing.find_personal_traces(connection, person.author_names, person.conversations)
-            erasing.erase_personal_traces(connection, traces, examined)
+            gone = erasing.erase_personal_traces(connection, traces, examined)
             for rows in PERSONAL_ROWS:
                 rows.erase(connection, person)
             reset_evidence_sums(connection)
             connection.execute(requests_table.delete().where(requests_table.c.text.in_(requests)))
+        for layer, name in gone:
+            home.skills.usage.erase(layer, name)
         for folder in traces.archive_folders:
             _remove_path(home.settings.home / _ARCHIVE_FOLDER / folder)
     home.memory.erase_user(person.name)

@@ -144,7 +144,7 @@ ERASED_ELSEWHERE: Mapping[str, str] = {
     "evidence_sums": "forgetting.py empties it",
     **dict.fromkeys(("search_documents", "search_vectors", "search_learned"), "search erases it"),
     **dict.fromkeys(
-        ("skills", "skill_versions", "skill_switches", "skill_counters", "skill_proposals", "blobs"),
+        ("skills", "skill_versions", "skill_switches", "skill_counts", "skill_proposals", "blobs"),
         "skills/erasing.py erases it",
     ),
 }

@@ -39,18 +39,10 @@ from habitus.skills.layers.listing import (
     sum_counters,
 )
 from habitus.skills.library import Library
-from habitus.skills.model import (
-    ArchivedSkill,
-    LifecycleEvent,
-    Manifest,
-    SkillSource,
-    SkillState,
-    SkillVersion,
-    Stage,
-    UsageCounters,
-)
+from habitus.skills.model import ArchivedSkill, LifecycleEvent, Manifest, SkillSource, SkillState, SkillVersion, Stage
 from habitus.skills.review import ProposalAction, ReviewQueue
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
+from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
     from habitus.skills.choosing.skill_finder import SkillFinder
@@ -59,8 +51,6 @@ if TYPE_CHECKING:
 MAX_VERSION = 2**31
 # Search hits per query.
 _MAX_FOUND = 50
-# Above this, reading the counters of all skills is cheaper than naming them.
-_MAX_NAMED = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +94,7 @@ def list_skills(home: Home, request: ListSkillsRequest) -> SkillListPage:
     entries = [
         SkillListItem(
             item=item,
-            counters=counted.get((item.layer, item.name), UsageCounters()),
+            counters=counted.get((item.layer, item.name), UsageCounts()),
             manifest=get_stated_manifest(home.skills, item),
         )
         for item in page.items
@@ -162,21 +152,13 @@ def list_pending_skills(review: ReviewQueue) -> list[ListedSkill]:
 
 
 # By (layer, name), summed over all stages.
-CountersBySkill = dict[tuple[str, str], UsageCounters]
+CountersBySkill = dict[tuple[str, str], UsageCounts]
 
 
 def read_skill_counters(skills: Library, items: Sequence[ListedSkill]) -> CountersBySkill:
     """Return the counters of those of these skills that were ever shown or used."""
-    by_layer: dict[str, list[str]] = {}
-    for item in items:
-        by_layer.setdefault(item.layer, []).append(item.name)
-    return {
-        (layer, name): sum_counters(stages)
-        for layer, names in by_layer.items()
-        for name, stages in skills.get_layer(layer)
-        .store.read_all_counters(among=names if len(names) <= _MAX_NAMED else None)
-        .items()
-    }
+    counted = skills.read_all_counters(named_like=items) if items else {}
+    return {address: sum_counters(stages) for address, stages in counted.items()}
 
 
 def get_stated_manifest(skills: Library, item: ListedSkill) -> Manifest:
@@ -246,8 +228,8 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
         tree = store.read_tree(item.name, version, check_disk=False)
         own = tree if version is None else None
         skill = skills.load(name, at=found.snapshot, own=own) if item.summary is not None else None
-        counted = store.read_counters(item.name)
-        told = store.read_counters(item.name, version=IMPORTED_COUNTS_VERSION)
+        counted = skills.read_counters(item)
+        told = skills.read_counters(item, version=IMPORTED_COUNTS_VERSION)
         known = _format_evidence_lines(home, item)
     if tree is None:
         # Raises for an unknown version.
@@ -388,7 +370,7 @@ def diff_versions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageStats(UsageCounters):
+class StageStats(UsageCounts):
     """The usage of one stage of a skill."""
 
     name: str
@@ -413,7 +395,7 @@ def show_stats(
     """Show how often skills were recommended and used, and the outcomes, per stage; for one skill or all used ones."""
     item = home.skills.find(name) if name is not None else None
     if item is not None:
-        found = {(item.layer, item.name): home.skills.read_counters(format_skill_address(item.name, item.layer))}
+        found = {(item.layer, item.name): home.skills.read_counters(item)}
     else:
         found = home.skills.read_all_counters()
     rows = [

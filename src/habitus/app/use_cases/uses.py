@@ -62,6 +62,7 @@ def list_uses(
     home: Home,
     name: SkillName,
     outcome: Annotated[UseVerdict | None, option("Only uses of which this is known.")] = None,
+    recommended: Annotated[bool, option("Requests that its text was shown for, used or not.")] = False,
     stage: Annotated[Stage | None, option("Only uses of this stage.")] = None,
     recipe: Annotated[str, option("Only runs of this recipe.")] = "",
     version: Annotated[int | None, option("Only uses of this version.", "-v", least=1, most=MAX_VERSION)] = None,
@@ -79,7 +80,8 @@ def list_uses(
     chosen = [
         one
         for one in reversed(found)
-        if one.verdict.is_counted_as(outcome)
+        if (one.is_recommended if recommended else one.is_use)
+        and one.verdict.is_counted_as(outcome)
         and (stage is None or one.use.stage == stage.value)
         and recipe in ("", one.use.part)
         and version in (None, one.use.version)

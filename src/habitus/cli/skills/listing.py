@@ -17,8 +17,9 @@ from habitus.cli.use_case_commands import print_use_case_result
 from habitus.errors import Invalid
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListPage
-from habitus.skills.model import Severity, Skill, SkillState, Stage, UsageCounters
+from habitus.skills.model import Severity, Skill, SkillState, Stage
 from habitus.text import to_one_line
+from habitus.use_counts import UsageCounts
 
 NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
 
@@ -217,9 +218,9 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         output.print_line(skill.body)
 
 
-def _describe_skill_uses(counters: UsageCounters) -> str:
+def _describe_skill_uses(counters: UsageCounts) -> str:
     """Return how often a skill was shown and used, and how often it succeeded."""
-    if counters == UsageCounters():
+    if counters == UsageCounts():
         return ""
     last = f", last {inputs.format_timestamp(counters.last_used)}" if counters.last_used else ""
     parts = [f"succeeded {counters.succeeded}", f"failed {counters.failed}", f"no feedback {counters.no_feedback}"]

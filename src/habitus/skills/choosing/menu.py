@@ -16,8 +16,9 @@ from habitus.skills import lifecycle
 from habitus.skills.choosing.selection import UNUSABLE_STATES, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import SkillSource, SkillSummary, Stage, UsageCounters
+from habitus.skills.model import SkillSource, SkillSummary, Stage
 from habitus.text import count_bytes, estimate_tokens, to_one_line
+from habitus.use_counts import UsageCounts
 
 # The reason that `why` and the journal give for a skill without a line.
 NOT_LISTED = "not listed: found by search"
@@ -82,7 +83,7 @@ def compute_menu_budget(context_tokens: int, menu_tokens: int) -> int:
 
 def build_menu_for_selection(
     selection: SkillSelection,
-    counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounters]],
+    counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounts]],
     options: MenuOptions,
     prefer: str = "",
 ) -> SkillMenu:
@@ -102,7 +103,7 @@ def build_menu_for_selection(
 
 def _estimate_monthly_uses(
     skills: Sequence[SkillSummary],
-    counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounters]],
+    counters: Mapping[tuple[str, str], Mapping[Stage, UsageCounts]],
     options: MenuOptions,
 ) -> dict[str, float]:
     """Return the expected uses of each skill in a month; infinite for what is always listed."""
@@ -114,7 +115,7 @@ def _estimate_monthly_uses(
             uses[skill.name] = math.inf
             continue
         counted = counters.get((skill.layer, skill.name), {}).values()
-        times = sum(one.used + one.recommended for one in counted)
+        times = sum(one.used for one in counted)
         last = max((one.last_used for one in counted if one.last_used is not None), default=None)
         age = _HALF_LIFE if last is None else max(now - last, timedelta())
         of_project = _PROJECT_USES / len(likely) if skill.name in likely else 0.0

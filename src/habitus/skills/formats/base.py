@@ -11,9 +11,10 @@ from pathlib import Path
 from habitus.errors import Invalid
 from habitus.files import Tree, compute_tree_hash
 from habitus.skills import auto_executed, trees
-from habitus.skills.model import Diagnostic, Json, Severity, Skill, Stage, UsageCounters
+from habitus.skills.model import Diagnostic, Json, Severity, Skill, Stage
 from habitus.skills.names import make_unique_name
 from habitus.text import replace_surrogates
+from habitus.use_counts import UsageCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +25,7 @@ class IncomingSkill:
     tree: Tree
     origin: str  # where it was found, as text
     format: str
-    counters: Mapping[Stage, UsageCounters] = field(default_factory=dict)
+    counters: Mapping[Stage, UsageCounts] = field(default_factory=dict)
     enabled: bool = True
     status: str = "active"  # of its tool or recipe: active, degraded, retired or proposed
     version: int = 1
@@ -93,12 +94,12 @@ class OutgoingSkill:
 
     skill: Skill
     tree: Tree
-    counters: Mapping[Stage, UsageCounters] = field(default_factory=dict)
+    counters: Mapping[Stage, UsageCounts] = field(default_factory=dict)
     status: str = ""  # of its tool or recipe, if known
 
-    def get_counters(self, stage: Stage) -> UsageCounters:
+    def get_counters(self, stage: Stage) -> UsageCounts:
         """Return the counters of a stage; zeros if it has none."""
-        return self.counters.get(stage, UsageCounters())
+        return self.counters.get(stage, UsageCounts())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

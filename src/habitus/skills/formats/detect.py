@@ -35,8 +35,9 @@ from habitus.skills.formats.other_systems.anton import AntonFormat
 from habitus.skills.formats.other_systems.ghost import GhostFormat
 from habitus.skills.formats.other_systems.istota import IstotaFormat
 from habitus.skills.formats.skill_folder import AgentSkillsFormat, DiagnosticsLookup
-from habitus.skills.model import Manifest, UsageCounters
+from habitus.skills.model import Manifest
 from habitus.text import replace_surrogates
+from habitus.use_counts import UsageCounts
 
 # Order matters: the plain format accepts what no other one claims.
 FORMATS: tuple[SkillFormat, ...] = (
@@ -204,7 +205,7 @@ def _list_missing_parts(item: OutgoingSkill, back: IncomingSkill) -> Iterator[st
     yield from (path for path in sorted(item.tree.keys() - back.tree.keys() - aside))
 
 
-def _has_counts(counters: UsageCounters) -> bool:
+def _has_counts(counters: UsageCounts) -> bool:
     return any((counters.recommended, counters.used, counters.succeeded, counters.failed))
 
 

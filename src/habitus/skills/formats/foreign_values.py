@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from habitus.skills.formats.base import UnreadableEntryError
-from habitus.skills.model import Diagnostic, Severity, UsageCounters
+from habitus.skills.model import Diagnostic, Severity
+from habitus.use_counts import UsageCounts
 
 MAX_COUNT = 2**31 - 1
 MAX_JSON = 64 * 1024 * 1024
@@ -166,7 +167,7 @@ def format_iso_timestamp(value: datetime | None) -> str:
     return "" if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def pack_counters(counters: UsageCounters) -> dict[str, Any]:
+def pack_counters(counters: UsageCounts) -> dict[str, Any]:
     """Return every counter under our own names, for formats with fewer."""
     return {
         "recommended": counters.recommended,
@@ -177,9 +178,9 @@ def pack_counters(counters: UsageCounters) -> dict[str, Any]:
     }
 
 
-def unpack_counters(values: Mapping[str, Any], notes: DiagnosticCollector) -> UsageCounters:
+def unpack_counters(values: Mapping[str, Any], notes: DiagnosticCollector) -> UsageCounts:
     """Parse counters that `pack_counters` wrote."""
-    return UsageCounters(
+    return UsageCounts(
         recommended=parse_count(values.get("recommended"), "recommended", notes),
         used=parse_count(values.get("used"), "used", notes),
         succeeded=parse_count(values.get("succeeded"), "succeeded", notes),

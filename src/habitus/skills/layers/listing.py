@@ -19,18 +19,10 @@ from habitus.skills import lifecycle, trees
 from habitus.skills.layers.layer import Layer, format_skill_address, merge_layered_summaries
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import (
-    DEFAULT_MANIFEST,
-    Diagnostic,
-    Manifest,
-    Skill,
-    SkillState,
-    SkillSummary,
-    Stage,
-    UsageCounters,
-)
+from habitus.skills.model import DEFAULT_MANIFEST, Diagnostic, Manifest, Skill, SkillState, SkillSummary, Stage
 from habitus.skills.stores.base import NO_CHANGES, LayerContents, RecentChanges
 from habitus.skills.trees import AnySkill
+from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
     from habitus.skills.sources.trust import (
@@ -274,7 +266,7 @@ class SkillListItem:
     """One skill of a listing with its counters; the manifest is as stated in its file, trusted or not."""
 
     item: ListedSkill
-    counters: UsageCounters  # summed over its stages
+    counters: UsageCounts  # summed over its stages
     manifest: Manifest
 
     def as_json(self) -> dict[str, Any]:
@@ -325,12 +317,12 @@ def build_uses_path(layer: str, name: str) -> str:
     return f"/skills/{format_skill_address(name, layer)}/uses"
 
 
-def sum_counters(stages: Mapping[Stage, UsageCounters]) -> UsageCounters:
+def sum_counters(stages: Mapping[Stage, UsageCounts]) -> UsageCounts:
     """Sum the counters of all stages."""
-    return functools.reduce(operator.add, stages.values(), UsageCounters())
+    return functools.reduce(operator.add, stages.values(), UsageCounts())
 
 
-def describe_source_counts(told: Mapping[Stage, UsageCounters]) -> tuple[str, ...]:
+def describe_source_counts(told: Mapping[Stage, UsageCounts]) -> tuple[str, ...]:
     """Describe the counts of another system, one text per stage."""
     return tuple(
         f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"

@@ -25,7 +25,7 @@ from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import InstalledPackages
-from habitus.skills.model import Author, Diagnostic, Severity, Stage, UsageCounters
+from habitus.skills.model import Author, Diagnostic, Severity, Stage
 from habitus.skills.names import make_unique_name
 from habitus.skills.review import Proposal, ProposalAction, ProposalState, ReviewQueue, SkillChange
 from habitus.skills.sources.trust import (
@@ -36,9 +36,10 @@ from habitus.skills.sources.trust import (
     mark_imports_changed,
     read_origins,
 )
-from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, BackendSkillFacts, LayerContents
+from habitus.skills.stores.base import BackendSkillFacts, LayerContents
 from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
+from habitus.use_counts import UsageCounts
 
 _BATCH_SIZE = 500
 # Also recognises a pending proposal that only waits because of its name, so the text must not change.
@@ -372,11 +373,8 @@ class SkillImporter:
         """Take over counters and disabled states of new skills, which must exist by now."""
         store, known = self._library.get_layer(layer).store, read_origins(self._engine, layer, entries)
         new = {name: entry for name, entry in entries.items() if _is_unfinished_import(known.get(name))}
+        self._library.usage.store_imported(store.key, {name: entry.counters for name, entry in new.items()})
         for name, entry in new.items():
-            for stage, counters in entry.counters.items():
-                told = {each: getattr(counters, each) for each in ("recommended", "used", "succeeded", "failed")}
-                used, apart = counters.last_used, IMPORTED_COUNTS_VERSION
-                store.add_counts(name, told, stage=stage, last_used=used, version=apart)
             if not entry.enabled:
                 store.set_enabled(name, False, replace(author, reason="as in its source"))
         if new:
@@ -428,7 +426,7 @@ def _build_proposal_details(entry: IncomingSkill) -> dict[str, Any]:
 
 def _rebuild_entry_from_change(change: SkillChange) -> IncomingSkill:
     counters = {
-        Stage(stage): UsageCounters(recommended=numbers[0], used=numbers[1], succeeded=numbers[2], failed=numbers[3])
+        Stage(stage): UsageCounts(recommended=numbers[0], used=numbers[1], succeeded=numbers[2], failed=numbers[3])
         for stage, numbers in change.details.get("counters", {}).items()
     }
     return IncomingSkill(

@@ -1,4 +1,4 @@
-"""The database of one layer's skills: rows, versions, blobs, counters and write-ahead records.
+"""The database of one layer's skills: rows, versions, blobs and write-ahead records.
 
 Every function runs in a transaction held by the caller. Nothing here touches the layer's files.
 """
@@ -24,12 +24,10 @@ from habitus.skills.model import (
     LifecycleEvent,
     SkillSummary,
     SkillVersion,
-    Stage,
-    UsageCounters,
 )
 from habitus.skills.stores import records
-from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_FACTS, BackendSkillFacts
-from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, sequences, skills, versions
+from habitus.skills.stores.base import NO_FACTS, BackendSkillFacts
+from habitus.skills.stores.tables import blobs, lifecycle_events, pending_writes, sequences, skills, versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +93,6 @@ _NEWEST_GENERATION_QUERY = sa.select(sequences.c.value).where(sequences.c.name =
 _IS_PRESENT = skills.c.archived_on.is_(None)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(SkillRow))
 _SUMMARY_POSITION = _COLUMNS.index(skills.c.summary)
-_COUNTERS_AMONG_QUERY = sa.select(counters).where(counters.c.skill.in_(sa.bindparam("among")))
 
 
 class LayerDatabase:
@@ -398,29 +395,6 @@ class LayerDatabase:
             for row in conn.execute(query)
         ]
 
-    # Counters
-
-    def read_counters(
-        self,
-        conn: sa.Connection,
-        *,
-        among: Sequence[int] | None = None,
-        version: int | None = None,
-        with_imported: bool = False,
-    ) -> dict[int, dict[Stage, UsageCounters]]:
-        """Return the counters by skill id and stage, of one version or of all, those from other systems only if
-        asked.
-        """
-        of_layer = sa.select(counters).join(skills).where(skills.c.layer == self.key)
-        found = conn.execute(of_layer) if among is None else conn.execute(_COUNTERS_AMONG_QUERY, {"among": among})
-        result: dict[int, dict[Stage, UsageCounters]] = {}
-        for row in found:
-            is_own = row.version != IMPORTED_COUNTS_VERSION or with_imported
-            if is_own if version is None else row.version == version:
-                stages = result.setdefault(row.skill, {})
-                stages[Stage(row.stage)] = stages.get(Stage(row.stage), UsageCounters()) + _parse_counters(row)
-        return result
-
     # Intents
 
     def add_write_ahead_record(self, conn: sa.Connection, plan: Mapping[str, Any]) -> int:
@@ -437,8 +411,3 @@ class LayerDatabase:
     def delete_write_ahead_record(self, conn: sa.Connection, intent: int) -> None:
         """Delete a write-ahead record that has been applied."""
         conn.execute(pending_writes.delete().where(pending_writes.c.id == intent))
-
-
-def _parse_counters(row: Any) -> UsageCounters:
-    stored = {field.name for field in fields(UsageCounters)} - {"address"}
-    return UsageCounters(**{name: getattr(row, name) for name in stored})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus.sql import UtcDateTime, metadata, optional_columns, primary_key_columns, required_columns
+from habitus.use_counts import COUNT_NAMES
 
 # One row per skill that is or was in a layer. Bodies and files are blobs, referenced by the tree of each version.
 skills = sa.Table(
@@ -64,18 +65,19 @@ blobs = sa.Table(
     *required_columns(sa.LargeBinary, "packed"),
 )
 
-counters = sa.Table(
-    "skill_counters",
+# What each version of a skill was counted; the key of a layer is unique across projects. A cache of what the journal
+# counts, except version 0, which another system counted, and what the columns `*_before` say was counted before it kept
+# each use.
+COUNTED_BEFORE = ("recommended", "used", "succeeded", "failed")
+skill_counts = sa.Table(
+    "skill_counts",
     metadata,
-    sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
-    *primary_key_columns(sa.Integer, "version"),
+    *primary_key_columns(sa.String, "layer", "item"),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
     *primary_key_columns(sa.String(16), "stage"),
-    *required_columns(sa.Integer, "recommended", "used", "succeeded", "failed", default="0"),
-    *required_columns(sa.Integer, "weak_failures", "ran_without_error", default="0"),
-    # Counted before the journal kept each use; the rest is a cache of what the journal counts.
-    *required_columns(sa.Integer, "used_before", "succeeded_before", "failed_before", default="0"),
-    # The second is read by older releases only.
-    *optional_columns(UtcDateTime, "last_used", "by_presence_until"),
+    *required_columns(sa.Integer, *COUNT_NAMES, default="0"),
+    *required_columns(sa.Integer, *(f"{name}_before" for name in COUNTED_BEFORE), default="0"),
+    *optional_columns(UtcDateTime, "last_used"),
 )
 
 # Write-ahead records. After a crash, the next process that takes the write lock completes them.

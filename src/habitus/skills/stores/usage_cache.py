@@ -1,13 +1,12 @@
-"""The cached usage counts of skills, in one table for all layers of a database.
+"""The cached usage counts of skills: one table for all layers and hosts, in the database of the journal.
 
-The journal counts from uses and judgements; here that result is stored beside the skills, because lists of thousands
-read it.
+The journal counts from uses and judgements; here that result is stored by skill, because lists of thousands read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,56 +14,109 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.skills.model import Stage
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
-from habitus.skills.stores.tables import counters, skills
-from habitus.use_counts import COUNT_NAMES, UsageCounts, UseKey
+from habitus.skills.stores.tables import COUNTED_BEFORE, skill_counts
+from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey
 
-_CARRIED = ("used", "succeeded", "failed")
-
-
-def add_counts(
-    connection: sa.Connection,
-    skill: int,
-    version: int,
-    stage: Stage,
-    plus: Mapping[str, int],
-    last_used: datetime | None,
-) -> None:
-    """Add to the counters of a skill at a version."""
-    key = {"skill": skill, "version": version, "stage": stage.value}
-    # The row may be missing; inserting it first lets the update be one atomic addition.
-    sql.insert_missing_rows(connection, counters, [key])
-    values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
-    if last_used is not None:
-        values["last_used"] = last_used
-    connection.execute(
-        counters.update().where(*(counters.c[name] == value for name, value in key.items())).values(values)
-    )
+# By layer key and name.
+CountsBySkill = dict[tuple[str, str], dict[Stage, UsageCounts]]
 
 
-def add_counts_by_key(connection: sa.Connection, key: UseKey, plus: UsageCounts) -> bool:
-    """Add to the counters of a skill by its layer and name, also of an archived one; False if it is not here."""
-    mine = sa.select(skills.c.id).where(skills.c.layer == key.layer, skills.c.name == key.item)
-    newest = mine.order_by(skills.c.archived_on.is_not(None), skills.c.id.desc()).limit(1)
-    found = connection.execute(newest).scalar()
-    if found is None:
-        return False
-    numbers = {name: getattr(plus, name) for name in COUNT_NAMES}
-    last_used = plus.last_used if plus.used > 0 else None
-    add_counts(connection, found, key.version, Stage(key.stage), numbers, last_used)
-    return True
+@dataclass(frozen=True, slots=True)
+class UsageCache:
+    """Reads and changes the cached counts in the database of the journal."""
+
+    engine: sa.Engine
+
+    def read(
+        self,
+        layers: Collection[str],
+        names: Collection[str] = (),
+        *,
+        version: int | None = None,
+        with_imported: bool = False,
+    ) -> CountsBySkill:
+        """Return the counts of the skills of these layers by stage, only of these names if there are any.
+
+        Of one version or of all; those from other systems, which have a version of their own, only if asked.
+        """
+        query = sa.select(skill_counts).where(skill_counts.c.layer.in_(layers))
+        if names:
+            query = query.where(skill_counts.c.item.in_(names))
+        if version is not None:
+            query = query.where(skill_counts.c.version == version)
+        elif not with_imported:
+            query = query.where(skill_counts.c.version != IMPORTED_COUNTS_VERSION)
+        found: CountsBySkill = {}
+        with sql.read_transaction(self.engine) as connection:
+            rows = connection.execute(query.order_by(skill_counts.c.stage)).mappings().all()
+        for row in rows:
+            stages, stage = found.setdefault((row["layer"], row["item"]), {}), Stage(row["stage"])
+            counts = UsageCounts(**{name: row[name] for name in COUNT_NAMES}, last_used=row["last_used"])
+            stages[stage] = stages[stage] + counts if stage in stages else counts
+        return found
+
+    def add(self, changes: UsageByKey) -> None:
+        """Add to the counts, in the transaction that is open in this context if there is one."""
+        own = skill_counts.c
+
+        def sum_up(new: sa.ColumnCollection[str, Any]) -> Mapping[str, Any]:
+            last = sa.case((new.last_used.is_(None), own.last_used), else_=new.last_used)
+            return {name: own[name] + new[name] for name in COUNT_NAMES} | {"last_used": last}
+
+        # A judgement or an erasure is no newer use.
+        rows = [
+            _build_row(key, counts) | ({} if counts.used > 0 else {"last_used": None})
+            for key, counts in sum_parts(changes).items()
+        ]
+        with sql.write_transaction(self.engine) as connection:
+            sql.upsert_rows(connection, skill_counts, rows, sum_up)
+
+    def store_imported(self, layer: str, skills: Mapping[str, Mapping[Stage, UsageCounts]]) -> None:
+        """Store what another system counted for these skills of a layer."""
+        rows = [
+            _build_row(UseKey(layer=layer, item=name, version=IMPORTED_COUNTS_VERSION, stage=stage.value), counts)
+            for name, stages in skills.items()
+            for stage, counts in stages.items()
+        ]
+        with sql.write_transaction(self.engine) as connection:
+            sql.upsert_rows(connection, skill_counts, rows, lambda new: {name: new[name] for name in _VALUE_NAMES})
+
+    def find_stale(self, facts: UsageByKey) -> dict[UseKey, UsageCounts]:
+        """Return by how much the counts of the journal exceed the cached ones, where they differ."""
+        query = sa.select(skill_counts).where(skill_counts.c.version != IMPORTED_COUNTS_VERSION)
+        with sql.read_transaction(self.engine) as connection:
+            rows = connection.execute(query).mappings().all()
+        cached = {
+            UseKey(**{name: row[name] for name in _KEY_NAMES}): UsageCounts(
+                **{name: row[name] - (row[f"{name}_before"] if name in COUNTED_BEFORE else 0) for name in COUNT_NAMES}
+            )
+            for row in rows
+        }
+        counted, none = sum_parts(facts), UsageCounts()
+        missing = {key: counted.get(key, none) - cached.get(key, none) for key in sorted({*cached, *counted})}
+        return {key: change for key, change in missing.items() if change.is_nonzero}
+
+    def erase(self, layer: str, name: str) -> None:
+        """Delete the counts of an erased skill, except those of uses that are stored."""
+        own = skill_counts.c
+        has_no_use = sa.and_(own.recommended == own.recommended_before, own.used == own.used_before)
+        is_told = sa.or_(own.version == IMPORTED_COUNTS_VERSION, has_no_use)
+        with sql.write_transaction(self.engine) as connection:
+            connection.execute(skill_counts.delete().where(own.layer == layer, own.item == name, is_told))
 
 
-def list_countable_skills(connection: sa.Connection) -> set[tuple[str, str]]:
-    """Return the layer and name of every skill whose uses are counted here, archived ones too."""
-    return {(layer, name) for layer, name in connection.execute(sa.select(skills.c.layer, skills.c.name))}
+_KEY_NAMES = ("layer", "item", "version", "stage")
+_VALUE_NAMES = (*COUNT_NAMES, "last_used")
 
 
-def read_cached_usage(connection: sa.Connection) -> dict[UseKey, UsageCounts]:
-    """Return the cached counts of every skill without those counted before the journal kept each use."""
-    query = sa.select(counters, skills.c.layer, skills.c.name).join(skills)
+def _build_row(key: UseKey, counts: UsageCounts) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in _KEY_NAMES} | {name: getattr(counts, name) for name in _VALUE_NAMES}
+
+
+def sum_parts(counts: UsageByKey) -> dict[UseKey, UsageCounts]:
+    """Return the counts of whole stages."""
     found: dict[UseKey, UsageCounts] = {}
-    for row in connection.execute(query.where(counters.c.version != IMPORTED_COUNTS_VERSION)).mappings():
-        key = UseKey(layer=row["layer"], item=row["name"], version=row["version"], stage=row["stage"])
-        counted = {name: row[name] - (row[f"{name}_before"] if name in _CARRIED else 0) for name in COUNT_NAMES}
-        found[key] = found.get(key, UsageCounts()) + UsageCounts(**counted)
+    for key, one in counts.items():
+        whole = replace(key, part="")
+        found[whole] = found[whole] + one if whole in found else one
     return found

@@ -1,4 +1,4 @@
-"""The skill store: history, archive and counters in SQL over any backend that holds the files."""
+"""The skill store: history and archive in SQL over any backend that holds the files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,7 @@ from habitus.errors import Invalid, NotFound, Refused, StorageFailed, build_unkn
 from habitus.files import Tree, check_inner_path, has_same_files
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_md
-from habitus.skills.model import (
-    ArchivedSkill,
-    Author,
-    Skill,
-    SkillChangeHistory,
-    SkillSummary,
-    SkillVersion,
-    Stage,
-    UsageCounters,
-)
+from habitus.skills.model import ArchivedSkill, Author, Skill, SkillChangeHistory, SkillSummary, SkillVersion
 from habitus.skills.stores import history, records
 from habitus.skills.stores.base import (
     BackendSkillFacts,
@@ -44,7 +35,6 @@ from habitus.skills.stores.base import (
 from habitus.skills.stores.layer_cache import LayerCache
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
 from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WalRecord, make_pending_change_error
-from habitus.skills.stores.usage_cache import add_counts
 
 TreeFunction = Callable[[str, Tree], Tree]  # from the folder and its files
 
@@ -172,7 +162,7 @@ class SkillStore:
     # Changing
 
     def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill:
-        """Create a skill, or change the one of that name; its other files and its counters stay."""
+        """Create a skill, or change the one of that name; its other files stay."""
         name = names.check_name(skill.name)
         skill = replace(skill, name=name, body=skill_md.normalize_body(skill.body))
         self._write_files(name, lambda folder, tree: trees.update_main_file(tree, skill), author, expected_version)
@@ -395,50 +385,10 @@ class SkillStore:
         with sql.read_transaction(self.engine) as conn:
             return [archived for archived, _ in self._db.list_archived(conn)]
 
-    # Counters
-
-    def add_counts(
-        self,
-        name: str,
-        plus: Mapping[str, int],
-        *,
-        stage: Stage = Stage.STEPS,
-        last_used: datetime | None = None,
-        version: int | None = None,
-    ) -> None:
-        """Add to the cached counts of a skill, at its current or a given version."""
-        known = names.canonicalize_name(name)
-        row = self._cache.index.loadable.get(known) or self._cache.refresh(check_disk=False).loadable.get(known)
-        if row is None:
-            raise NotFound(f"No skill '{name}' to count for.", hint="See 'habitus skills list'.")
-        with sql.write_transaction(self.engine) as conn:
-            add_counts(conn, row.id, row.version if version is None else version, stage, plus, last_used)
-
     @property
     def key(self) -> str:
         """The key of this layer in the database, unique across projects."""
         return self._db.key
-
-    def read_counters(self, name: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
-        """Return the counters by stage, over all versions or of one; `base.IMPORTED_COUNTS_VERSION` selects those of
-        another system.
-        """
-        row = self._find_row(name, check_disk=False) or self._find_row(name, check_disk=True)
-        if row is None:
-            return {}
-        with sql.read_transaction(self.engine) as conn:
-            return self._db.read_counters(conn, among=[row.id], version=version).get(row.id, {})
-
-    def read_all_counters(
-        self, *, with_imported: bool = False, among: Sequence[str] | None = None
-    ) -> dict[str, dict[Stage, UsageCounters]]:
-        """Return the counters by name and stage, over all versions; skills without any are left out."""
-        index = self._cache.refresh(check_disk=False) if among is None else self._cache.index
-        rows = None if among is None else [row.id for name in among if (row := index.rows_by_name.get(name))]
-        with sql.read_transaction(self.engine) as conn:
-            found = self._db.read_counters(conn, with_imported=with_imported, among=rows)
-        known = self._cache.rows
-        return {known[identity].name: stages for identity, stages in found.items() if identity in known}
 
     # In one transaction with the write lock, or two
 

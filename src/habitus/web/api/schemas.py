@@ -25,9 +25,10 @@ from habitus.app.use_cases.declaration import parse_expected_version
 from habitus.memory.model import Engram, LessonCounters, LessonKind, LessonScope
 from habitus.plain_data import to_plain
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListItem
-from habitus.skills.model import Author, SkillSummary, UsageCounters
+from habitus.skills.model import Author, SkillSummary
 from habitus.tasks.model import Task
 from habitus.text import replace_surrogates, replace_surrogates_in_value
+from habitus.use_counts import UsageCounts
 from habitus.web.home_pool import get_request_conversations, get_request_home_async
 from habitus.web.problems import PreconditionRequired
 
@@ -129,7 +130,7 @@ _SkillEntryModel = make_response_model(
     ListedSkill,
     optional=SkillSummary,
     without=("summary", "tree_hash", "fills_placeholders", "pinned_version", "stated"),
-    counters=UsageCounters,
+    counters=UsageCounts,
     manifest=(dict[str, Any], None),
 )
 _TEXT_FIELDS: dict[str, Any] = dict.fromkeys(("files", "source_counts", "missing_packages", "evidence"), list[str])

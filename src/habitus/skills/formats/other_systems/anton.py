@@ -24,7 +24,8 @@ from habitus.skills.formats.foreign_values import (
     unpack_counters,
 )
 from habitus.skills.formats.skill_folder import AgentSkillsFormat
-from habitus.skills.model import Manifest, Severity, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Manifest, Severity, Skill, SkillSource, Stage
+from habitus.use_counts import UsageCounts
 
 META_FILE, STEPS_FILE, STATS_FILE, REQUIREMENTS_FILE = "meta.json", "declarative.md", "stats.json", "requirements.txt"
 CODE_FOLDER, SCRIPTS_FOLDER = "code/", "scripts/"
@@ -189,7 +190,7 @@ def _rename_folder(files: Tree, old: str, new: str, notes: DiagnosticCollector) 
     return moved
 
 
-def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dict[Stage, UsageCounters]:
+def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dict[Stage, UsageCounts]:
     found = {}
     for key, stage in _STAGES.items():
         values = stats.get(key)
@@ -199,7 +200,7 @@ def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dic
             notes.add(f"{STATS_FILE} has a {key} that is not an object; its counters start at 0.")
             continue
         counters = unpack_counters(values, notes)
-        if counters != UsageCounters():
+        if counters != UsageCounts():
             found[stage] = counters
     return found
 
@@ -251,5 +252,5 @@ def _build_stats(item: OutgoingSkill) -> dict[str, Any]:
     return {"total_recalls": sum(stage["recommended"] for stage in stages.values()), **stages}
 
 
-def _compute_confidence(counters: UsageCounters) -> float:
+def _compute_confidence(counters: UsageCounts) -> float:
     return round(lifecycle.compute_reliability(counters), 4) if counters.succeeded or counters.failed else 0.0

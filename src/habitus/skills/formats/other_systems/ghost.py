@@ -38,7 +38,8 @@ from habitus.skills.formats.foreign_values import (
 from habitus.skills.formats.other_systems import ghost_json
 from habitus.skills.formats.other_systems.ghost_json import GhostComposedSkill
 from habitus.skills.formats.tool_json import ToolContract
-from habitus.skills.model import Severity, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Severity, Skill, SkillSource, Stage
+from habitus.use_counts import UsageCounts
 
 REGISTRY, COMPOSED, PLAYBOOK = "skills_registry.json", "composed_skills.json", "skills_playbook.json"
 TOOLS_DIR, RETIRED_DIR, COMPOSED_DIR = "acquired_skills", "retired", "composed_skills"
@@ -225,7 +226,7 @@ def _read_unregistered_tools(folder: Path, known: set[str], top: str) -> Iterato
 def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
     notes = parts.notes
     tool, recipes = parts.tool, parts.recipes
-    counters: dict[Stage, UsageCounters] = {}
+    counters: dict[Stage, UsageCounts] = {}
     files: dict[str, TreeFile] = {}
     if tool is not None:
         files |= _build_tool_files(name, tool, notes)
@@ -233,7 +234,7 @@ def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
     if recipes:
         chunks = recipes_md.render_recipes([entry.recipe for entry in recipes], title=f"Recipes of {name}")
         files[trees.CHUNKS_FILE] = build_tree_file(chunks)
-        counters[Stage.CHUNKS] = sum((entry.counters for entry in recipes), UsageCounters())
+        counters[Stage.CHUNKS] = sum((entry.counters for entry in recipes), UsageCounts())
     status = tool.status if tool else recipes[0].status
     skill = _build_skill(name, tool, recipes, status, notes)
     return IncomingSkill(
@@ -241,7 +242,7 @@ def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
         tree=conversion.build_imported_folder(skill, files),
         origin=parts.origin,
         format="ghost",
-        counters={stage: found for stage, found in counters.items() if found != UsageCounters()},
+        counters={stage: found for stage, found in counters.items() if found != UsageCounts()},
         enabled=status not in _DISABLED_STATUSES,
         status=status,
         created_on=min((entry.created_on for entry in recipes if entry.created_on), default=None),
@@ -324,7 +325,7 @@ def _compute_possible_hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _parse_counters(entry: Mapping[str, Any], notes: DiagnosticCollector) -> UsageCounters:
+def _parse_counters(entry: Mapping[str, Any], notes: DiagnosticCollector) -> UsageCounts:
     """Parse the counters; Ghost counts successes, and the failures since the last success."""
     succeeded = parse_count(entry.get("usage_count"), "usage_count", notes)
     failed = parse_count(entry.get("failure_count"), "failure_count", notes)
@@ -332,7 +333,7 @@ def _parse_counters(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Usa
     # Our own counters hold only if Ghost has not counted further since the export.
     if isinstance(ours, dict) and [ours.get("usage_count"), ours.get("failure_count")] == [succeeded, failed]:
         return unpack_counters(ours, notes)
-    return UsageCounters(used=succeeded + failed, succeeded=succeeded, failed=failed)
+    return UsageCounts(used=succeeded + failed, succeeded=succeeded, failed=failed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -469,7 +470,7 @@ def _export_recipes(item: OutgoingSkill) -> list[dict[str, Any]]:
             skill=skill,
             status=item.status or to_text(extra.pop("status", "")) or "active",
             # A skill counts its recipes together, so the first one carries the counts.
-            counters=item.get_counters(Stage.CHUNKS) if number == 0 else UsageCounters(),
+            counters=item.get_counters(Stage.CHUNKS) if number == 0 else UsageCounts(),
             created_on=parse_timestamp_field(extra.pop("created_at", None), "created_at", notes)
             or item.skill.created_on,
             extra=extra,

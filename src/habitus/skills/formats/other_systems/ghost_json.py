@@ -24,7 +24,8 @@ from habitus.skills.formats.foreign_values import (
     unpack_counters,
 )
 from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_referenced_names
-from habitus.skills.model import Severity, UsageCounters
+from habitus.skills.model import Severity
+from habitus.use_counts import UsageCounts
 
 # Our field → the source's spellings; the first one is written.
 _STEP_SPELLINGS = {
@@ -51,7 +52,7 @@ class GhostComposedSkill:
     recipe: Recipe
     skill: str  # the name of its skill
     status: str = "active"
-    counters: UsageCounters = field(default_factory=UsageCounters)
+    counters: UsageCounts = field(default_factory=UsageCounts)
     created_on: datetime | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -132,7 +133,7 @@ def _parse_params(steps: Sequence[RecipeStep], ours: Any) -> dict[str, Any]:
     return {**stated, **{name: {} for name in used if name not in saved and name not in stated}}
 
 
-def _parse_counters(value: Mapping[str, Any], ours: Any, notes: DiagnosticCollector) -> UsageCounters:
+def _parse_counters(value: Mapping[str, Any], ours: Any, notes: DiagnosticCollector) -> UsageCounts:
     used = parse_count(value.get("usage_count"), "usage_count", notes)
     succeeded = min(parse_count(value.get("success_count"), "success_count", notes), used)
     last_used = parse_timestamp_field(value.get("last_used"), "last_used", notes)
@@ -141,7 +142,7 @@ def _parse_counters(value: Mapping[str, Any], ours: Any, notes: DiagnosticCollec
         mine = unpack_counters(ours, notes)
         if (mine.used, min(mine.succeeded, mine.used)) == (used, succeeded):
             return mine
-    return UsageCounters(used=used, succeeded=succeeded, failed=used - succeeded, last_used=last_used)
+    return UsageCounts(used=used, succeeded=succeeded, failed=used - succeeded, last_used=last_used)
 
 
 def _parse_steps(value: Any, notes: DiagnosticCollector) -> tuple[RecipeStep, ...]:
