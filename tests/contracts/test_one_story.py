@@ -99,7 +99,7 @@ async def tell_story(habitus: Habitus) -> None:
 
 def open_clients(stack: ExitStack, habitus: Habitus) -> tuple[TestClient, TestClient]:
     """A program with the owner's token, and the owner's browser."""
-    desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+    desks, keys = HomePool(habitus), load_sign_in_service(habitus)
     stack.callback(desks.close)
     app = make_web_app(desks, keys, {HOST})
     browser = TestClient(app, base_url=f"http://{HOST}")
@@ -258,7 +258,7 @@ def test_two_hosts_count_a_skill_of_their_machines_together(tmp_path: Path, url:
                 turn.run("recall_skill", {"name": "data-summary"})
                 turn.done("Rows.")
             turns.append(turn.id)
-        b.outcome(turns[0], ok=False, source_kind=SourceKind.PERSON)
+        b.outcome(turns[0], ok=False, source_kind=JudgementSourceKind.PERSON)
         counts = {"recommended": 3, "used": 3, "succeeded": 0, "failed": 1, "no_feedback": 2}
         for host in hosts:
             (row,) = show_stats(host, name="data-summary").stats

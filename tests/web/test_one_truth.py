@@ -139,13 +139,16 @@ async def test_the_last_word_counts_and_a_person_outweighs_a_program(habitus: Ha
 
 
 @pytest.mark.req("SK-06", "LA-06")
-async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitus: Habitus) -> None:
+async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitus: Habitus, run_cli: Cli) -> None:
     session = habitus.session(ScriptedModel([*SCRIPT, says("Then so.")]))
     await session.turn("How is tea brewed?")
     await session.turn("No, that is wrong. Do not boil it.")
     await session.close()
     (row,) = show_stats(habitus, name="brew-tea").stats
     assert (row.used, row.failed, row.no_feedback, row.weak_failures, row.reliability) == (1, 0, 1, 1, None)
+    header, told = run_cli("skills", "stats", "brew-tea").out.splitlines()
+    assert re.split("  +", header)[-3:] == ["no feedback", "corrected", "reliability"]
+    assert re.split("  +", told)[-3:] == ["1", "1", "no feedback"]
 
 
 @pytest.mark.req("SK-06", "LA-06")
@@ -181,6 +184,9 @@ async def test_the_doctor_counts_again_and_says_what_differs(habitus: Habitus, r
         connection.exec_driver_sql(statement)
     told = run_cli("doctor")
     assert re.search("the counters of brew-tea[^ ]* differ from their recorded uses", told.out)
+    assert "the counters agree with the recorded uses" in run_cli("doctor", "--fix").out
+    assert counts_of(habitus) == (1, 0, 1, 0)
+    assert find_stale_usage_counters(habitus) == []
 
 
 @pytest.mark.req("SK-06", "LA-06")

@@ -239,6 +239,13 @@ def build_use_of_run(
     )
 
 
+def lock_usage_facts(connection: sa.Connection) -> None:
+    """Let no other host record a use or a judgement before this transaction ends."""
+    # A transaction that writes to SQLite is alone.
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("LOCK TABLE uses, lasting_outcomes IN SHARE ROW EXCLUSIVE MODE"))
+
+
 def insert_uses(connection: sa.Connection, new: Sequence[ItemUse]) -> None:
     """Store uses; those that are stored already stay."""
     rows = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -147,17 +147,20 @@ class RecipeCatalogue:
             )
         )
 
-    def add_counts(self, skill: str, layer: str, recipe: str, plus: UsageCounts) -> None:
-        """Add to the cached counts of a recipe; `layer` is the key of its store."""
-        named = {"place": _get_layer_place(layer), "skill": skill, "recipe": recipe}
+    def add_counts(self, changes: UsageByKey) -> None:
+        """Add to the cached counts of recipes."""
+        self._add_counts(_sum_by_recipe(changes))
+
+    def _add_counts(self, changes: Mapping[RecipeKey, UsageCounts]) -> None:
         table = recipe_counts.c
         with sql.write_transaction(self.engine) as conn:
-            sql.insert_missing_rows(conn, recipe_counts, [named])
-            values = {name: table[name] + getattr(plus, name) for name in _COUNTED}
-            if plus.used > 0:
-                values["last_used"] = plus.last_used
-            mine = [table[name] == value for name, value in named.items()]
-            conn.execute(recipe_counts.update().where(*mine).values(values))
+            for (place, skill, recipe), plus in changes.items():
+                sql.insert_missing_rows(conn, recipe_counts, [{"place": place, "skill": skill, "recipe": recipe}])
+                values = {name: table[name] + getattr(plus, name) for name in _COUNTED}
+                if plus.used > 0:
+                    values["last_used"] = plus.last_used
+                mine = (table.place == place, table.skill == skill, table.recipe == recipe)
+                conn.execute(recipe_counts.update().where(*mine).values(values))
 
     def _load_counts(self, *, with_before: bool = True) -> dict[RecipeKey, UsageCounts]:
         with sql.read_transaction(self.engine) as conn:
@@ -172,15 +175,17 @@ class RecipeCatalogue:
 
     def find_stale_counts(self, facts: UsageByKey) -> list[str]:
         """Return the recipes whose cached counts differ from those of the journal, as skill/recipe."""
-        expected: dict[RecipeKey, UsageCounts] = {}
-        for key, counts in facts.items():
-            named = (_get_layer_place(key.layer), key.item, key.part)
-            if key.part:
-                expected[named] = expected.get(named, UsageCounts()) + counts
-        cached, none = self._load_counts(with_before=False), UsageCounts()
-        pairs = {key: (cached.get(key, none), expected.get(key, none)) for key in {*cached, *expected}}
-        wrong = [key for key, (one, two) in pairs.items() if any(getattr(one - two, name) for name in _COUNTED)]
-        return sorted(f"{skill}/{recipe}" for _, skill, recipe in wrong)
+        return [f"{skill}/{recipe}" for _, skill, recipe in self._find_missing_counts(facts)]
+
+    def correct_counts(self, facts: UsageByKey) -> None:
+        """Make the cached counts equal to those of the journal."""
+        self._add_counts(self._find_missing_counts(facts))
+
+    def _find_missing_counts(self, facts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
+        """Return by how much the counts of the journal exceed the cached ones, where they differ."""
+        counted, cached, none = _sum_by_recipe(facts), self._load_counts(with_before=False), UsageCounts()
+        missing = {key: counted.get(key, none) - cached.get(key, none) for key in sorted({*cached, *counted})}
+        return {key: change for key, change in missing.items() if any(getattr(change, name) for name in _COUNTED)}
 
     def _load_plans(self, item: ListedSkill) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
         if item.tree_hash not in self._read:
@@ -226,6 +231,16 @@ class RecipeCatalogue:
         if made.callable_name in taken:
             return RecipeStatus.TAKEN, f"another tool goes by '{made.callable_name}'"
         return RecipeStatus.ACTIVE, ""
+
+
+def _sum_by_recipe(counts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
+    """Return the counts of recipes over all versions."""
+    found: dict[RecipeKey, UsageCounts] = {}
+    for key, one in counts.items():
+        if key.part:
+            named = _get_layer_place(key.layer), key.item, key.part
+            found[named] = found[named] + one if named in found else one
+    return found
 
 
 def _get_layer_place(layer: str) -> str:

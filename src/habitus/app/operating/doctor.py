@@ -84,7 +84,7 @@ def _check_use_counts(home: Home) -> Iterator[HealthCheck]:
     stale = find_stale_usage_counters(home)
     if stale:
         detail = f"the counters of {', '.join(stale[:5])}{', …' * (len(stale) > 5)} differ from their recorded uses"
-        hint = "Please report it; the recorded uses and judgements are intact."
+        hint = "Run 'habitus doctor --fix', which counts the recorded uses and judgements again."
         yield HealthCheck(name="usage", state=HealthCheckState.BROKEN, detail=f"{detail}.", hint=hint)
     else:
         yield HealthCheck(name="usage", state=HealthCheckState.OK, detail="the counters agree with the recorded uses")

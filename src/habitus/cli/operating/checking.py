@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from habitus.app.learning.usage import correct_usage_counters
 from habitus.app.operating import checking as use_case
 from habitus.app.use_cases import settings
 from habitus.cli import output
@@ -13,10 +16,18 @@ from habitus.cli.use_case_commands import print_use_case_result
 from habitus.errors import StorageFailed, UserError
 
 
-def run_doctor(context: typer.Context, as_json: JsonOption = False) -> None:
+def run_doctor(
+    context: typer.Context,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Correct wrong counters of uses first, from the recorded uses.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check what works and what is missing, each with its fix. Exits with 1 if something in use is broken."""
     try:
         with open_habitus(context) as habitus:
+            if fix:
+                correct_usage_counters(habitus)
             found = settings.check_health(habitus)
     except UserError as error:
         found = settings.HealthReport(checks=use_case.check_unusable_home(error))

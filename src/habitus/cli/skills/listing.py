@@ -94,7 +94,18 @@ def render_diff_versions(context: typer.Context, result: skills.VersionDiff, new
 
 
 def render_show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: WideOption = False) -> None:
-    columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "no_feedback", "reliability")
+    columns = (
+        "name",
+        "layer",
+        "stage",
+        "recommended",
+        "used",
+        "succeeded",
+        "failed",
+        "no_feedback",
+        "weak_failures",
+        "reliability",
+    )
     rows = [
         [
             *(row.name, row.layer, row.stage.label),
@@ -103,7 +114,7 @@ def render_show_stats(context: typer.Context, result: skills.SkillStatsReport, w
         ]
         for row in result.stats
     ]
-    titles = [column.replace("_", " ") for column in columns]
+    titles = [{"weak_failures": "corrected"}.get(column, column.replace("_", " ")) for column in columns]
     output.print_table_or_message("No uses yet.", titles, rows, wide="name", is_cut=not wide)
     for arms in result.trials:
         told = f"{arms.item} v{arms.version}: {arms.offered:,} with it, {arms.withheld:,} without."

@@ -81,7 +81,7 @@ class UsageCache:
         with sql.write_transaction(self.engine) as connection:
             sql.upsert_rows(connection, skill_counts, rows, lambda new: {name: new[name] for name in _VALUE_NAMES})
 
-    def find_stale(self, facts: UsageByKey) -> dict[UseKey, UsageCounts]:
+    def find_missing_counts(self, facts: UsageByKey) -> dict[UseKey, UsageCounts]:
         """Return by how much the counts of the journal exceed the cached ones, where they differ."""
         query = sa.select(skill_counts).where(skill_counts.c.version != IMPORTED_COUNTS_VERSION)
         with sql.read_transaction(self.engine) as connection:
