@@ -37,7 +37,7 @@ _SANDBOX_PROGRAMS = {
     *(Path(sys.executable).with_name(name).resolve().name for name in ("python", "python3")),
 }
 # Where a model may run that the owner has not named; a home without a model looks there.
-_MODEL_SERVERS = {("host", f"('127.0.0.1', {port})") for port in (8000, 8080, 11434)}
+MODEL_SERVERS = {("host", f"('127.0.0.1', {port})") for port in (8000, 8080, 11434)}
 _seen: list[tuple[str, str]] | None = None
 
 
@@ -53,7 +53,7 @@ def _observe(event: str, details: tuple[Any, ...]) -> None:
 
 
 @contextmanager
-def _observed() -> Iterator[list[tuple[str, str]]]:
+def observed() -> Iterator[list[tuple[str, str]]]:
     global _seen  # an audit hook can't be removed
     found: list[tuple[str, str]] = []
     _seen = found
@@ -64,11 +64,11 @@ def _observed() -> Iterator[list[tuple[str, str]]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _hook() -> None:
+def audit_hook() -> None:
     sys.addaudithook(_observe)
 
 
-def _list_reached(found: list[tuple[str, str]], home: Path) -> set[tuple[str, str]]:
+def list_reached(found: list[tuple[str, str]], home: Path) -> set[tuple[str, str]]:
     """Return what was reached besides the home, Python, temporary files and the sandbox."""
     paths = sysconfig.get_paths()
     allowed = (
@@ -99,14 +99,16 @@ def test_no_use_case_reaches_the_machine_for_a_guest(direct: Direct, case: UseCa
         guest = owner.as_user("eve", is_admin=True)
         told, reached = [], set()
         for one in _list_variants(case, example, secret):
-            with _observed() as found, suppress(HabitusError, ValueError):
+            with observed() as found, suppress(HabitusError, ValueError):
                 told.append(repr(case(guest, **case.bind_arguments(one))))
-            reached |= _list_reached(found, direct.home)
-    # Folders of agents that the owner has made a layer of the library.
-    reached -= {("file", str(direct.cli.user_home / f".{each}/skills")) for each in ("claude", "codex", "agents")}
-    reached -= _MODEL_SERVERS
-    assert reached == set()
+            reached |= list_reached(found, direct.home)
+    assert reached - list_agent_folders(direct) - MODEL_SERVERS == set()
     assert SECRET not in "".join(told)
+
+
+def list_agent_folders(direct: Direct) -> set[tuple[str, str]]:
+    """Return the folders of agents that the owner has made a layer of the library."""
+    return {("file", str(direct.cli.user_home / f".{each}/skills")) for each in ("claude", "codex", "agents")}
 
 
 def _list_variants(case: UseCase[..., Any], example: Mapping[str, Any], secret: Path) -> Iterator[Mapping[str, Any]]:
@@ -124,7 +126,7 @@ def _list_variants(case: UseCase[..., Any], example: Mapping[str, Any], secret: 
 @pytest.mark.parametrize("event", ["file", "program", "host"])
 def test_the_hook_sees_what_a_use_case_would_do(tmp_path: Path, event: str) -> None:
     """Otherwise the test above could not fail."""
-    with _observed() as found, suppress(OSError):
+    with observed() as found, suppress(OSError):
         match event:
             case "file":
                 (tmp_path / "x").write_text("x")
@@ -132,7 +134,7 @@ def test_the_hook_sees_what_a_use_case_would_do(tmp_path: Path, event: str) -> N
                 os.posix_spawn("/bin/none", ["none"], {})
             case _:
                 socket.create_connection(("127.0.0.1", 9), 0.1)
-    assert [kind for kind, _ in _list_reached(found, tmp_path / "home")] == [event]
+    assert [kind for kind, _ in list_reached(found, tmp_path / "home")] == [event]
 
 
 # Use cases open, start and connect through the home's host and the packages below; the rest is wiring.

@@ -188,6 +188,7 @@ class ImportJob(_JobKind):
         # The pages of a web site can't be listed without fetching them, so it is one part.
         if _is_web_source(given):
             return [given]
+        self._home.host.files.require_access("from where on this machine skills are imported")
         found = [
             entry.name
             for entry in detect.read_skills(_resolve_import_source(given))
@@ -301,7 +302,8 @@ class DreamJob(_ChallengeJob):
         return {"cycles": 1}
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        path = given.get("challenges")
+        if path := given.get("challenges"):
+            self._home.host.files.require_access("which challenges of this machine are read")
         found = self_play.list_challenges(self._home.settings, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
         taught = self_play.list_taught_challenges(self._home)
