@@ -213,6 +213,25 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+@BOXED
+@pytest.mark.req("IM-10")
+def test_a_transcript_that_is_a_link_or_a_pipe_is_not_read(direct: Direct) -> None:
+    """What the box leaves is read outside of it."""
+    command = furnish(direct)
+    theirs = direct.cli.user_home / ".claude" / "projects" / "x" / "real.jsonl"
+    theirs.parent.mkdir(parents=True)
+    private = {"type": "user", "message": {"role": "user", "content": "PRIVATE TALK"}, "uuid": "1", "sessionId": "s"}
+    theirs.write_text("\n".join(map(json.dumps, [private, *_TRANSCRIPT[1:]])))
+    plant = f"""own="$CLAUDE_CONFIG_DIR/projects/x"; mkdir -p "$own"
+ln -s '{theirs}' "$own/a.jsonl"; mkfifo "$own/b.jsonl"; ln -s /dev/zero "$own/c.jsonl"
+ln -s '{theirs.parent}' "$CLAUDE_CONFIG_DIR/projects/y"; echo '{claude("ALTBERG")}'"""
+    said = direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, plant))
+    found = rollouts(direct)
+    assert {one.outcome for one in found.values()} == {"ok", "failed"}, said
+    assert "PRIVATE TALK" not in repr(found)
+    assert not any(one.is_opened for one in found.values())
+
+
 @pytest.mark.req("IM-04")
 def test_an_agent_whose_own_sandbox_does_not_start_counts_for_nothing(direct: Direct) -> None:
     command = furnish(direct)

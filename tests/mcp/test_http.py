@@ -108,6 +108,20 @@ async def test_everybody_is_offered_the_tools_of_the_table(place: Path, habitus:
     assert {tool.name for tool in tools if is_tool_offered(tool, McpServerOptions(profile="all"))} == offered
 
 
+@pytest.mark.req("CL-04", "CL-05")
+async def test_every_tool_called_by_everybody_answers_as_the_table_says(place: Path, habitus: Habitus) -> None:
+    tokens = {role.access: open_user_accounts(habitus).add(role.value, role).token for role in UserRole}
+    every = sorted(set[str]().union(*ACCESS.values()))
+    async with served(place, profile="all") as server:
+        for access, token in {**tokens, Access.OWNER: server.token}.items():
+            offered = set[str]().union(*(names for least, names in ACCESS.items() if least <= access))
+            async with server.client(token) as client:
+                answers = {name: text_of(await client.call_tool(name, {})) for name in every}
+            assert {name for name, answer in answers.items() if "There is no tool" not in answer} == offered
+        for stranger in ({}, {"Authorization": "Bearer wrong"}):
+            assert await status_of(server, stranger) == 401
+
+
 @pytest.mark.full
 @pytest.mark.req("CL-04", "CL-05")
 async def test_people_use_their_tokens_within_their_roles_and_are_named(place: Path, habitus: Habitus) -> None:

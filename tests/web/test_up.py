@@ -220,6 +220,23 @@ def test_it_ends_soon_after_it_is_asked_to_whatever_runs(run_cli: Cli) -> None:
     assert took < 8  # five seconds, and some for a busy machine
 
 
+@pytest.mark.req("IM-01", "OP-01")
+def test_a_pattern_that_backtracks_holds_up_neither_the_server_nor_its_end(run_cli: Cli) -> None:
+    assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
+    file = run_cli.home / "skills" / "brew-tea" / "evals" / "tasks.toml"
+    file.parent.mkdir()
+    file.write_text(f"[[task]]\nid = 'x'\nrequest = 'x'\nmatches = '(a+)+$'\nreference = '{'a' * 5_000}!'\n")
+    with up(run_cli, "--no-jobs") as told, program(told) as http, ThreadPoolExecutor() as thread:
+        began = time.monotonic()
+        checked = thread.submit(http.post, "/api/v1/tasks/check", json={"name": "brew-tea"})
+        assert httpx2.get(f"{http.base_url}/healthz").status_code == 200
+        (found,) = checked.result(20).json()["tasks"]
+        assert (found["task"], found["is_sound"]) == ("x", False)
+        assert time.monotonic() - began < 10
+        asked = time.monotonic()
+    assert time.monotonic() - asked < 8  # five seconds, and some for a busy machine
+
+
 @pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_a_request_that_a_kill_cut_off_is_done_once_when_it_is_sent_again(run_cli: Cli) -> None:

@@ -25,6 +25,7 @@ from habitus.tasks.files import serialize_task
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 
 TASK_FILE = "task.toml"
+REQUEST_FILE = "request.md"
 
 
 def get_task_review_root(home: Home, name: str) -> str:
@@ -103,7 +104,9 @@ def keep_approved_tasks(home: Home, proposal: Proposal) -> None:
 
 
 def build_task_tree(task: Task) -> Tree:
-    """Return the files that a review covers: the whole task, and its programs as scripts, for the scan to read."""
+    """Return the files that a review covers: the whole task, and for the scan its request as a page that a model
+    follows and its programs as scripts.
+    """
     # Who reviewed a task, and in which conversation it came up, may change without a new review.
     text = serialize_task(replace(task, reviewed_by="", origin=TaskOrigin(kind=TaskOriginKind.IMPORTED)))
     solutions = {"reference": task.reference, "wrong": task.wrong}
@@ -113,4 +116,5 @@ def build_task_tree(task: Task) -> Tree:
     scripts = {
         f"{name}.py": build_tree_file(code.encode("utf-8", "replace")) for name, code in programs.items() if code
     }
-    return {TASK_FILE: build_tree_file(text.encode("utf-8", "replace")), **scripts}
+    pages = {TASK_FILE: text, REQUEST_FILE: task.request}
+    return {**{path: build_tree_file(page.encode("utf-8", "replace")) for path, page in pages.items()}, **scripts}
