@@ -124,7 +124,8 @@ def _run_to_exit_code() -> int:
     except ToolFailed as error:
         return _print_failure(str(error), "")
     except typer.TyperException as error:
-        _print_failure(error.format_message(), _suggest_option(error))
+        message = error.format_message().replace(": Value error, ", ": ")
+        _print_failure(message if message.endswith((".", "?")) else f"{message}.", _build_usage_hint(error))
         return 2
     except (typer.Abort, KeyboardInterrupt):
         output.print_error("Stopped.")
@@ -178,12 +179,14 @@ def _print_failure(message: str, hint: str) -> int:
     return 1
 
 
-def _suggest_option(error: typer.TyperException) -> str:
-    """Return a "Did you mean" for a misspelt option, or nothing."""
-    context, wanted = getattr(error, "ctx", None), getattr(error, "option_name", None)
-    if context is None or wanted is None or "Possible options" in error.format_message():
+def _build_usage_hint(error: typer.TyperException) -> str:
+    """Return a "Did you mean" for a misspelt option, or where the command's help is."""
+    context, message = getattr(error, "ctx", None), error.format_message()
+    if context is None or "Possible options" in message or "Did you mean" in message:
         return ""
-    return did_you_mean(wanted, [name for parameter in context.command.params for name in parameter.opts])
+    options = [name for parameter in context.command.params for name in parameter.opts]
+    similar = did_you_mean(wanted, options) if (wanted := getattr(error, "option_name", None)) else ""
+    return similar or f"See '{context.command_path} --help'."
 
 
 _LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
