@@ -127,7 +127,9 @@ def register_error_handlers(app: FastAPI) -> None:
         first = error.errors()[0]
         # The first part says query, path or body, which a person doesn't need.
         where = ".".join(str(part) for part in first["loc"][1:]) or "body"
-        return await answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg'].removeprefix('Value error, ')}.", "")
+        return await answer(
+            request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg'].removeprefix('Value error, ')}.", ""
+        )
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -90,19 +90,24 @@ def browse_skills(
     items = skills.list_all_skills(home)
     chosen, fits = skills.filter_skills(home, request, items)
     last = skip + (request.limit or len(chosen))
-    # These two orders need the counters of every match; the others only those of the page.
-    if order in (SkillSortOrder.USES, SkillSortOrder.EFFECT):
-        rows = _sort_rows(build_skill_rows(home, chosen), order, is_reversed=is_reversed)[skip:last]
+    if order is SkillSortOrder.EFFECT:
+        rows = _sort_rows_by_effect(build_skill_rows(home, chosen), is_reversed=is_reversed)[skip:last]
     else:
-        rows = build_skill_rows(home, _sort_listed_skills(chosen, order, is_reversed=is_reversed)[skip:last])
+        # Sorting by use needs the counters of every match; otherwise those of the page are enough.
+        uses = _read_usage_of_items(home, chosen) if order is SkillSortOrder.USES else None
+        page = _sort_listed_skills(chosen, order, uses, is_reversed=is_reversed)[skip:last]
+        rows = build_skill_rows(home, page, uses)
     return BrowseSkillsResult(
         rows=tuple(rows), found=len(chosen), total=len(items), tags=home.skills.last_snapshot.tags, fits=fits
     )
 
 
 def _sort_listed_skills(
-    items: Sequence[ListedSkill], order: SkillSortOrder | None, *, is_reversed: bool
+    items: Sequence[ListedSkill], order: SkillSortOrder | None, uses: SkillUsageCounts | None, *, is_reversed: bool
 ) -> Sequence[ListedSkill]:
+    if uses is not None:
+        used = {key: counters.used if is_reversed else -counters.used for key, counters in uses.counted.items()}
+        return sorted(items, key=lambda item: (used.get((item.layer, item.name), 0), item.name))
     if order is None:
         return items
     return sorted(
@@ -116,20 +121,13 @@ def _get_source_sort_key(item: ListedSkill) -> tuple[str, str]:
     return ("" if item.summary is None else item.summary.source, item.name)
 
 
-def _sort_rows(rows: Sequence[SkillListRow], order: SkillSortOrder, *, is_reversed: bool) -> list[SkillListRow]:
-    """Sort rows by value, highest first; rows without a value come last in either direction."""
-    known = [(_get_sort_value(row, order), row) for row in rows]
-    ranked = sorted(
-        ((value, row) for value, row in known if value is not None),
+def _sort_rows_by_effect(rows: Sequence[SkillListRow], *, is_reversed: bool) -> list[SkillListRow]:
+    """Sort rows by effect, highest first; rows without one come last in either direction."""
+    known = sorted(
+        ((row.effect.value, row) for row in rows if row.effect is not None),
         key=lambda one: (one[0] if is_reversed else -one[0], one[1].item.name),
     )
-    return [*(row for _, row in ranked), *(row for value, row in known if value is None)]
-
-
-def _get_sort_value(row: SkillListRow, order: SkillSortOrder) -> float | None:
-    if order is SkillSortOrder.USES:
-        return row.counters.used
-    return None if row.effect is None else row.effect.value
+    return [*(row for _, row in known), *(row for row in rows if row.effect is None)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
