@@ -48,11 +48,23 @@ async def test_the_report_says_because_of_only_from_randomised_conversations(hom
         (undecided,) = report.unknown
         assert undecided.unknown.startswith("Whether version 2 of name-a-town is better than 1: Not known")
         for of, count in (
+            (ReportedNumberKind.PROPOSED, report.proposed),
+            (ReportedNumberKind.APPROVED, report.approved),
+            (ReportedNumberKind.KEPT, 0),
+            (ReportedNumberKind.ROLLED_BACK, 0),
+            (ReportedNumberKind.DECISIONS, report.cost.decisions),
+            (ReportedNumberKind.ROLLOUTS, report.cost.rollouts),
             (ReportedNumberKind.FAILED, 6),
             (ReportedNumberKind.REQUESTS, 34),
             (ReportedNumberKind.COMPARED, 33),
         ):
             assert list_report_rows(habitus, of=of, limit=100).total == count
+        rollouts = list_report_rows(habitus, of=ReportedNumberKind.ROLLOUTS, limit=500).rows
+        assert sum(one.tokens for one in rollouts) == report.cost.tokens
+        assert change.links == {"in_use": f"/report/rows?month={report.month}&of=in_use&skill=name-a-town"}
+        in_use = list_report_rows(habitus, of=ReportedNumberKind.IN_USE, skill=NAME, limit=500).rows
+        assert sum("no feedback" not in one.said for one in in_use) == 20
+        assert report.cost.links["dollars"].endswith("&of=paid")
 
 
 @pytest.mark.req("IM-08")
@@ -80,6 +92,9 @@ async def test_tokens_are_counted_once_whoever_pays_and_an_approved_change_that_
             else:
                 assert habitus.spending.get_usage_today().tokens == paid
                 assert cost.tokens + cost.draft_tokens + cost.budget_tokens == by_hand + paid
+            for of, tokens in (("drafts", cost.draft_tokens), ("budget", cost.budget_tokens)):
+                rows = list_report_rows(habitus, of=ReportedNumberKind(of)).rows
+                assert sum(one.tokens for one in rows) == tokens
         assert proposal is not None
         habitus.review.approve(proposal, habitus.build_author())
         report = show_report(habitus)

@@ -190,5 +190,4 @@ def _candidate_from_row(row: Any) -> Candidate:
 
 
 def _rollout_from_row(row: Any) -> Rollout:
-    columns = {name: value for name, value in row._mapping.items() if name != "at"}
-    return Rollout(**{**columns, "side": TaskSplit(row.side)})
+    return Rollout(**{**row._mapping, "side": TaskSplit(row.side)})

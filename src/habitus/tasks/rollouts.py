@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from habitus.events import Outcome, OutcomeKind
@@ -43,6 +44,7 @@ class Rollout:
     steps: int = 0
     dollars: float = 0.0
     record: str = ""
+    at: datetime | None = None  # when it ended, once it is stored
 
     def with_outcome(
         self,

@@ -13,6 +13,7 @@ from habitus.evidence.model import EffectEstimate
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState, LiveComparison
 from habitus.files import Tree, drop_eval_files, has_same_files
 from habitus.improve.comparisons import ComparisonStore
+from habitus.journal.model import ScoredExposure
 from habitus.skills import trees
 from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill
@@ -49,12 +50,16 @@ def _build_comparison_report(home: Home, comparison: LiveComparison) -> Comparis
     # Loads the statistics of the journal's exposures.
     from habitus.app.learning.evidence import make_observations
 
-    item = comparison.item
-    kept = [one for one in load_change_exposures(home.shared, item.name) if one.exposure.version == item.version]
-    until = comparison.ended_on
-    counted = [one for one in kept if until is None or one.at <= until]
+    item, counted = comparison.item, list_comparison_exposures(home, comparison)
     observations = make_observations(counted, frozenset({(item.kind.value, item.name)}), home.clock())
     return ComparisonReport(comparison=comparison, result=compare_versions_in_use(observations, exam=comparison.exam))
+
+
+def list_comparison_exposures(home: Home, comparison: LiveComparison, user: str | None = None) -> list[ScoredExposure]:
+    """Return the conversations of a comparison, of one user or of all."""
+    item, until = comparison.item, comparison.ended_on
+    kept = load_change_exposures(home.shared, item.name, user=user)
+    return [one for one in kept if one.exposure.version == item.version and (until is None or one.at <= until)]
 
 
 def compare_after_approval(home: Home, proposal: Proposal) -> None:

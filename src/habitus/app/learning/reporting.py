@@ -4,9 +4,10 @@ supports.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -14,14 +15,15 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.app.learning.compared_versions import load_change_exposures
+from habitus.app.learning.compared_versions import load_change_exposures, open_comparison_store
 from habitus.app.learning.comparing import ComparisonReport, list_comparison_reports
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.errors import Invalid
 from habitus.evidence.comparing import GainEstimate, estimate_gain_of_changes
 from habitus.evidence.model import ItemKind
-from habitus.evidence.versions import ComparisonState
+from habitus.evidence.versions import ComparisonState, LiveComparison
+from habitus.improve.candidates import Candidate
 from habitus.improve.report import build_candidate_report, format_points_interval
 from habitus.improve.store import SCHEDULED_MARK
 from habitus.journal import usage
@@ -30,6 +32,7 @@ from habitus.journal.usage import JudgedRequest, UseVerdict
 from habitus.learning.budget import learning_spending
 from habitus.plain_data import INTERNAL
 from habitus.skills.proposals import Proposal, ProposalState
+from habitus.tasks.rollouts import Rollout
 from habitus.text import format_count
 
 # A month with a smaller share of feedback is mostly unknown.
@@ -46,6 +49,20 @@ class ReportedNumberKind(StrEnum):
     NO_FEEDBACK = "no_feedback"
     # The conversations that were randomised between two versions.
     COMPARED = "compared"
+    # Those of one skill's comparison, whichever month they are of.
+    IN_USE = "in_use"
+    # Changes: proposed, approved, and by how their comparison ended.
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    KEPT = "kept"
+    ROLLED_BACK = "rolled_back"
+    # What learning took: rollouts, drafts of runs that a person started, days of the budget, and decisions.
+    ROLLOUTS = "rollouts"
+    DRAFTS = "drafts"
+    BUDGET = "budget"
+    # Rollouts and drafts: what dollars were paid for.
+    PAID = "paid"
+    DECISIONS = "decisions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +127,8 @@ class RequestTotals:
 class SkillChangeSummary:
     """A change that was proposed, decided or compared in the month."""
 
+    IN_JSON: ClassVar = ("links",)
+
     skill: str
     proposal: int
     # Pending, rejected, or how its comparison stands.
@@ -118,11 +137,19 @@ class SkillChangeSummary:
     exam: str
     # What the comparison in use shows; empty if it was not compared.
     in_use: str
+    address: str = field(default="", metadata=INTERNAL, compare=False)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of the conversations that it was compared in."""
+        return {"in_use": f"{self.address}&of={ReportedNumberKind.IN_USE}&skill={self.skill}"} if self.in_use else {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearningCost:
     """What learning took in the month."""
+
+    IN_JSON: ClassVar = ("links",)
 
     rollouts: int
     tokens: int
@@ -133,6 +160,17 @@ class LearningCost:
     budget_tokens: int
     # Proposals that a person decided.
     decisions: int
+    address: str = field(default="", metadata=INTERNAL, compare=False)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of what each number counts or sums up."""
+        of = ReportedNumberKind
+        summed = dict.fromkeys(("rollouts", "tokens", "dollars"), of.ROLLOUTS) | {
+            "draft_tokens": of.DRAFTS,
+            "budget_tokens": of.BUDGET,
+        }
+        return {name: f"{self.address}&of={one}" for name, one in (summed | {"decisions": of.DECISIONS}).items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +184,8 @@ class DataGap:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MonthlyReport:
     """What learning was worth in a month, what it cost, and what is not known."""
+
+    IN_JSON: ClassVar = ("links",)
 
     month: str
     requests: RequestTotals
@@ -161,6 +201,15 @@ class MonthlyReport:
     cost: LearningCost
     unknown: Sequence[DataGap]
 
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of the conversations behind the gain, and of the changes that each count counts."""
+        of, address = ReportedNumberKind, self.requests.address
+        counted = {"gain": of.COMPARED} | {
+            one.value: one for one in (of.PROPOSED, of.APPROVED, of.KEPT, of.ROLLED_BACK)
+        }
+        return {name: f"{address}&of={one}" for name, one in counted.items()}
+
 
 def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyReport:
     """Build the report; requests and conversations are one user's, or everybody's if `user` is None."""
@@ -171,20 +220,19 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
     reports = list_comparison_reports(home)
     observations = make_observations(compared, _find_compared_items(compared), home.clock())
     gain = estimate_gain_of_changes(observations)
-    proposals = [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
+    proposals = _list_proposed_improvements(home)
     totals = _count_requests(requests, f"/report/rows?month={month}{'&all_users=true' if user is None else ''}")
-    ended = [one.comparison.state for one in reports if month.contains(one.comparison.ended_on)]
     return MonthlyReport(
         month=str(month),
         requests=totals,
         gain=gain,
         gain_sentence=gain.sentence if gain is not None else _explain_no_gain(compared),
-        changes=_summarize_changes(home, month, proposals, reports),
-        proposed=sum(month.contains(one.made_on) for one in proposals),
-        approved=sum(one.state in _APPROVED and month.contains(one.decided_on) for one in proposals),
-        kept=sum(state in (ComparisonState.KEPT, ComparisonState.NOT_SHOWN) for state in ended),
-        rolled_back=ended.count(ComparisonState.ROLLED_BACK),
-        cost=_sum_learning_cost(home, month),
+        changes=_summarize_changes(home, month, proposals, reports, totals.address),
+        proposed=len(list_counted_proposals(home, month, ReportedNumberKind.PROPOSED)),
+        approved=len(list_counted_proposals(home, month, ReportedNumberKind.APPROVED)),
+        kept=len(list_ended_comparisons(home, month, ReportedNumberKind.KEPT)),
+        rolled_back=len(list_ended_comparisons(home, month, ReportedNumberKind.ROLLED_BACK)),
+        cost=_sum_learning_cost(home, month, totals.address),
         unknown=[*_list_missing_feedback(totals), *_list_undecided_comparisons(month, reports)],
     )
 
@@ -224,7 +272,7 @@ def _explain_no_gain(compared: Sequence[ScoredExposure]) -> str:
 
 
 def _summarize_changes(
-    home: Home, month: ReportMonth, proposals: Sequence[Proposal], reports: Sequence[ComparisonReport]
+    home: Home, month: ReportMonth, proposals: Sequence[Proposal], reports: Sequence[ComparisonReport], address: str
 ) -> list[SkillChangeSummary]:
     store, by_candidate = open_improve_store(home), {one.comparison.candidate: one for one in reports}
     found = []
@@ -247,39 +295,76 @@ def _summarize_changes(
                 state=f"compared in use: {state}" if is_running else state,
                 exam=format_points_interval(exam) if exam is not None else "",
                 in_use=report.result.sentence if report is not None else "",
+                address=address,
             )
         )
     return found
 
 
-def _sum_learning_cost(home: Home, month: ReportMonth) -> LearningCost:
+def _list_proposed_improvements(home: Home) -> list[Proposal]:
+    return [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
+
+
+def list_counted_proposals(home: Home, month: ReportMonth, of: ReportedNumberKind) -> list[Proposal]:
+    """Return the proposals that a number of the report counts."""
+    match of:
+        case ReportedNumberKind.DECISIONS:
+            decided = home.review.list(None, with_contents=False, all_hosts=True)
+            states = (*_APPROVED, ProposalState.REJECTED)
+            return [one for one in decided if one.state in states and month.contains(one.decided_on)]
+        case ReportedNumberKind.APPROVED:
+            made = _list_proposed_improvements(home)
+            return [one for one in made if one.state in _APPROVED and month.contains(one.decided_on)]
+        case _:
+            return [one for one in _list_proposed_improvements(home) if month.contains(one.made_on)]
+
+
+def list_ended_comparisons(home: Home, month: ReportMonth, of: ReportedNumberKind) -> list[LiveComparison]:
+    """Return the comparisons that ended in the month, with the change kept or rolled back."""
+    states = {
+        ReportedNumberKind.KEPT: (ComparisonState.KEPT, ComparisonState.NOT_SHOWN),
+        ReportedNumberKind.ROLLED_BACK: (ComparisonState.ROLLED_BACK,),
+    }[of]
+    ended = open_comparison_store(home).list_comparisons()
+    return [one for one in ended if one.state in states and month.contains(one.ended_on)]
+
+
+def list_month_rollouts(home: Home, month: ReportMonth) -> list[Rollout]:
+    """Return the rollouts of the month: of runs, trials and self-play."""
+    return open_improve_store(home).list_rollouts(since=month.begin, before=month.end)
+
+
+def list_month_drafts(home: Home, month: ReportMonth) -> list[Candidate]:
+    """Return the candidates that models drafted in runs that a person started."""
     store = open_improve_store(home)
-    made = store.list_rollouts(since=month.begin, before=month.end)
-    # The budget of the day has paid the rollouts of scheduled runs, which are counted as such.
-    by_schedule = sum(one.tokens for one in made if one.run.endswith(SCHEDULED_MARK))
-    drafted = [
-        one
-        for skill in store.list_skills()
-        for one in store.list_candidates(skill)
-        if month.contains(one.made_on) and not one.run.endswith(SCHEDULED_MARK)
-    ]
-    day = learning_spending.c.day
-    query = sa.select(sa.func.coalesce(sa.func.sum(learning_spending.c.tokens), 0))
+    made = (one for skill in store.list_skills() for one in store.list_candidates(skill) if month.contains(one.made_on))
+    return [one for one in made if one.tokens and not one.run.endswith(SCHEDULED_MARK)]
+
+
+def sum_other_spending(home: Home, month: ReportMonth) -> dict[date, int]:
+    """Return the tokens of each day's budget without those of rollouts, which are counted as such."""
+    table = learning_spending
+    period = (table.c.day >= f"{month.begin:%Y-%m-%d}", table.c.day < f"{month.end:%Y-%m-%d}")
     with sql.read_transaction(home.shared) as connection:
-        spent = connection.execute(
-            query.where(day >= f"{month.begin:%Y-%m-%d}", day < f"{month.end:%Y-%m-%d}")
-        ).scalar_one()
-    decided = (*_APPROVED, ProposalState.REJECTED)
+        rows = connection.execute(sa.select(table.c.day, table.c.tokens).where(*period).order_by(table.c.day)).all()
+    by_rollouts = Counter[str]()
+    for one in list_month_rollouts(home, month):
+        if one.run.endswith(SCHEDULED_MARK) and one.at is not None:
+            by_rollouts[f"{one.at.astimezone(UTC):%Y-%m-%d}"] += one.tokens
+    left = {date.fromisoformat(row.day): max(row.tokens - by_rollouts[row.day], 0) for row in rows}
+    return {day: tokens for day, tokens in left.items() if tokens}
+
+
+def _sum_learning_cost(home: Home, month: ReportMonth, address: str) -> LearningCost:
+    made, drafted = list_month_rollouts(home, month), list_month_drafts(home, month)
     return LearningCost(
         rollouts=len(made),
         tokens=sum(one.tokens for one in made),
         dollars=sum(one.dollars for one in made) + sum(one.dollars for one in drafted),
         draft_tokens=sum(one.tokens for one in drafted),
-        budget_tokens=max(int(spent) - by_schedule, 0),
-        decisions=sum(
-            one.state in decided and month.contains(one.decided_on)
-            for one in home.review.list(None, with_contents=False, all_hosts=True)
-        ),
+        budget_tokens=sum(sum_other_spending(home, month).values()),
+        decisions=len(list_counted_proposals(home, month, ReportedNumberKind.DECISIONS)),
+        address=address,
     )
 
 

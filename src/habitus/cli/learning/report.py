@@ -34,12 +34,18 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     for one in result.unknown:
         output.print_line(f"Not known: {one.unknown} {one.settled_by}")
     rows_of = output.format_command(context, "report", "rows", "failed", "--month", result.month)
-    output.print_line(f"The requests behind a number: {rows_of}", style="dim")
+    output.print_line(f"What is behind a number: {rows_of}", style="dim")
 
 
 def render_list_report_rows(context: typer.Context, result: ReportedRequestPage) -> None:
     rows = [
-        (one.turn, inputs.format_timestamp(one.at), one.said, "" if one.has_text else "gone") for one in result.rows
+        (
+            one.turn or (f"proposal {one.proposal}" if one.proposal else one.skill),
+            inputs.format_timestamp(one.at),
+            one.said,
+            "gone" if one.turn and not one.has_text else "",
+        )
+        for one in result.rows
     ]
     output.print_table_or_message("None.", ("turn", "at", "outcome", "text"), rows, wide="outcome")
     output.print_paging_hint(len(rows), result.total, result.next)

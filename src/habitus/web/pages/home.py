@@ -295,13 +295,14 @@ def show_month_rows(
     habitus: RequestHome,
     of: ReportedNumberKind = ReportedNumberKind.REQUESTS,
     month: str = "",
+    skill: str = "",
     after: str = "",
 ) -> HTMLResponse:
-    """Show the requests behind a number of the report."""
+    """Show what is behind a number of the report."""
     scope = UserScope.read(request, habitus)
-    page = overview.list_report_rows(habitus, of=of, month=month, after=after, all_users=scope.all_users)
+    page = overview.list_report_rows(habitus, of=of, month=month, skill=skill, after=after, all_users=scope.all_users)
     return render_page(
-        request, "report_rows.html", page=page, of=of.value, month=month, more=_build_scope_suffix(scope)
+        request, "report_rows.html", page=page, of=of.value, month=month, skill=skill, more=_build_scope_suffix(scope)
     )
 
 
