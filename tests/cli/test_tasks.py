@@ -179,6 +179,7 @@ def ask_in_sessions(direct: Direct, asked: Sequence[tuple[str, str]], went: Outc
                 started_on=habitus.clock(),
                 ended_on=habitus.clock(),
                 user=habitus.settings.user,
+                project=habitus.project,
                 messages=(encode_message_for_journal(AssistantMessage(text=reply)),),
                 selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
                 outcomes=(build_explicit_outcome(went, "user", JudgementSourceKind.PERSON),),

@@ -38,6 +38,7 @@ def ask_three_times(habitus: Habitus, user: str, request: str) -> None:
             started_on=habitus.clock(),
             ended_on=habitus.clock(),
             user=user,
+            project=habitus.project,
             messages=(encode_message_for_journal(AssistantMessage(text="They come to 4242.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
             outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
@@ -73,6 +74,21 @@ def test_mining_opens_only_files_of_the_project_for_the_owner(
     habitus.settings.__dict__["cwd"] = project  # as if it had been started there
     ask_three_times(habitus, habitus.settings.user, f"Please add up the numbers in {where.format(tmp=tmp_path)}")
     assert SECRET not in api.post(f"{API}/tasks/mine", json={}).text
+
+
+@pytest.mark.req("IM-02")
+def test_mining_opens_files_of_the_conversations_project_not_of_where_it_runs(
+    api: TestClient, habitus: Habitus, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "work" / "here", tmp_path / "work" / "there"
+    for project, text in ((here, SECRET), (there, "1\n2\n")):
+        project.mkdir(parents=True)
+        (project / "sales.csv").write_text(text)
+    habitus.settings.__dict__["cwd"] = there
+    ask_three_times(habitus, habitus.settings.user, "Please add up the numbers in ./sales.csv")
+    habitus.settings.__dict__["cwd"] = here
+    (found,) = api.post(f"{API}/tasks/mine", json={}).json()["found"]
+    assert found["task"]["files"] == {"sales.csv": "1\n2\n"}
 
 
 @pytest.mark.req("IM-02", "SE-01")

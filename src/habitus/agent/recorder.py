@@ -88,7 +88,7 @@ class TurnRecorder:
 
     def record_start(self, turn: TurnState) -> None:
         """Record the request at once, so that even a killed process does not lose it."""
-        so_far = build_journal_turn(turn, session=self.session, ended_on=None)
+        so_far = build_journal_turn(turn, session=self.session, project=self._parts.project, ended_on=None)
         self._outage.try_write(lambda: self._parts.journal.begin_turn(so_far), "write down that a turn began")
 
     def record_end(self, turn: TurnState, *, has_news: bool) -> RecordingResult:
@@ -98,6 +98,7 @@ class TurnRecorder:
         kept = build_journal_turn(
             turn,
             session=self.session,
+            project=self._parts.project,
             ended_on=max(parts.clock(), turn.began_on),
             exposures=self._collect_exposures(turn, shown),
             uses=() if turn.is_cancelled else self._collect_skill_uses(turn, shown),
@@ -336,6 +337,7 @@ def build_journal_turn(
     turn: TurnState,
     *,
     session: str,
+    project: str,
     ended_on: datetime | None,
     exposures: Sequence[ExposureAssignment] = (),
     uses: Sequence[ItemUse] = (),
@@ -359,6 +361,7 @@ def build_journal_turn(
         user=request.user.name,
         conversation=request.conversation,
         reply_to=request.reply_to,
+        project=project,
         messages=tuple(encode_message_for_journal(message) for message in turn.messages),
         events=tuple(turn.events),
         usage=_count_usage(turn),

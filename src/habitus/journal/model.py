@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from habitus.events import AgentEvent, OutcomeKind
+from habitus.plain_data import INTERNAL
 
 
 class TurnOrigin(StrEnum):
@@ -229,6 +230,8 @@ class Turn:
     user: str = "local"
     conversation: str = ""
     reply_to: str = ""
+    # The folder of the project it was held in; empty if unknown.
+    project: str = field(default="", metadata=INTERNAL)
     messages: tuple[TurnMessage, ...] = ()
     events: tuple[AgentEvent, ...] = ()
     selected: tuple[SelectedSkill, ...] = ()

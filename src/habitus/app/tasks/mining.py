@@ -69,8 +69,8 @@ def propose_accepted_requests(home: Home) -> int:
     """
     if home.settings.database is not None:
         return 0
-    # A scheduled run has no project, so it can't lay out files.
-    found = _find_candidates(home, _iterate_accepted_journal_turns(home, project=None), TaskOriginKind.SESSION)
+    # Nobody has asked for it, so it opens no files.
+    found = _find_candidates(home, _iterate_accepted_journal_turns(home, lays_out_files=False), TaskOriginKind.SESSION)
     pending = {skill for skill in {one.skill for one in found} if list_pending_tasks(home, skill)}
     new = [one for one in found if one.skill not in pending]
     propose_tasks(home, new, source="mining", reason="recurring request with an accepted result")
@@ -83,7 +83,7 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
     Those that were proposed before are left out.
     """
     if source is MiningSource.SESSIONS:
-        served = _iterate_accepted_journal_turns(home, project=Path(home.project))
+        served = _iterate_accepted_journal_turns(home, lays_out_files=True)
         return _find_candidates(home, served, TaskOriginKind.SESSION, skill=skill)
     return _find_candidates(home, _iterate_accepted_transcript_turns(home), TaskOriginKind.TRANSCRIPT, skill=skill)
 
@@ -113,7 +113,7 @@ def _find_candidates(
     return found
 
 
-def _iterate_accepted_journal_turns(home: Home, *, project: Path | None) -> Iterator[_AcceptedTurn]:
+def _iterate_accepted_journal_turns(home: Home, *, lays_out_files: bool) -> Iterator[_AcceptedTurn]:
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_journal_turn(turn)
         if done.ok and turn.request.strip():
@@ -125,6 +125,7 @@ def _iterate_accepted_journal_turns(home: Home, *, project: Path | None) -> Iter
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
             skills = frozenset(mining.list_skills_chosen_in_turn(turn))
+            project = Path(turn.project) if lays_out_files and turn.project else None
             yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=project, reply=reply)
 
 
