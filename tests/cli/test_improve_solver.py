@@ -119,6 +119,9 @@ echo '{claude("TOWN")}' | sed "s/TOWN/$town/"
         **dict.fromkeys([("write", False), ("say", False)], "failed"),
     }
     assert all((one.is_opened, one.tokens, one.dollars) == (True, 107, 0.25) for one in found.values())
+    with opened(direct) as habitus:
+        (candidate,) = open_improve_store(habitus).list_candidates("name-a-town")
+    assert (candidate.solver, candidate.model) == ("claude-code:opus", "opus")
     assert "(solver: claude-code:opus)" in " ".join(direct.ok("skills", "improvements", "name-a-town").split())
     assert not list((direct.cli.user_home / ".cache" / "habitus").iterdir())
 
@@ -295,6 +298,16 @@ def test_what_goes_wrong_with_a_solver_is_said_in_a_line_and_counts_for_nothing(
     out = put_program(direct, f"""echo '{claude("Not logged in: Please run /login", is_error=True)}'""")
     said = direct(*command, "--solver", "claude-code", env=out).out
     assert "could not be tried 3 times: Claude Code is not signed in, or no longer" in said
+    assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
+
+
+@pytest.mark.req("IM-04")
+@pytest.mark.parametrize("is_error", [True, False])
+def test_a_limit_that_is_reached_counts_for_neither_version(direct: Direct, is_error: bool) -> None:
+    limit = "You\u2019ve hit your limit, resets at 3pm".replace("\u2019", "")
+    out = put_program(direct, f"""echo '{claude(limit, is_error=is_error)}'""")
+    said = " ".join(direct(*furnish(direct), "--solver", "claude-code", env=out).out.split())
+    assert ("Claude Code has reached a limit" if is_error else f"the program says: {limit}") in said
     assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
 
 

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.library.exam_cards import describe_publisher_claim
+from habitus.app.learning.comparing import settle_comparisons
+from habitus.app.learning.improving import open_trial_runner, plan_skill_trial
+from habitus.app.library.exam_cards import describe_publisher_claim, make_exam_card
 from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.app.library.publishing import publish_skills
 from habitus.app.use_cases.sources import ExportSkillsRequest, export_skills
+from habitus.cli.skills.improving import _print_trial
 from habitus.errors import Invalid
 from habitus.files import build_tree_file
-from habitus.improve.cards import parse_exam_card
+from habitus.improve.cards import parse_exam_card, serialize_exam_card
+from habitus.learning.budget import RunBudget
+from habitus.llm.model import CompletionRequest
+from habitus.llm.scripted import ScriptedModel, ScriptStep, says
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.sources import discovery
 from habitus.skills.trees import CARD_FILE
@@ -84,3 +90,28 @@ async def test_who_adds_the_skill_sees_a_claim_and_a_card_of_other_files_is_drop
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"digest": 1, "families": "many"}', b"[" * 100_000])
 def test_what_is_no_card_is_none(content: bytes) -> None:
     assert parse_exam_card(content) is None
+
+
+@pytest.mark.req("IM-09")
+async def test_a_trial_on_the_exams_tasks_adds_with_against_without_and_one_of_who_adds_it_compares(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def solve(ask: CompletionRequest) -> ScriptStep:
+        return says("ALTBERG" if "in capitals" in f"{ask.system}{ask.messages}" else "Altberg")
+
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        list(settle_comparisons(habitus, apply=True))
+        plan, model = plan_skill_trial(habitus, NAME, (), 1), RunBudget().wrap_model(ScriptedModel(solve))
+        async for runner in open_trial_runner(habitus, plan, model):
+            last = runner
+        card = make_exam_card(habitus, NAME)
+        assert card.with_against_without is not None
+        assert card.with_against_without.value == 1
+        assert "; with it against without: +100 points (" in card.sentence
+        tree = {**habitus.skills.read_tree(NAME), CARD_FILE: build_tree_file(serialize_exam_card(card))}
+        habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
+        _print_trial(habitus, plan, last, as_json=False)
+        said = " ".join(capsys.readouterr().out.split())
+        assert "With it 24 of 24 succeeded, without it 0 of 24 succeeded." in said
+        assert f"To compare: {card.sentence}." in said

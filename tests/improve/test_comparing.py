@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from mcp.client import Client
 
+from habitus.agent.choosing import ExposureAssigner
+from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
+from habitus.app.conversations.hosting import HostTurnRequest
+from habitus.app.conversations.sessions import open_random_assignment, open_session
 from habitus.app.learning.compared_versions import load_change_exposures
 from habitus.app.learning.comparing import list_comparison_reports, settle_comparisons
 from habitus.app.library.explaining import explain_skill_in_turn
@@ -20,7 +25,12 @@ from habitus.app.use_cases.review import approve_items, show_inbox_item
 from habitus.evidence.model import UnitRandomizer
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState
 from habitus.improve.plan import ImproveRequest
+from habitus.llm.scripted import ScriptedModel, says
+from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.mcp.server_options import McpServerOptions
 from habitus.skills.edits import EditOperation, TextEdit
+from habitus.skills.proposals import ProposalAction, SkillChange
+from habitus.sql.outage import OutageGuard
 from tests.improve.test_improving import BETTER, NAME, furnish
 from tests.improve.test_improving import run as improve
 
@@ -186,3 +196,71 @@ def test_a_person_compares_an_edit_of_their_own(home: Path) -> None:
         )
         compare_versions(habitus, name=NAME, stop=True)
         assert all(NEW in ask(habitus, f"d{number}") for number in range(30))
+
+
+@pytest.mark.req("IM-07")
+async def test_conversations_of_our_own_agent_are_compared_and_not_those_of_an_agent_with_our_hooks(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        for is_new in (True, False):
+            id, model = next(conversations(habitus, new=is_new)), ScriptedModel([says("Altberg")])
+            async with open_session(habitus, model, id=id) as session:
+                await session.turn("Name a town.")
+            assert (NEW in f"{model.asked[0].system}{model.asked[0].messages}") is is_new
+        old = next(islice(conversations(habitus, new=False), 1, None))
+        lots = open_random_assignment(habitus.settings, habitus.journal, old, OutageGuard())
+        hooked = HostTurnRequest(
+            user_input=SubmittedRequest(text="Name a town."),
+            user=habitus.get_user(),
+            conversation=old,
+            source_type="claude-code",
+            offers=ExposureAssigner(lots),
+        )
+        async with habitus.hosted_conversations.open_turn(hooked) as turn:
+            assert NEW in turn.context, "it reads the file itself, which is the new one"
+        counted = {one.unit for one in load_change_exposures(habitus.shared)}
+        assert len(counted) == 2
+        assert old not in counted
+
+
+@pytest.mark.req("IM-07")
+async def test_conversations_over_mcp_are_compared(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+    read = list[bool]()
+    while len(set(read)) < 2 and len(read) < 80:
+        behind = LazyHome(McpServerOptions(home=home))
+        try:
+            async with Client(make_mcp_server(behind)) as client:
+                answer = await client.call_tool("recall_skill", {"name": NAME})
+                read.append(NEW in str(answer.content))
+        finally:
+            await behind.close()
+    with Habitus.open(read_settings(home)) as habitus:
+        kept = load_change_exposures(habitus.shared)
+        assert sorted(one.exposure.is_offered for one in kept) == sorted(read)
+        assert set(read) == {True, False}
+
+
+@pytest.mark.req("IM-07")
+@pytest.mark.parametrize("is_automatic", [True, False])
+async def test_harm_is_rolled_back_by_itself_where_a_person_allowed_it_else_by_the_proposal_that_is_there(
+    home: Path, is_automatic: bool
+) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        review = habitus.settings.review.model_copy(update={"auto": is_automatic})
+        habitus.settings = habitus.settings.model_copy(update={"review": review})
+        for conversation in islice(conversations(habitus, new=True), 24):
+            ask(habitus, conversation, ok=False)
+        for conversation in islice(conversations(habitus, new=False), 8):
+            ask(habitus, conversation, ok=True)
+        # Whoever else wants to go back to that version, such as curation, has proposed the same.
+        tree = habitus.skills.read_tree(NAME, 1)
+        change = SkillChange(action=ProposalAction.WRITE, name=NAME, layer="user", tree=tree)
+        before = None if is_automatic else habitus.review.propose(change, habitus.build_author(), ["It does worse."])
+        (settled,) = settle_comparisons(habitus, apply=True)
+        assert settled.proposal == (before.id if before is not None else None)
+        assert (NEW not in habitus.skills.load(NAME).body) is is_automatic
+        (report,) = list_comparison_reports(habitus)
+        assert (report.comparison.state is ComparisonState.ROLLED_BACK) is is_automatic

@@ -166,7 +166,10 @@ class LearningCost:
     def links(self) -> Mapping[str, str]:
         """The address of what each number counts or sums up."""
         of = ReportedNumberKind
-        summed = dict.fromkeys(("rollouts", "tokens", "dollars"), of.ROLLOUTS) | {
+        summed = {
+            "rollouts": of.ROLLOUTS,
+            "tokens": of.ROLLOUTS,
+            "dollars": of.PAID,
             "draft_tokens": of.DRAFTS,
             "budget_tokens": of.BUDGET,
         }

@@ -61,6 +61,12 @@ class _AcceptedTurn:
     reply: str = ""
 
 
+MINED_BY_HAND = (
+    "No request was proposed as a task: others read this database, so each person proposes their own with "
+    "'habitus tasks mine --apply'."
+)
+
+
 def propose_accepted_requests(home: Home) -> int:
     """Propose accepted requests as the next tasks of their skills, and return how many.
 
