@@ -342,17 +342,14 @@ class Library:
         expected_version: int | None = None,
         may_change_unasked: bool = False,
     ) -> SkillWriteResult:
-        """Replace one file of a skill; raise `Invalid` if the skill could not be loaded with it.
-
-        A file that tools run unasked is never added, and changed only if the caller `may_change_unasked`.
-        """
+        """Replace one file, if the skill can be loaded with it; no file that tools run unasked unless it was there."""
         self._authorize(author)
         item, layer = self._locate_skill(address)
         old = layer.store.read_tree(item.name, check_disk=False) or {}
         if path not in old or not may_change_unasked:
             auto_executed.refuse_auto_executed(path)
-        if path not in old and trees.is_ignored_path(path):
-            raise Refused(f"'{path}' can't be a file of a skill.", hint="No history keeps it.")
+        if path not in old:
+            trees.refuse_ignored_path(path)
         is_executable = path in old and old[path].executable
         tree = {**old, check_inner_path(path): build_tree_file(content, executable=is_executable)}
         parsed = trees.parse_skill_tree(item.name, tree)

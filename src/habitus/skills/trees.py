@@ -29,11 +29,11 @@ CARD_FILE = "evals/card.json"  # of its exam
 IGNORED_NAMES = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # never part of a version
 
 
-def is_ignored_path(path: str) -> bool:
-    """Whether reading a directory skips this path."""
-    return any(part in IGNORED_NAMES or part.startswith(TEMPORARY_PREFIX) for part in path.split("/")) or path.endswith(
-        ".pyc"
-    )
+def refuse_ignored_path(path: str) -> None:
+    """Raise `Refused` for a path that reading a directory skips."""
+    is_hidden = any(part in IGNORED_NAMES or part.startswith(TEMPORARY_PREFIX) for part in path.split("/"))
+    if is_hidden or path.endswith(".pyc"):
+        raise Refused(f"'{path}' can't be a file of a skill.", hint="No history keeps it.")
 
 
 def read_main_files(trees: Mapping[str, Tree]) -> dict[str, bytes]:
