@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from habitus.app import Habitus, read_settings
+from habitus.app.use_cases.skills import show_stats
 from habitus.errors import NotInstalled
 from habitus.events import OutcomeKind
 from habitus.integrations.agent_run import require_package
@@ -188,7 +189,7 @@ def provider() -> Iterator[FakeProvider]:
 
 
 @pytest.mark.full
-@pytest.mark.req("CL-12")
+@pytest.mark.req("CL-12", "LA-06")
 @pytest.mark.parametrize("version", ["lowest", "newest"])
 @pytest.mark.parametrize("one", FRAMEWORKS, ids=lambda one: one.package)
 def test_the_example_of_the_guide_runs_with_the_real_package(
@@ -235,6 +236,19 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
     judged = get_effective_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
+    # Once more, without an error: nobody judged either run, so neither is a success.
+    provider.gives(*(answer(number, one) for number, one in enumerate((said[0], said[-1]))))
+    again = subprocess.run([python, program], env=environ, cwd=run_cli.cwd, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr
+    with Habitus.open(read_settings(run_cli.home)) as habitus:
+        (row,) = show_stats(habitus, name="tea-time").stats
+    assert (row.used, row.succeeded, row.failed, row.no_feedback, row.reliability) == (2, 0, 0, 2, None)
+    assert row.ran_without_error == 1
+
+
+def test_the_runs_of_every_integration_are_counted_here_or_beside() -> None:
+    modules = {file.stem for file in (ROOT / "src" / "habitus" / "integrations").glob("[!_]*.py")}
+    assert modules == {"agent_run", "pydantic_ai", *(one.module for one in FRAMEWORKS)}
 
 
 @pytest.mark.full

@@ -14,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from habitus import Habitus, Skill, read_settings
+from habitus.app.use_cases.skills import show_stats
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
 from habitus.journal.model import SkillPlacementKind, Turn
@@ -54,7 +55,7 @@ def turns(habitus: Habitus) -> list[Turn]:
 
 
 @pytest.mark.full
-@pytest.mark.req("CL-07")
+@pytest.mark.req("CL-07", "LA-06")
 async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing: Habitus) -> None:
     model = Scripted(ToolCallPart("recall_skill", {"name": "brew-tea"}), "Boil it.")
     agent = Agent(FunctionModel(model), capabilities=[HabitusCapability(user="ana", habitus=brewing)])
@@ -71,6 +72,10 @@ async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing:
     again = await agent.run("and again?", message_history=result.all_messages(), model=TestModel(call_tools=[]))
     assert again.output
     assert [turn.request for turn in turns(brewing)] == ["how is tea brewed?", "and again?"]
+    # Nobody judged it, so it ran without an error, and is no success.
+    (row,) = show_stats(brewing, name="brew-tea").stats
+    assert (row.used, row.succeeded, row.failed, row.no_feedback, row.reliability) == (1, 0, 0, 1, None)
+    assert row.ran_without_error == 1
 
 
 @pytest.mark.req("CL-07", "EL-01")
