@@ -162,6 +162,8 @@ def check_program(program: TestClient, user: str) -> None:
         assert {turn["user"] for turn in opened} <= {user}
     (line,) = [one for one in get_json(program, "/insights")["menu"]["dearest"] if one["name"] == "brew-tea"]
     assert line["used"] == get_json(program, line["links"]["used"])["total"] == {"ann": 5, "eve": 1}[user]
+    (point,) = [one for one in get_json(program, "/map")["skills"] if one["name"] == "brew-tea"]
+    assert point["uses"] == get_json(program, point["links"]["uses"])["total"] == USES["used"]
     report = get_json(program, "/report")["requests"]
     assert tuple(report[name] for name in names) == REQUESTS[user]
     assert all(get_json(program, report["links"][name])["total"] == report[name] for name in ("requests", *names))
@@ -205,8 +207,15 @@ def check_pages(browser: TestClient, user: str) -> None:
 ROWS = {"/activity": '<span class="name">', "/skills": '<li><div class="grow">', "/insights": "<tr><td>"}
 
 
+# Counts of requests and uses, as pages say them.
+SAID = r"\b[1-9]\d* (?:requests?|uses|times|succeeded|failed|no feedback|corrected|ran without error)\b"
+
+
 def check_numbers(browser: TestClient, address: str) -> int:
-    """Check that each number of a page that is a link opens as many turns or uses; return how many there are."""
+    """Check that each count of a page is a link, and opens as many turns or uses; return how many there are."""
+    main = browser.get(address).text.split("<main", 1)[-1].split("<dialog")[0]
+    told = re.sub(r"<(a|svg|script|title)\b.*?</\1>", "", main, flags=re.DOTALL)
+    assert re.findall(SAID, re.sub(r"<[^>]*>", " ", told)) == [], address
     links = re.findall(
         r'<a [^>]*href="(/activity|/skills|/insights)([^"]*)"([^>]*)>(.*?)</a>', browser.get(address).text, re.DOTALL
     )

@@ -122,7 +122,7 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
             ask(habitus, conversation)
         assert show_report(habitus).unknown == [
             DataGap(
-                unknown="How 3 of 3 requests went.",
+                unknown="How the requests without feedback went.",
                 settled_by="Feedback: /good and /bad in the chat, the buttons on the page, "
                 "or 'habitus sessions outcome'.",
             )

@@ -376,7 +376,7 @@ def _list_missing_feedback(totals: RequestTotals) -> list[DataGap]:
         return []
     return [
         DataGap(
-            unknown=f"How {totals.no_feedback} of {format_count(totals.requests, 'request')} went.",
+            unknown="How the requests without feedback went.",
             settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus sessions outcome'.",
         )
     ]

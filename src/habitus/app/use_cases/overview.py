@@ -4,10 +4,10 @@ insights into the library."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from habitus.access import Access
 from habitus.app.conversations import models
@@ -50,7 +50,7 @@ from habitus.evidence.findings import EvidenceFindings, VersionRollback
 from habitus.journal.model import ScoredExposure, SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
-from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.layers.listing import ListedSkill, build_uses_path
 from habitus.skills.library import Library
 from habitus.skills.model import SkillSource, SkillState, SkillSummary
 from habitus.skills.review import Proposal
@@ -217,11 +217,19 @@ def _list_import_batches(skills: Library, recent: Iterable[SkillSummary]) -> lis
 class SkillMapPoint:
     """A skill on the map: coordinates from 0 to 1, uses, and its effect per hundred conversations, if known."""
 
+    IN_JSON: ClassVar = ("links",)
+
     name: str
+    layer: str
     x: float
     y: float
     uses: int
     effect: float | None
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address that lists the uses, below the root of REST."""
+        return {"uses": build_uses_path(self.layer, self.name)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +246,7 @@ def show_skill_map(home: Home) -> SkillMapResult:
         skills=[
             SkillMapPoint(
                 name=dot.row.item.name,
+                layer=dot.row.item.layer,
                 x=dot.x,
                 y=dot.y,
                 uses=dot.row.counters.used,
