@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pydantic_ai import Agent, ModelRetry
@@ -14,6 +15,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from habitus import Habitus, Skill, read_settings
+from habitus.app.home import Home
 from habitus.app.use_cases.skills import show_stats
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
@@ -73,7 +75,7 @@ async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing:
     assert again.output
     assert [turn.request for turn in turns(brewing)] == ["how is tea brewed?", "and again?"]
     # Nobody judged it, so it ran without an error, and is no success.
-    (row,) = show_stats(brewing, name="brew-tea").stats
+    (row,) = show_stats(cast("Home", brewing), name="brew-tea").stats
     assert (row.used, row.succeeded, row.failed, row.no_feedback, row.reliability) == (1, 0, 0, 1, None)
     assert row.ran_without_error == 1
 
