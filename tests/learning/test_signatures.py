@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.learning.detectors import make_error_signature
+from habitus.learning.detectors.error_signatures import classify_error
 
 GOLDEN = [
     # numbers
@@ -68,3 +69,27 @@ def test_errors_that_differ_in_a_number_have_one_signature(one: int, other: int)
 @given(st.from_regex(r"[A-Za-z0-9_ ]{1,30}", fullmatch=True), st.from_regex(r"[A-Za-z0-9_ ]{1,30}", fullmatch=True))
 def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other: str) -> None:
     assert make_error_signature(f"no table '{one}' here") == make_error_signature(f"no table '{other}' here")
+
+
+@pytest.mark.req("EL-10", "CL-08")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            "FAILURE: Build failed with an exception.\n\n* What went wrong:\nUnsupported class file major version 69\n",
+            "Unsupported class file major version",
+        ),
+        ("FAILURE: Build failed with an exception.\n\n* What went wrong:\nThe daemon expired.\n", "The daemon expired"),
+        (
+            "Error: Some of the tasks failed:\n - the probe is locked by another debugger",
+            "the probe is locked by another debugger",
+        ),
+        ("Error: Some of the tasks failed:", "Some of the tasks failed"),
+        (
+            "remote: You are not allowed to push to main.\nerror: failed to push some refs to 'origin'",
+            "You are not allowed to push to main",
+        ),
+    ],
+)
+def test_an_error_is_recognized_by_its_reason_and_not_by_the_headline(error: str, expected: str) -> None:
+    assert classify_error(error).recognizable_phrase == expected

@@ -117,6 +117,17 @@ def test_claude_code_sidechains_are_turns_of_their_own(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.req("CL-08")
+def test_the_rollout_of_a_codex_subagent_is_no_session(tmp_path: Path) -> None:
+    WRITERS["codex"](tmp_path / "s", [Did(said="Look."), Did(command="ls")])
+    (path,) = tmp_path.iterdir()
+    first, *rest = path.read_text().splitlines()
+    meta = json.loads(first)
+    meta["payload"]["parent_thread_id"] = "parent"
+    path.write_text("\n".join([json.dumps(meta), *rest]))
+    assert [turn.is_sidechain for turn in only(path).turns] == [True]
+
+
 def test_claude_code_structured_results_tell_failures_that_blocks_do_not(tmp_path: Path) -> None:
     rows = [
         asked("go"),

@@ -394,6 +394,10 @@ def test_what_a_strict_reader_would_refuse_is_said(content: str, says: tuple[str
         (b"---\n- a\n- b\n---\n", "The frontmatter is a list, not fields."),
         (b"---\ntext\n---\n", "The frontmatter is a single text, not fields."),
         (b"---\nname: [a\n---\n", "The frontmatter is not valid YAML (line 3):"),
+        (
+            b'---\nname: a\ndescription: "A\n  b\n---\n',
+            "(line 3): a quotation mark or bracket is opened there and never closed.",
+        ),
         (b"---\n\tname: a\n---\n", "The frontmatter is not valid YAML (line 2):"),
         (b"---\nname: a\n---\n\nBo\x00dy\n", "There is a NUL byte at position 19."),
         (b"---\nname: \xff\n---\n", "Not UTF-8 at byte 10."),

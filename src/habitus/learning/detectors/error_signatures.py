@@ -254,13 +254,13 @@ _ERROR_PREFIX = re.compile(
 )
 _ERROR_WORDS = re.compile(
     r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused"
-    r"|could not|couldn't|unable to",
+    r"|could not|couldn't|unable to|not allowed|unsupported|rejected|too (?:long|large|many)",
     re.I,
 )
 # Says that something failed, and a later line says what.
 _HEADLINE = re.compile(
     r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred"
-    r"|^\w+ error:?$",
+    r"|^\w+ error:?$|:$",
     re.I,
 )
 
@@ -272,8 +272,11 @@ def _find_essential_error_line(text: str) -> str:
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in rest:
         return lines[-1]
-    told = [line for line in lines if _ERROR_WORDS.search(line)] or lines[:1]
-    return next((line for line in told if not _HEADLINE.search(line)), told[0] if told else "")[:300]
+    first = next((line for line in lines if _ERROR_WORDS.search(line)), lines[0] if lines else "")
+    told = [line for line in lines if _ERROR_WORDS.search(line) and not _HEADLINE.search(line)]
+    # Where only headlines read like errors, what follows the first of them is what they announce.
+    told = told or [line for line in lines[lines.index(first) :] if not _HEADLINE.search(line)] if first else []
+    return (told[0] if told else first)[:300]
 
 
 def _is_mentioned(word: str, text: str) -> bool:

@@ -17,6 +17,7 @@ MIN_SESSIONS = 2  # sessions needed for a lesson
 MAJORITY = 0.6  # share of the sessions with any remedy that found this one
 CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
 VARYING_WORD = "…"  # stands for a word that varied
+_SHOWN_WORDS = 6  # of a command that keeps failing
 # Programs that an agent asks what is there; that they find nothing is an answer.
 _PROBES = LOOKUP_PROGRAMS | {
     *("ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"),
@@ -122,6 +123,12 @@ def collect_remedy_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
     )
 
 
+def _cut_to_shown_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the first words of a command, without an option whose value would be cut off."""
+    shown = words[:_SHOWN_WORDS]
+    return shown[:-1] if len(words) > len(shown) and shown[-1].startswith("-") else shown
+
+
 def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]:
     groups: dict[tuple[str, str, str], list[tuple[SessionFacts, CallFailure]]] = defaultdict(list)
     for facts in seen:
@@ -131,7 +138,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
     for (signature, tool, project), members in groups.items():
         calls, seconds = (sum(getattr(failure, cost) for _, failure in members) for cost in ("calls", "seconds"))
         shared = _find_shared_beginning([failure.words for _, failure in members])
-        command = quote_for_shell((shared or members[-1][1].words)[:6])
+        command = quote_for_shell(_cut_to_shown_words(shared or members[-1][1].words))
         recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,

@@ -177,7 +177,8 @@ class TranscriptBuilder:
         self.draft = TranscriptDraft(id=id, source=source, redactor=redactor)
         self._redactor = redactor
         self.cwd = ""  # of the calls that follow
-        self._is_side = is_side
+        # Whether this is the work of a subagent.
+        self.is_side = is_side
         self._stopped: UserStopKind | None = None
 
     def set_project(self, folder: str) -> None:
@@ -192,12 +193,12 @@ class TranscriptBuilder:
     def add_request(self, text: str, *, at: str = "") -> None:
         """Add a request of the user, which begins a turn."""
         if text.strip():
-            self.draft.add_utterance(self.draft.open_turn(is_sidechain=self._is_side), text, after=self._stopped, at=at)
+            self.draft.add_utterance(self.draft.open_turn(is_sidechain=self.is_side), text, after=self._stopped, at=at)
             self._stopped = None
 
     def add_call(self, id: str, name: str, args: object, *, at: str = "") -> None:
         """Add a tool call to the current turn, as a round of its own."""
-        turn = self.draft.turn if self.draft.turns else self.draft.open_turn(is_sidechain=self._is_side)
+        turn = self.draft.turn if self.draft.turns else self.draft.open_turn(is_sidechain=self.is_side)
         turn.round_idx += 1
         self.draft.add_call(turn, id, name or "unknown", args, at=at, cwd=self.cwd)
 

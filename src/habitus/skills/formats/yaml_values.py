@@ -106,8 +106,15 @@ def _make_yaml_error(problem: str, event: Any) -> yaml.MarkedYAMLError:
 
 
 def _make_unreadable_error(error: Exception) -> MalformedFileError:
-    mark = getattr(error, "problem_mark", None)
+    mark, opened = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if "unexpected end of stream" in problem and opened is not None:
+        # What is never closed is found at the end; the mistake is where it was opened.
+        mark, problem = opened, "a quotation mark or bracket is opened there and never closed"
     where = f" (line {mark.line + 2})" if mark is not None else ""
-    hint = "Quote the value on that line, or correct its indentation."
+    hint = (
+        "Close it there."
+        if mark is opened and mark is not None
+        else "Quote the value on that line, or correct its indentation."
+    )
     return MalformedFileError(f"The frontmatter is not valid YAML{where}: {problem}.", hint)
