@@ -23,6 +23,7 @@ from habitus.skills.model import Skill
 from habitus.tasks.model import VARIANT_MARK
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from tests.improve.test_improving import BETTER, NAME, SKILL, _draft, _tasks, furnish, run
+from tests.planted import KEYS
 
 
 def _edit(habitus: Habitus, operation: EditOperation, content: str) -> None:
@@ -89,6 +90,26 @@ async def test_an_accepted_run_is_attached_as_an_example_with_one_line_that_poin
         assert f"A worked example: `{EXAMPLE_FILE}`." in report.candidate.text
         (kept,) = store.list_candidates(NAME)
         assert kept == report.candidate
+
+
+@pytest.mark.req("IM-04")
+async def test_a_worked_example_has_no_secret_of_its_run_or_request(home: Path) -> None:
+    key = KEYS["openai"]
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 24)
+        save_tasks(habitus, NAME, [replace(task, request=f"{task.request} Use {key}.") for task in _tasks(24)])
+        store, subject = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME)
+        for number, task in enumerate(subject.tasks[TaskSplit.PRACTICE]):
+            made = Rollout(
+                id=f"p{number}", skill=NAME, run="r0", side=TaskSplit.PRACTICE, round=0, task=task.id, is_new=False,
+                version=subject.version,
+            )  # fmt: skip
+            store.store_begun_rollout(made)
+            store.store_finished_rollout(made.with_outcome(OK, f"I took {key}: ALTBERG", steps=1))
+        done = await run(habitus, ImproveRequest(skill=NAME, rounds=1, candidates=1), [_draft("4. Smile.")])
+        (example,) = done.reports[0].candidate.files.values()
+        assert "ALTBERG" in example
+        assert key not in example
 
 
 @pytest.mark.req("IM-03")

@@ -448,3 +448,22 @@ def test_insights_say_what_helps_costs_lies_idle_and_is_confused(
     assert "helps" in seen(f"<main>{browser.get('/insights/effects?user=*').text}")
     confused = seen(f"<main>{browser.get('/insights/confusion').text}")
     assert "finish-month may be mistaken for close-the-month" in " ".join(confused.split())
+
+
+@pytest.mark.req("LA-05")
+def test_where_withholding_would_take_too_long_the_page_names_a_trial_instead(
+    browser: TestClient, habitus: Habitus
+) -> None:
+    withheld = habitus.settings.evidence.model_copy(update={"withhold": 0.1})
+    habitus.settings = habitus.settings.model_copy(update={"evidence": withheld})
+    for number in range(3):
+        with habitus.turn("Brew tea, please.", conversation=f"c{number}") as turn:
+            turn.run("recall_skill", {"name": "brew-tea"})
+            turn.done("Done", ok=number > 0)
+    page = html.unescape(browser.get("/skills/brew-tea?tab=results").text)
+    trials = re.search(
+        r"Withholding can't answer this at this pace; 'habitus skills trial' can, for about ([\d,]+) ", page
+    )
+    assert trials is not None
+    assert 100 < int(trials[1].replace(",", "")) < 10_000
+    assert " days at this rate" not in page

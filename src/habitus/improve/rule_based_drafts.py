@@ -5,7 +5,7 @@ They are tried before a model drafts one, because they cost nothing to draft and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from habitus.improve.tasks import SkillWithTasks
@@ -45,7 +45,7 @@ def list_rule_based_drafts(subject: SkillWithTasks, proven: Sequence[str]) -> It
 
 
 def draft_worked_example(
-    subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequence[Rollout]
+    subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequence[Rollout], redact: Callable[[str], str]
 ) -> RuleBasedDraft | None:
     """Attach the shortest accepted run as a worked example; None if there is none, or if the skill has an example."""
     passed = [one for one in practice if one.is_ok and one.solver_actions.strip()]
@@ -54,7 +54,8 @@ def draft_worked_example(
     if not known or EXAMPLE_FILE in subject.tree:
         return None
     shortest = min(known, key=lambda one: (one.steps, len(one.solver_actions), one.task))
-    example = f"# A worked example\n\nAsked: {by_id[shortest.task].request}\n\n{shortest.solver_actions.strip()}\n"
+    done = f"Asked: {by_id[shortest.task].request}\n\n{shortest.solver_actions.strip()}"
+    example = f"# A worked example\n\n{redact(done)}\n"
     body = f"{subject.skill.body.rstrip()}\n\nA worked example: `{EXAMPLE_FILE}`.\n"
     return RuleBasedDraft(
         skill=replace(subject.skill, body=body),

@@ -212,7 +212,8 @@ class ImproveRun:
         if self.request.shorter:
             drafts = shorter
         else:
-            example = draft_worked_example(self.subject, practice, self._list_practice_rollouts())
+            made = self._list_practice_rollouts()
+            example = draft_worked_example(self.subject, practice, made, lambda text: self.redactor.redact(text).text)
             drafts = [*list_rule_based_drafts(self.subject, proven), *([example] if example is not None else [])]
             # That a version is not worse takes many tasks; where there are fewer, no rollout is spent on it.
             gate = [task.id for task in self.subject.tasks[TaskSplit.GATE]]
