@@ -320,9 +320,7 @@ class Library:
         return self._load_merged_copies(item).body if item.summary is not None and item.hidden else ""
 
     def prepare_editable_copy(self, item: ListedSkill) -> tuple[str, Tree, Skill]:
-        """Return the layer that an edit of this skill goes to, with the files and skill it starts from; a strict copy
-        if the skill is read-only.
-        """
+        """Return where an edit of this skill goes, its files and the skill; a strict copy if it is read-only."""
         layer = self.get_layer(item.layer)
         tree = layer.store.read_tree(item.name, check_disk=False) or {}
         if not layer.can_write and item.summary is not None:
