@@ -17,6 +17,7 @@ from habitus.app.use_cases.skills import show_stats
 from habitus.events import OutcomeKind
 from habitus.journal.model import JudgementSourceKind
 from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.lifecycle import is_failing
 from habitus.skills.model import Stage
@@ -149,6 +150,30 @@ async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitu
     header, told = run_cli("skills", "stats", "brew-tea").out.splitlines()
     assert re.split("  +", header)[-3:] == ["no feedback", "corrected", "reliability"]
     assert re.split("  +", told)[-3:] == ["1", "1", "no feedback"]
+
+
+@pytest.mark.req("LA-06")
+def test_a_lesson_opens_the_requests_it_was_chosen_for(habitus: Habitus, browser: TestClient, api: TestClient) -> None:
+    body = SelfPlayLessonBody(
+        trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks"
+    )
+    draft = LessonDraft(
+        text=body.text, kind=LessonKind.LESSON, produced_by=LessonProducer.DREAM, body=body, verified=True
+    )
+    lesson = habitus.memory.encode(draft).engram
+    assert lesson is not None
+    for request in ("rows of two tables are to be joined", "paint the fence"):
+        with habitus.turn(request, conversation=request[:4].strip()) as opened:
+            opened.done("Done.")
+    (turn,) = api.get(f"{API}/turns", params={"lesson": lesson.id}).json()["turns"]
+    assert turn["request"] == "rows of two tables are to be joined"
+    for page in ("/lessons", f"/lessons/{lesson.id}"):
+        told = browser.get(page).text
+        assert f'href="/activity?lesson={lesson.id}"' in told
+        assert "shown 1" not in told
+    opened_page = browser.get(f"/activity?lesson={lesson.id}").text
+    assert opened_page.count('<span class="name">') == 1
+    assert "rows of two tables are to be joined" in opened_page
 
 
 @pytest.mark.req("SK-06", "LA-06")

@@ -223,6 +223,8 @@ class Journal:
             query = query.where(
                 turns.c.id.in_(used if criteria.skill == "*" else used.where(uses.c.item == criteria.skill))
             )
+        if criteria.lesson:
+            query = query.where(turns.c.id.in_(evidence_records.select_turns_with_lesson(criteria.lesson)))
         if criteria.since is not None:
             query = query.where(turns.c.started_on >= criteria.since)
         if criteria.before is not None:

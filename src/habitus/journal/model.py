@@ -258,6 +258,8 @@ class TurnFilter:
     source_type: str = ""
     # A skill that was used; `*` means any.
     skill: str = ""
+    # The id of a lesson that was chosen for a request of the conversation, beginning with this turn.
+    lesson: str = ""
     # The name of the count that counts the turn, such as "failed".
     verdict: str = ""
     since: datetime | None = None
