@@ -65,6 +65,12 @@ another program for one that is not there
   fd main src ! fd: command not found / find src -name '*test*' => left
   fd main src ! fd: command not found / touch x / find src -name '*main*' => left
   fd -H ab ! fd: command not found / find . -name abc => left
+got further than the failed one, if what it has more is in a call that worked
+  tf plan ! no account / A=ro tf plan ! no backend / tf init / A=ro tf plan => variable: tf plan → A=ro tf plan
+  tf plan ! no account / A=ro tf plan ! no backend / tf init / tf plan => first: tf plan → tf init
+  tf plan ! no account / A=ro tf plan ! no account / tf init / A=ro tf plan => left
+  tf plan ! no account / A=ro tf plan ! unknown option --x / tf init / A=ro tf plan => left
+  tf plan ! no account / A=ro tf plan ! no backend => nothing
 the same task by another program, at once
   npm install ! ERESOLVE / pnpm install => instead: npm install → pnpm install
   npm install ! ERESOLVE / touch x / pnpm install => left

@@ -61,7 +61,8 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchR
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
         named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
-        if later.name != failed.name or not _has_got_further(failed, later, about):
+        has_got_further = _has_got_further(failed, later, about) or _has_left_error_behind(calls, index, at, about)
+        if later.name != failed.name or not has_got_further:
             continue
         if _has_same_goal(failed, later) or (
             at == index + 1
@@ -100,6 +101,26 @@ def _has_got_further(failed: SessionCall, later: SessionCall, about: ClassifiedE
     """Return whether a call succeeded, or got as far as the work where the failed one did not even start."""
     return later.has_worked or (
         later.has_reached_work and about.cause is not ErrorCause.WORK and not _is_same_call(failed, later)
+    )
+
+
+# A call with such an error was wrong in itself, so it may not have come as far as the failed one.
+_EARLY_CAUSES = (ErrorCause.PROGRAM, ErrorCause.OPTION, ErrorCause.TRANSIENT)
+
+
+def _has_left_error_behind(calls: Sequence[SessionCall], index: int, at: int, about: ClassifiedError) -> bool:
+    """Return whether a call with the same goal failed for another reason, the first error never came back, and what
+    the call has more than the failed one is also in one that worked.
+    """
+    failed, later, rest = calls[index], calls[at], calls[at + 1 : index + 1 + WINDOW]
+    if later.success is not False or not _has_same_goal(failed, later) or _is_same_call(failed, later):
+        return False
+    other = classify_error(later.error)
+    if not other.has_message or other.cause in _EARLY_CAUSES or other.signature == about.signature:
+        return False
+    added = set(later.command.split()) - set(failed.command.split())
+    return not _fails_again(failed, rest, about) and any(
+        each.has_worked and _has_same_goal(failed, each) and added <= set(each.command.split()) for each in rest
     )
 
 
