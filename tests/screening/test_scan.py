@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from habitus.files import TreeFile, build_tree_file
 from habitus.screening.findings import Finding, Risk, ScreeningPolicy, group_findings_by_rule, is_clean
 from habitus.screening.hosts import load_rule_table
+from habitus.screening.prose import get_concept
 from habitus.screening.scanner import scan_skill
 from tests.screening.conftest import held, held_for, skill
 
@@ -309,9 +310,9 @@ def test_no_text_makes_it_fail(text: str, path: str) -> None:
 
 
 PATTERNS = {
-    f"{table}.{name}": pattern
-    for table, part in (("prose", "verbs"), ("prose", "objects"), ("prose", "signs"), ("prose", "orders"))
-    for name, pattern in load_rule_table(table)[part].items()
+    name: get_concept(name).pattern
+    for part in ("verbs", "concepts", "lessons", "grammar")
+    for name in load_rule_table("prose")[part]
 }
 
 

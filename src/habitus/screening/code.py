@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 
-from habitus.screening.code_context import CodeContext, CodeFinding
+from habitus.screening.code_context import CodeContext, CodeFinding, get_pattern
 from habitus.screening.hosts import HostClassifier
 from habitus.screening.javascript_code import find_javascript_threats
 from habitus.screening.python_code import find_python_threats
 from habitus.screening.shell_code import find_shell_threats
+from habitus.screening.unparsed_code import find_unparsed_threats
 
 _PYTHON = re.compile(r"py\w{0,4}[\d.]*")
 _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
 
 
 def find_code_threats(code: str, language: str, hosts: HostClassifier) -> tuple[CodeFinding, ...]:
-    """Return what code does that a person should know of; languages without a reader are read as commands."""
+    """Return what code does that a person should know of."""
     return _find_threats_by_language(code, language, CodeContext(hosts=hosts, read=_find_threats_by_language))
 
 
@@ -26,4 +27,6 @@ def _find_threats_by_language(code: str, language: str, context: CodeContext) ->
         return find_python_threats(code, context)
     if _JAVASCRIPT.fullmatch(language):
         return find_javascript_threats(code, context)
-    return find_shell_threats(code, context)
+    if get_pattern("read_whole").fullmatch(language):
+        return find_shell_threats(code, context)
+    return find_unparsed_threats(code, context)

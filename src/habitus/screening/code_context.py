@@ -99,7 +99,7 @@ def set_text(flow: Taint, text: str) -> Taint:
 def get_pattern(name: str) -> re.Pattern[str]:
     """Return a pattern of `rules/commands.toml`."""
     table = load_rule_table("commands")
-    return re.compile({**table["pieces"], **table["javascript"], **table["python"]}[name])
+    return re.compile({**table["pieces"], **table["javascript"], **table["python"], **table["unparsed"]}[name])
 
 
 @functools.cache

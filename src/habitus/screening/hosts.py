@@ -16,8 +16,9 @@ _ADDRESS = re.compile(
     r"(?:https?|wss?|ftp|s3|gs)://(?:[^\s/@\"'<>]{1,64}@)?(?P<url>[\w.-]{1,253})"
     r"|(?<=[\w.+-])@(?P<mail>(?:[\w-]{1,63}\.){1,5}[a-z]{2,24})\b"
     r"|(?<![\w.:/~$-])(?P<ip>\d{1,3}(?:\.\d{1,3}){3})(?![\w.]\d)"
-    r"|(?<![\w.:@/~$\\-])(?P<bare>(?:[a-z0-9-]{1,40}\.){1,4}"
-    r"(?:com|org|net|io|dev|cc|ru|cn|xyz|biz|onion|top|site|online|live|club|info|app|tk))(?![\w(.-])(?=/|:\d|[\s,;.)`\"']|$)"
+    r"|(?<![\w.:@/~$\\-])(?P<bare>(?:(?:[a-z0-9-]{1,40}\.){1,4}"
+    r"(?:com|org|net|io|dev|cc|ru|cn|xyz|biz|onion|top|site|online|live|club|info|app|tk)"
+    r"|(?:[a-z0-9-]{1,40}\.){2,4}(?:link|click|lol|cloud|tech|website|icu|pw|ws|gg|ltd|de|uk|eu|fr|nl|ch)))(?![\w(-]|\.\w)(?=/|:\d|[\s,;.)`\"']|$)"
 )
 _HERE = re.compile(r"(?:127|0)\.\d.*|169\.254\..*")
 _PUBLIC = re.compile(r"(?!(?:127|10|0)\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.)\d{1,3}(?:\.\d{1,3}){3}")

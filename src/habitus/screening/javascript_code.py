@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 _MOST_DEPTH = 150
+_ADDS = ("push", "add", "append", "set", "unshift")  # what is given to them stays with their object
 _MOST_CALLS = 200
 _FUNCTIONS = ("arrow_function", "function_expression", "function")
 
@@ -201,6 +202,8 @@ class _JavaScriptTracer:
         flows = [self.evaluate_node(one, depth + 1) for one in plain]
         self.line = node.start_point[0] + 1
         result = self._judge_call(name, owner, flows, plain) | self._call_function(_node_text(called), flows, depth)
+        if called is not None and name.rpartition(".")[2] in _ADDS:
+            self._assign_names(called.child_by_field_name("object"), merge_taints(flows))
         for one in given:
             if one.type in _FUNCTIONS:  # what a callback is given comes from what is called
                 self._assign_names(
@@ -279,6 +282,9 @@ class _JavaScriptTracer:
             self._report(
                 Threat.SENDS_SECRETS, *self.context.judge_secret_sending(handed.secret, target or self.foreign)
             )
+        elif handed.personal and self.context.is_foreign_host(target or self.foreign):
+            why = f"Sends the files below {handed.personal} to {target or self.foreign}."
+            self._report(Threat.SENDS_PRIVATE_DATA, why)
         elif is_throwaway_host(target) and (handed.keys or (len(plain) > 1 and "body" in _node_text(plain[1]))):
             self._report(
                 Threat.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute."

@@ -24,7 +24,7 @@ from habitus.screening.findings import (
     make_safe_quote,
 )
 from habitus.screening.hosts import HostClassifier
-from habitus.screening.prose import find_permission_claims, find_prose_threats, is_command_excused
+from habitus.screening.prose import find_prose_threats, is_command_excused
 from habitus.screening.python_code import combine_file_findings
 from habitus.screening.readable import (
     HiddenText,
@@ -185,33 +185,24 @@ class ScannedFile:
             language = "js"
         if "/" in language or self.path.lower() == language:  # no ending
             language = "sh" if first.startswith("#!") else ""
-        return self._read_code(self.text, language)
-
-    def _read_code(self, code: str, language: str) -> tuple[CodeFinding, ...]:
-        """Languages and settings without a reader are searched for commands line by line."""
-        if get_pattern("read_whole").fullmatch(language):
-            return find_code_threats(code, "py" if language in ("pyw", "pyi") else language, self.hosts)
-        lines = ((at, line) for at, line in enumerate(code.split("\n"), 1) if get_pattern("command_marks").search(line))
-        return tuple(
-            replace(found, line=number)
-            for number, line in lines
-            for start in [place.start() for place in get_pattern("command").finditer(line)][:20]
-            for found in find_code_threats(line[start : start + 2_000], "sh", self.hosts)
-        )
+        return find_code_threats(self.text, language, self.hosts)
 
     @cached_property
     def _page(self) -> ProsePage:
         return parse_page(self.text)
 
     def _scan_prose(self) -> Iterator[Finding]:
-        for one in find_prose_threats(self._page.statements, self.hosts, is_prompt=self.is_prompt):
+        for one in find_prose_threats(
+            self._page.statements, self.hosts, is_prompt=self.is_prompt, is_lesson=self.is_lesson
+        ):
             is_held = one.severity is Risk.HIGH and (self.is_instruction or one.statement.is_description)
             yield self._make_finding_at_line(
-                one.statement.line, one.threat, Risk.HIGH if is_held else Risk.NOTE, one.why
+                one.statement.line,
+                one.threat,
+                Risk.HIGH if is_held else Risk.NOTE,
+                one.why,
+                one.statement.text if self.is_lesson else "",
             )
-        for statement in self._page.statements if self.is_lesson else ():
-            for one in find_permission_claims(statement):
-                yield self._make_finding_at_line(statement.line, one.threat, one.severity, one.why, statement.text)
         for block in self._page.blocks:
             yield from self._scan_block(block)
         for unit, after in itertools.zip_longest(self._page.units, self._page.units[1:]):
@@ -222,7 +213,7 @@ class ScannedFile:
         """A block that can be run counts as a script, wherever it stands."""
         language = "sh" if SHELL_FENCES.fullmatch(block.language) else block.language
         is_worth_reading = get_pattern("marks_of_code").search(block.text) is not None
-        for found in self._read_code(block.text, language) if is_worth_reading else ():
+        for found in find_code_threats(block.text, language, self.hosts) if is_worth_reading else ():
             is_held = found.severity is Risk.HIGH and (block.is_runnable or self._is_finding_counted(found))
             yield self._make_finding_at_line(
                 block.line + found.line - 1, found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
