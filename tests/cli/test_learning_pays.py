@@ -76,7 +76,7 @@ def test_a_bad_skill_is_improved_approved_compared_in_use_and_reported(direct: D
     said = _say(direct, "report", "--month", month)
     assert "32 requests: 8 succeeded, 24 failed, 0 without feedback." in said
     assert "Because of compared changes about" in said
-    assert "1 proposed, 0 kept, 0 rolled back" in said
+    assert "1 proposed, 1 approved; after comparing in use 0 kept, 0 rolled back" in said
     assert json.loads(_say(direct, "report", "rows", "compared", "--month", month, "--json"))["total"] == 32
     assert "rolled back" in _say(direct, "learn", "curate", "--apply")
     _say(direct, "review", "approve", "2")

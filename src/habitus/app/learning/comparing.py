@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import sqlalchemy as sa
+
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import load_change_exposures, open_comparison_store
 from habitus.errors import HabitusError, Invalid, Refused
@@ -50,15 +52,17 @@ def _build_comparison_report(home: Home, comparison: LiveComparison) -> Comparis
     # Loads the statistics of the journal's exposures.
     from habitus.app.learning.evidence import make_observations
 
-    item, counted = comparison.item, list_comparison_exposures(home, comparison)
+    item, counted = comparison.item, list_comparison_exposures(home.shared, comparison)
     observations = make_observations(counted, frozenset({(item.kind.value, item.name)}), home.clock())
     return ComparisonReport(comparison=comparison, result=compare_versions_in_use(observations, exam=comparison.exam))
 
 
-def list_comparison_exposures(home: Home, comparison: LiveComparison, user: str | None = None) -> list[ScoredExposure]:
+def list_comparison_exposures(
+    engine: sa.Engine, comparison: LiveComparison, user: str | None = None
+) -> list[ScoredExposure]:
     """Return the conversations of a comparison, of one user or of all."""
     item, until = comparison.item, comparison.ended_on
-    kept = load_change_exposures(home.shared, item.name, user=user)
+    kept = load_change_exposures(engine, item.name, user=user)
     return [one for one in kept if one.exposure.version == item.version and (until is None or one.at <= until)]
 
 

@@ -32,6 +32,7 @@ from habitus.journal.usage import JudgedRequest, UseVerdict
 from habitus.learning.budget import learning_spending
 from habitus.plain_data import INTERNAL
 from habitus.skills.proposals import Proposal, ProposalState
+from habitus.skills.review import ReviewQueue
 from habitus.tasks.rollouts import Rollout
 from habitus.text import format_count
 
@@ -223,7 +224,7 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
     reports = list_comparison_reports(home)
     observations = make_observations(compared, _find_compared_items(compared), home.clock())
     gain = estimate_gain_of_changes(observations)
-    proposals = _list_proposed_improvements(home)
+    proposals = _list_proposed_improvements(home.review)
     totals = _count_requests(requests, f"/report/rows?month={month}{'&all_users=true' if user is None else ''}")
     return MonthlyReport(
         month=str(month),
@@ -231,8 +232,8 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
         gain=gain,
         gain_sentence=gain.sentence if gain is not None else _explain_no_gain(compared),
         changes=_summarize_changes(home, month, proposals, reports, totals.address),
-        proposed=len(list_counted_proposals(home, month, ReportedNumberKind.PROPOSED)),
-        approved=len(list_counted_proposals(home, month, ReportedNumberKind.APPROVED)),
+        proposed=len(list_counted_proposals(home.review, month, ReportedNumberKind.PROPOSED)),
+        approved=len(list_counted_proposals(home.review, month, ReportedNumberKind.APPROVED)),
         kept=len(list_ended_comparisons(home, month, ReportedNumberKind.KEPT)),
         rolled_back=len(list_ended_comparisons(home, month, ReportedNumberKind.ROLLED_BACK)),
         cost=_sum_learning_cost(home, month, totals.address),
@@ -304,22 +305,22 @@ def _summarize_changes(
     return found
 
 
-def _list_proposed_improvements(home: Home) -> list[Proposal]:
-    return [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
+def _list_proposed_improvements(review: ReviewQueue) -> list[Proposal]:
+    return [one for one in review.list(None, with_contents=False) if "improve" in one.change.details]
 
 
-def list_counted_proposals(home: Home, month: ReportMonth, of: ReportedNumberKind) -> list[Proposal]:
+def list_counted_proposals(review: ReviewQueue, month: ReportMonth, of: ReportedNumberKind) -> list[Proposal]:
     """Return the proposals that a number of the report counts."""
     match of:
         case ReportedNumberKind.DECISIONS:
-            decided = home.review.list(None, with_contents=False, all_hosts=True)
+            decided = review.list(None, with_contents=False, all_hosts=True)
             states = (*_APPROVED, ProposalState.REJECTED)
             return [one for one in decided if one.state in states and month.contains(one.decided_on)]
         case ReportedNumberKind.APPROVED:
-            made = _list_proposed_improvements(home)
+            made = _list_proposed_improvements(review)
             return [one for one in made if one.state in _APPROVED and month.contains(one.decided_on)]
         case _:
-            return [one for one in _list_proposed_improvements(home) if month.contains(one.made_on)]
+            return [one for one in _list_proposed_improvements(review) if month.contains(one.made_on)]
 
 
 def list_ended_comparisons(home: Home, month: ReportMonth, of: ReportedNumberKind) -> list[LiveComparison]:
@@ -366,7 +367,7 @@ def _sum_learning_cost(home: Home, month: ReportMonth, address: str) -> Learning
         dollars=sum(one.dollars for one in made) + sum(one.dollars for one in drafted),
         draft_tokens=sum(one.tokens for one in drafted),
         budget_tokens=sum(sum_other_spending(home, month).values()),
-        decisions=len(list_counted_proposals(home, month, ReportedNumberKind.DECISIONS)),
+        decisions=len(list_counted_proposals(home.review, month, ReportedNumberKind.DECISIONS)),
         address=address,
     )
 

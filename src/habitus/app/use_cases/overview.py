@@ -14,20 +14,12 @@ from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
 from habitus.app.home import Home, open_read_transaction, resolve_user_filter
 from habitus.app.learning import insights, learning
-from habitus.app.learning.compared_versions import open_comparison_store
-from habitus.app.learning.comparing import list_comparison_exposures
+from habitus.app.learning.report_rows import ReportedRequest, list_rows_behind_number
 from habitus.app.learning.reporting import (
     MonthlyReport,
     ReportedNumberKind,
     ReportMonth,
     build_monthly_report,
-    list_compared_conversations,
-    list_counted_proposals,
-    list_ended_comparisons,
-    list_month_drafts,
-    list_month_requests,
-    list_month_rollouts,
-    sum_other_spending,
 )
 from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
 from habitus.app.library.undoing import build_change_undo
@@ -47,7 +39,7 @@ from habitus.app.use_cases.finding import NamedReason
 from habitus.app.use_cases.lessons import hide_foreign_conversation
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import EvidenceFindings, VersionRollback
-from habitus.journal.model import ScoredExposure, SessionSummary
+from habitus.journal.model import SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
 from habitus.skills.layers.listing import ListedSkill, build_uses_path
@@ -433,24 +425,6 @@ def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = Fal
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportedRequest:
-    """One request behind a number of the report, or a conversation, a proposal, a comparison, a rollout or a day."""
-
-    # Empty unless it is a request or a conversation.
-    turn: str
-    at: datetime
-    # Succeeded, failed, no feedback; for a compared conversation also the version it got.
-    said: str
-    # Whether its turn is still stored.
-    has_text: bool = False
-    proposal: int | None = None
-    skill: str = ""
-    # What it cost; 0 for requests.
-    tokens: int = 0
-    dollars: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReportedRequestPage:
     """One page of the rows behind a number."""
 
@@ -476,99 +450,11 @@ def list_report_rows(
 ) -> ReportedRequestPage:
     """List what is behind a number of the report; requests past their retention are rows without text."""
     user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
-    rows = dict(enumerate(_list_rows_behind(home, of, period, user, skill)))
+    rows = dict(enumerate(list_rows_behind_number(home, of, period, user, skill)))
     page = paginate_items(
         "the report", list(rows.items()), lambda row: row[1].turn or str(row[0]), limit=limit, after=after
     )
     return ReportedRequestPage(rows=[row for _, row in page.items], next=page.next, total=page.total)
-
-
-def _list_rows_behind(
-    home: Home, of: ReportedNumberKind, month: ReportMonth, user: str | None, skill: str
-) -> list[ReportedRequest]:
-    kind = ReportedNumberKind
-    match of:
-        case kind.COMPARED | kind.IN_USE:
-            stored = {one.turn for one in list_month_requests(home.shared, month, user) if one.has_text}
-            compared = list_compared_conversations(home.shared, month, user)
-            if of is kind.IN_USE:
-                reported = open_comparison_store(home).list_comparisons(home.skills.find(skill).name)
-                compared = list_comparison_exposures(home, reported[-1], user) if reported else []
-            return [_build_compared_row(one, one.turn in stored) for one in compared]
-        case kind.PROPOSED | kind.APPROVED | kind.DECISIONS:
-            return [
-                ReportedRequest(
-                    turn="",
-                    at=one.made_on if of is kind.PROPOSED or one.decided_on is None else one.decided_on,
-                    said=f"{one.change.action} {one.change.name}: {one.state}",
-                    proposal=one.id,
-                    skill=one.change.name,
-                )
-                for one in list_counted_proposals(home, month, of)
-            ]
-        case kind.KEPT | kind.ROLLED_BACK:
-            return [
-                ReportedRequest(
-                    turn="",
-                    at=one.ended_on or one.started_on,
-                    said=f"version {one.new} of {one.skill} against {one.old}: {one.state}",
-                    skill=one.skill,
-                )
-                for one in list_ended_comparisons(home, month, of)
-            ]
-        case kind.ROLLOUTS:
-            return [
-                ReportedRequest(
-                    turn="",
-                    at=one.at or month.begin,
-                    said=f"{one.side} of {one.skill or 'self-play'}: {one.outcome or 'running'}, {one.tokens:,} tokens",
-                    skill=one.skill,
-                    tokens=one.tokens,
-                    dollars=one.dollars,
-                )
-                for one in list_month_rollouts(home, month)
-            ]
-        case kind.DRAFTS:
-            return [
-                ReportedRequest(
-                    turn="",
-                    at=one.made_on or month.begin,
-                    said=f"draft for {one.skill} by {one.source}: {one.tokens:,} tokens",
-                    skill=one.skill,
-                    tokens=one.tokens,
-                    dollars=one.dollars,
-                )
-                for one in list_month_drafts(home, month)
-            ]
-        case kind.PAID:
-            both = (_list_rows_behind(home, one, month, user, skill) for one in (kind.ROLLOUTS, kind.DRAFTS))
-            return [row for rows in both for row in rows if row.dollars]
-        case kind.BUDGET:
-            return [
-                ReportedRequest(
-                    turn="",
-                    at=datetime(day.year, day.month, day.day, tzinfo=UTC),
-                    said=f"{tokens:,} tokens for lessons and scheduled drafts",
-                    tokens=tokens,
-                )
-                for day, tokens in sum_other_spending(home, month).items()
-            ]
-        case _:
-            requests = list_month_requests(home.shared, month, user)
-            return [
-                ReportedRequest(
-                    turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text
-                )
-                for one in requests
-                if of is kind.REQUESTS or one.outcome == of.value
-            ]
-
-
-def _build_compared_row(one: ScoredExposure, has_text: bool) -> ReportedRequest:
-    scores, item = one.explicit_scores, one.exposure.item.partition("@")[0]
-    version = f"{'new' if one.exposure.is_offered else 'old'} version of {item}"
-    went = f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"
-    return ReportedRequest(turn=one.turn, at=one.at, said=f"{version}: {went}", has_text=has_text)
 
 
 @use_case("", route="GET /failing", access=Access.VIEWER)
