@@ -77,7 +77,8 @@ def test_it_removes_what_killed_solvers_left(run_cli: Cli) -> None:
     folder.mkdir(parents=True)
     (folder / "auth.json").write_text("a copy of the sign-in")
     os.utime(folder, (0, 0))
-    with up(run_cli):
+    with up(run_cli) as told, program(told) as http:
+        assert http.get("/healthz").status_code == 200
         assert not folder.exists()
 
 
