@@ -23,7 +23,6 @@ _WITH_CLOSE_OBJECTS = ("run", "disable")
 _MOVES = ("send", "put", "destroy")  # what is named after a preposition is not what they move
 _TOWARDS = re.compile(r"\b(?:in|into|to|onto|from|at|for|by|as)\s(?:the |your |their |its |his |her |a )?\W*$")
 _HOST_SIGNS = ("host", "to_host")
-_THIRD_PERSON = re.compile(r"(?:ed|s|ing|sent)$")
 _BEFORE_HOST = re.compile(r"[`\"'<(]*(?:\w+://)?[\w.+-]*@?$")
 _HOME_NETWORK = re.compile(r"(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d")
 _LINE = re.compile(r"[./]")
