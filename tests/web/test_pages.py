@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Collection
+from datetime import timedelta
 from enum import Enum
 
 import pytest
@@ -467,3 +468,13 @@ def test_where_withholding_would_take_too_long_the_page_names_a_trial_instead(
     assert trials is not None
     assert 100 < int(trials[1].replace(",", "")) < 10_000
     assert " days at this rate" not in page
+
+
+@pytest.mark.req("IM-08")
+def test_the_report_leads_to_the_months_before_and_after(browser: TestClient, habitus: Habitus) -> None:
+    now = habitus.clock()
+    this, last = f"{now:%Y-%m}", f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
+    page = browser.get("/insights/month").text
+    assert ("This month" in page, f'month={last}">Earlier' in page, "Later</a>" in page) == (True, True, False)
+    page = browser.get(f"/insights/month?month={last}").text
+    assert (f"Month {last}" in page, f'month={this}">Later' in page) == (True, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, timedelta
 from http import HTTPStatus
 
 from fastapi import Request
@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
-from habitus.app.learning.reporting import ReportedNumberKind
+from habitus.app.learning.reporting import ReportedNumberKind, ReportMonth
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import overview, review
@@ -286,7 +286,15 @@ def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLR
     """Show the report of a month, on one page that can be printed."""
     scope = UserScope.read(request, habitus)
     report = overview.show_report(habitus, month=month, all_users=scope.all_users)
-    return render_page(request, "report.html", report=report, more=_build_scope_suffix(scope))
+    shown, now = ReportMonth.parse(report.month, habitus.clock()), habitus.clock()
+    return render_page(
+        request,
+        "report.html",
+        report=report,
+        earlier=ReportMonth.parse("", shown.begin - timedelta(days=1)),
+        later=ReportMonth.parse("", shown.end) if shown.end <= now else None,
+        more=_build_scope_suffix(scope),
+    )
 
 
 @router.get("/insights/month/rows", access=Access.VIEWER)
