@@ -42,7 +42,7 @@ _HOMES = {
     ),
     "habitus.events": ("Outcome", "OutcomeKind", "ToolResult"),
     "habitus.evidence.findings": ("EvidenceFindings", "ItemFinding", "ItemVerdict"),
-    "habitus.evidence.estimation": ("EffectEstimate", "ItemEstimate"),
+    "habitus.evidence.estimation": ("EffectEstimate", "ItemEffectEstimates"),
     "habitus.evidence.model": ("EvidenceItem", "ItemKind"),
     "habitus.journal.model": ("Turn", "TurnOutcome"),
     "habitus.llm.model": ("Image",),

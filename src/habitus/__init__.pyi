@@ -38,7 +38,7 @@ __all__ = [
     "Image",
     "InMemorySkillStore",
     "Invalid",
-    "ItemEstimate",
+    "ItemEffectEstimates",
     "ItemFinding",
     "ItemKind",
     "ItemVerdict",
@@ -493,7 +493,7 @@ class InMemorySkillStore:
     def key(self) -> str: ...
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ItemEstimate:
+class ItemEffectEstimates:
     item: EvidenceItem
     basis: Any
     offering: EffectEstimate | None
@@ -512,7 +512,7 @@ class ItemEstimate:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemFinding:
     item: EvidenceItem
-    estimate: ItemEstimate
+    estimate: ItemEffectEstimates
     bound: Any
     decision: Any
     plan: Any

@@ -15,7 +15,7 @@ from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.reading_skills import build_recall_skill_tool
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolRegistry, truncate_result
-from habitus.agent.tools.stage_tools import StageAdvisor
+from habitus.agent.tools.stage_tools import SkillStageAdvisor
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind, ToolCall, ToolResult
@@ -227,7 +227,7 @@ async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     view = LibraryView(
         library=nothing, review=habitus.review, outage=OutageGuard(), redactor=habitus.redactor, conversation="c1"
     )
-    ladder = StageAdvisor(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
+    ladder = SkillStageAdvisor(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
     result = await ToolRegistry([build_recall_skill_tool(view, SupportingFileReader(view), ladder)]).run_call(
         _call("recall_skill", {"name": "x"}), ToolCallContext()
     )

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.learning.budget import BudgetReachedError, DailyTokenUsageStore
-from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethodKind
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -27,11 +27,14 @@ def test_tokens_are_reserved_settled_and_capped(engine: sa.Engine) -> None:
 @pytest.mark.req("EL-08")
 def test_a_turn_is_learned_from_once_in_each_way(engine: sa.Engine) -> None:
     ledger = LearnedTurnStore(engine, clock=lambda: NOW)
-    with ledger.claim_new_turns(["a", "b", "a"], LearningMethod.DETECTORS) as new:
+    with ledger.claim_new_turns(["a", "b", "a"], LearningMethodKind.DETECTORS) as new:
         assert new == ["a", "b"]
-    with ledger.claim_new_turns(["b", "c"], LearningMethod.DETECTORS) as new:
+    with ledger.claim_new_turns(["b", "c"], LearningMethodKind.DETECTORS) as new:
         assert new == ["c"]
-    assert (ledger.is_new_turn("a", LearningMethod.DETECTORS), ledger.is_new_turn("a", LearningMethod.POST_MORTEM)) == (
+    assert (
+        ledger.is_new_turn("a", LearningMethodKind.DETECTORS),
+        ledger.is_new_turn("a", LearningMethodKind.POST_MORTEM),
+    ) == (
         False,
         True,
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence import estimation
-from habitus.evidence.estimation import EstimateBasis, ItemEstimate, VariantCounts
+from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, VariantCounts
 from habitus.evidence.findings import add_observations_to_sums, collect_evidence_findings
 from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 from tests.evidence.observed import SKILL, drawn
@@ -21,7 +21,7 @@ from tests.evidence.observed import SKILL, drawn
 OTHER = EvidenceItem(kind=ItemKind.LESSON, name="other")
 
 
-def estimates(observations: Iterable[Observation]) -> dict[EvidenceItem, ItemEstimate]:
+def estimates(observations: Iterable[Observation]) -> dict[EvidenceItem, ItemEffectEstimates]:
     return estimation.estimate_item_effects(add_observations_to_sums(observations), 0.0)
 
 

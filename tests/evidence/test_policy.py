@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import EffectBound
-from habitus.evidence.estimation import EstimateBasis, ItemEstimate, VariantCounts
+from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, VariantCounts
 from habitus.evidence.findings import (
     ItemFinding,
     ItemVerdict,
@@ -20,7 +20,7 @@ from habitus.evidence.findings import (
 from habitus.evidence.model import EffectEstimate, Observation
 from tests.evidence.observed import SKILL, drawn
 
-HELPS = ItemEstimate(
+HELPS = ItemEffectEstimates(
     item=SKILL,
     basis=EstimateBasis.RANDOMISED,
     offering=EffectEstimate(value=0.08, low=0.01, high=0.15),

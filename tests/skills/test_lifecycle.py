@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills import lifecycle
-from habitus.skills.lifecycle import LifecycleTransition, SkillStatus, UtilityAssessment
+from habitus.skills.lifecycle import LifecycleTransitionKind, SkillStatus, UtilityAssessment
 from habitus.skills.model import SkillState, Stage
 from habitus.use_counts import UsageCounts
 
@@ -119,36 +119,38 @@ def test_what_a_bound_proves_comes_before_how_uses_went(worth: UtilityAssessment
     then = lifecycle.decide_transition(worth, threshold=0.7)
     of_lesson = lifecycle.decide_lesson_transition(worth, is_verified=is_verified, threshold=0.7)
     if worth.does_harm:
-        assert (then, of_lesson) == (LifecycleTransition.RETIRE, LifecycleTransition.RETIRE)
+        assert (then, of_lesson) == (LifecycleTransitionKind.RETIRE, LifecycleTransitionKind.RETIRE)
     elif worth.is_useless:
-        assert (then, of_lesson) == (LifecycleTransition.HIDE, LifecycleTransition.STAY)
+        assert (then, of_lesson) == (LifecycleTransitionKind.HIDE, LifecycleTransitionKind.STAY)
     elif worth.helps:
-        assert (then, of_lesson) == (LifecycleTransition.CLIMB, LifecycleTransition.CLIMB)
+        assert (then, of_lesson) == (LifecycleTransitionKind.CLIMB, LifecycleTransitionKind.CLIMB)
     else:
         serves = lifecycle.compute_reliability(worth.counters) >= 0.7
-        assert (then is LifecycleTransition.CLIMB, of_lesson is LifecycleTransition.CLIMB) == (
+        assert (then is LifecycleTransitionKind.CLIMB, of_lesson is LifecycleTransitionKind.CLIMB) == (
             serves,
             serves and is_verified,
         )
-        assert not (then is LifecycleTransition.RETIRE and worth.counters.succeeded >= worth.counters.failed)
-    assert lifecycle.decide_transition(replace(worth, is_worse=True), threshold=0.7) is LifecycleTransition.ROLL_BACK
+        assert not (then is LifecycleTransitionKind.RETIRE and worth.counters.succeeded >= worth.counters.failed)
+    assert (
+        lifecycle.decide_transition(replace(worth, is_worse=True), threshold=0.7) is LifecycleTransitionKind.ROLL_BACK
+    )
 
 
 @pytest.mark.req("LA-04")
 @pytest.mark.parametrize(
     ("succeeded", "failed", "then"),
     [
-        (0, 0, LifecycleTransition.STAY),
-        (5, 0, LifecycleTransition.STAY),
-        (6, 0, LifecycleTransition.CLIMB),
-        (18, 2, LifecycleTransition.CLIMB),
-        (6, 4, LifecycleTransition.STAY),
-        (0, 2, LifecycleTransition.STAY),
-        (0, 8, LifecycleTransition.RETIRE),
+        (0, 0, LifecycleTransitionKind.STAY),
+        (5, 0, LifecycleTransitionKind.STAY),
+        (6, 0, LifecycleTransitionKind.CLIMB),
+        (18, 2, LifecycleTransitionKind.CLIMB),
+        (6, 4, LifecycleTransitionKind.STAY),
+        (0, 2, LifecycleTransitionKind.STAY),
+        (0, 8, LifecycleTransitionKind.RETIRE),
     ],
 )
 def test_without_a_bound_judged_uses_of_one_kind_are_enough(
-    succeeded: int, failed: int, then: LifecycleTransition
+    succeeded: int, failed: int, then: LifecycleTransitionKind
 ) -> None:
     worth = UtilityAssessment(counters=UsageCounts(succeeded=succeeded, failed=failed))
     assert lifecycle.decide_transition(worth, threshold=0.7) is then
@@ -158,17 +160,17 @@ def test_without_a_bound_judged_uses_of_one_kind_are_enough(
 @pytest.mark.parametrize(
     ("worth", "is_verified", "then"),
     [
-        (UtilityAssessment(helps=True), False, LifecycleTransition.CLIMB),
-        (UtilityAssessment(helps=True, is_useless=True), False, LifecycleTransition.STAY),
-        (UtilityAssessment(counters=UsageCounts(succeeded=6)), True, LifecycleTransition.CLIMB),
-        (UtilityAssessment(counters=UsageCounts(succeeded=6)), False, LifecycleTransition.STAY),
-        (UtilityAssessment(counters=UsageCounts(succeeded=5)), True, LifecycleTransition.STAY),
-        (UtilityAssessment(counters=UsageCounts(failed=6)), True, LifecycleTransition.STAY),
-        (UtilityAssessment(helps=True, does_harm=True), True, LifecycleTransition.RETIRE),
+        (UtilityAssessment(helps=True), False, LifecycleTransitionKind.CLIMB),
+        (UtilityAssessment(helps=True, is_useless=True), False, LifecycleTransitionKind.STAY),
+        (UtilityAssessment(counters=UsageCounts(succeeded=6)), True, LifecycleTransitionKind.CLIMB),
+        (UtilityAssessment(counters=UsageCounts(succeeded=6)), False, LifecycleTransitionKind.STAY),
+        (UtilityAssessment(counters=UsageCounts(succeeded=5)), True, LifecycleTransitionKind.STAY),
+        (UtilityAssessment(counters=UsageCounts(failed=6)), True, LifecycleTransitionKind.STAY),
+        (UtilityAssessment(helps=True, does_harm=True), True, LifecycleTransitionKind.RETIRE),
     ],
 )
 def test_a_lesson_climbs_when_it_helps_or_was_verified_and_served(
-    worth: UtilityAssessment, is_verified: bool, then: LifecycleTransition
+    worth: UtilityAssessment, is_verified: bool, then: LifecycleTransitionKind
 ) -> None:
     assert lifecycle.decide_lesson_transition(worth, is_verified=is_verified, threshold=0.7) is then
 
@@ -183,7 +185,7 @@ def test_a_skill_that_is_exactly_as_reliable_as_is_asked_for_serves() -> None:
 def test_where_nobody_judged_nothing_moves_however_little_is_asked_for() -> None:
     assert (
         lifecycle.decide_transition(UtilityAssessment(counters=UsageCounts(used=50)), threshold=0.0)
-        is LifecycleTransition.STAY
+        is LifecycleTransitionKind.STAY
     )
 
 

@@ -39,7 +39,7 @@ class VariantCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ItemEstimate:
+class ItemEffectEstimates:
     """The estimated effects of an item; an effect without data is None."""
 
     item: EvidenceItem
@@ -60,7 +60,7 @@ class ItemEstimate:
         return self.offering.value * 1000 / self.tokens if self.offering and self.tokens > 0 else None
 
 
-def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemEstimate]:
+def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemEffectEstimates]:
     """Estimate every observed item. How fast evidence ages is learned, because models and habits change."""
     drawn = {item for item, state in sums.betting.items() if state.offered and state.withheld}
     drawn_weak = {item for item, counts in sums.counts.items() if counts.drawn_weak.all()}
@@ -72,7 +72,7 @@ def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem
     found = {}
     for item, counts in sums.counts.items():
         uptake = _estimate_uptake(counts)
-        found[item] = ItemEstimate(
+        found[item] = ItemEffectEstimates(
             item=item,
             basis=EstimateBasis.RANDOMISED if item in drawn else EstimateBasis.ASSOCIATIONAL,
             # Without a use there is nothing that could have helped or harmed, whatever the numbers are by chance.

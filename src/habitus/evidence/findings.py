@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from habitus.evidence.bounds import ERROR, BettingState, EffectBound, find_effect_bound, is_version_worse
-from habitus.evidence.estimation import EstimateBasis, ItemEstimate, estimate_item_effects
+from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, estimate_item_effects
 from habitus.evidence.model import EffectEstimate, EvidenceItem, Observation
 from habitus.evidence.regression import Floats, ObservationTable
 from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceSums
@@ -33,7 +33,7 @@ class ItemDecision:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemFinding:
     item: EvidenceItem
-    estimate: ItemEstimate
+    estimate: ItemEffectEstimates
     bound: EffectBound
     decision: ItemDecision
     plan: WithholdingForecast
@@ -78,7 +78,9 @@ def add_observations_to_sums(
     return settled.with_units(ObservationTable.from_observations(observations, today=today))
 
 
-def _build_item_finding(sums: EvidenceSums, estimate: ItemEstimate, withhold: float, today: float) -> ItemFinding:
+def _build_item_finding(
+    sums: EvidenceSums, estimate: ItemEffectEstimates, withhold: float, today: float
+) -> ItemFinding:
     item, betting = estimate.item, sums.betting.get(estimate.item, NO_BETTING)
     limit, (trial_withheld, trial_offered) = find_effect_bound(betting), sums.counts[item].trials.astype(int).tolist()
     trials = trial_withheld + trial_offered
@@ -118,7 +120,7 @@ class WithholdingForecast:
 
 
 def forecast_withholding(
-    estimate: ItemEstimate, betting: BettingState, ages: Floats, *, withhold: float
+    estimate: ItemEffectEstimates, betting: BettingState, ages: Floats, *, withhold: float
 ) -> WithholdingForecast:
     """Plan one item from the ages of its explicit outcomes in days, if this share is withheld from now on."""
     likely = estimate.offering.value if estimate.offering else 0.0
@@ -156,7 +158,7 @@ NEGLIGIBLE = 0.05  # a smaller change of the success rate is not worth a place i
 _OFTEN, _MOSTLY = 10, 0.8  # recalls, and share of them without a trace, of an ignored item
 
 
-def decide_item_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
+def decide_item_verdict(estimate: ItemEffectEstimates, bound: EffectBound) -> ItemDecision:
     if not estimate.used and estimate.offered.total:
         return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unused(estimate))
     if bound.high < 0:
@@ -179,16 +181,16 @@ def decide_item_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecis
     return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unknown(estimate, bound))
 
 
-def is_item_ignored(estimate: ItemEstimate) -> bool:
+def is_item_ignored(estimate: ItemEffectEstimates) -> bool:
     """Return whether it was recalled again and again and nothing it says was done."""
     return estimate.used >= _OFTEN and estimate.ignored >= _MOSTLY * estimate.used
 
 
-def _explain_unused(estimate: ItemEstimate) -> str:
+def _explain_unused(estimate: ItemEffectEstimates) -> str:
     return f"It was opened in none of {format_units(estimate.offered.total)}, so it can't have helped or harmed."
 
 
-def _explain_unknown(estimate: ItemEstimate, bound: EffectBound) -> str:
+def _explain_unknown(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
     if not bound.offered + bound.withheld:
         said = estimate.offered.explicit + estimate.withheld.explicit
         return "It was never withheld at random." if said else "There is no feedback yet."
@@ -223,13 +225,13 @@ def _explain_rollback(new: EvidenceItem, old: EvidenceItem, betting: Mapping[Evi
     )
 
 
-def describe_finding(estimate: ItemEstimate, bound: EffectBound) -> str:
+def describe_finding(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
     """Return one line: `Helps so far: 8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn.`"""
     cost = f" Costs {estimate.tokens:,} tokens a turn." if estimate.tokens else ""
     return f"{_describe_effect(estimate, bound)}{cost}"
 
 
-def _describe_effect(estimate: ItemEstimate, bound: EffectBound) -> str:
+def _describe_effect(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
     offered, withheld = estimate.offered, estimate.withheld
     if not estimate.used and offered.total:
         return f"Not known: {_explain_unused(estimate)[0].lower()}{_explain_unused(estimate)[1:]}"

@@ -39,7 +39,9 @@ class PeriodSums:
     @classmethod
     def from_table(cls, table: ObservationTable, features: Floats, columns: Numbers) -> PeriodSums:
         """Sum rows that have an outcome; a row of `features` is a unit, and `columns` maps items to features."""
-        outcomes, days = (_compute_unit_means(table, each, len(features)) for each in (table.success, -table.age_days))
+        outcomes, days = (
+            _average_rows_per_unit(table, each, len(features)) for each in (table.success, -table.age_days)
+        )
         seen = np.bincount(table.unit, minlength=len(features)) > 0
         features = features * seen[:, None]
         drawn = table.select_rows(table.is_random)
@@ -73,7 +75,7 @@ class PeriodSums:
         return PeriodSums(**{each.name: getattr(one, each.name) + getattr(two, each.name) for each in fields(self)})
 
 
-def _compute_unit_means(table: ObservationTable, values: Floats, units: int) -> Floats:
+def _average_rows_per_unit(table: ObservationTable, values: Floats, units: int) -> Floats:
     """Return the mean of each unit; 0 for one without rows."""
     rows = np.bincount(table.unit, minlength=units)
     return np.asarray(np.bincount(table.unit, weights=values, minlength=units) / np.maximum(rows, 1), dtype=np.float64)

@@ -14,11 +14,11 @@ from typing import Any
 
 from habitus.recipes.execution import (
     RecipePlan,
+    compile_recipe,
     fill_references,
     format_value,
     look_up_path,
     parse_step_result,
-    plan_recipe,
 )
 from habitus.recipes.sequences import ObservedCall, Path, compute_value_key
 from habitus.redact import MARKER
@@ -87,7 +87,7 @@ def _reparse_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
     read = recipes_md.parse_recipes(recipes_md.render_recipes([recipe]), notes)
     if len(read) != 1 or notes.diagnostics:
         return RecipePlan(name=recipe.name, description=""), False
-    made, problems = plan_recipe(read[0])
+    made, problems = compile_recipe(read[0])
     return made, not problems
 
 

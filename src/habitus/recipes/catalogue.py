@@ -17,7 +17,7 @@ from habitus.events import Outcome
 from habitus.journal.model import ItemUse
 from habitus.journal.usage import build_use_of_run
 from habitus.plain_data import INTERNAL
-from habitus.recipes.execution import RecipePlan, RecipeProblem, get_recipe_tool_name, plan_recipe
+from habitus.recipes.execution import RecipePlan, RecipeProblem, compile_recipe, get_recipe_tool_name
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
@@ -285,7 +285,7 @@ def _archive_excess_recipes(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
 def parse_recipe_plans(content: bytes) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
     """Parse the recipes of a chunks.md, each with its problems."""
     notes = DiagnosticCollector("chunks.md")
-    made = [plan_recipe(recipe) for recipe in recipes_md.parse_recipes(content, notes)]
+    made = [compile_recipe(recipe) for recipe in recipes_md.parse_recipes(content, notes)]
     # A section that can't be parsed has no plan, only a problem.
     unread = [
         (RecipePlan(name="chunks", description=""), (RecipeProblem(line=0, message=note.message),))

@@ -283,9 +283,9 @@ def get_recipe_tool_name(name: str) -> str:
     return names.to_tool_name(names.slugify(name))
 
 
-def plan_recipe(recipe: Recipe) -> tuple[RecipePlan, tuple[RecipeProblem, ...]]:
+def compile_recipe(recipe: Recipe) -> tuple[RecipePlan, tuple[RecipeProblem, ...]]:
     """Return the plan of a recipe and everything that prevents it from running."""
-    found = _RecipePlanner(recipe)
+    found = _RecipeCompiler(recipe)
     parameters = tuple(found.plan_parameters())
     made = RecipePlan(
         name=recipe.name,
@@ -298,7 +298,7 @@ def plan_recipe(recipe: Recipe) -> tuple[RecipePlan, tuple[RecipeProblem, ...]]:
     return made, tuple(found.problems)
 
 
-class _RecipePlanner:
+class _RecipeCompiler:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self.problems: list[RecipeProblem] = []

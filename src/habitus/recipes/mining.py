@@ -306,7 +306,9 @@ def find_occurrence_groups(
         for feature in one:
             masks[feature] = masks.get(feature, 0) | 1 << number
     frequent = {
-        each: mask for each, mask in masks.items() if is_frequent(_iterate_masked_turns(matches, mask), corpus.sessions)
+        each: mask
+        for each, mask in masks.items()
+        if is_frequent(_iterate_turns_in_bit_mask(matches, mask), corpus.sessions)
     }
     tried = {frozenset[Feature]()} | set(_iterate_feature_sets(features, frequent, corpus, pattern))
     everything = (1 << len(matches)) - 1
@@ -318,7 +320,7 @@ def find_occurrence_groups(
             mask = left
             for feature in common:
                 mask &= frequent[feature]
-            if not is_frequent(_iterate_masked_turns(matches, mask), corpus.sessions):
+            if not is_frequent(_iterate_turns_in_bit_mask(matches, mask), corpus.sessions):
                 continue
             group = _build_occurrence_group(corpus, pattern, matches, mask, common)
             if best is None or group.log_chance < best[0].log_chance:
@@ -343,7 +345,7 @@ def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
                     yield ArgumentLinkFeature(step, path, source, of, True)
 
 
-def _iterate_masked_turns(found: Sequence[PatternMatch], mask: int) -> Iterator[int]:
+def _iterate_turns_in_bit_mask(found: Sequence[PatternMatch], mask: int) -> Iterator[int]:
     while mask:
         lowest = mask & -mask
         yield found[lowest.bit_length() - 1].turn

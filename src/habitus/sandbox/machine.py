@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.errors import Refused
-from habitus.sandbox.model import ProtectionStatus
+from habitus.sandbox.model import ProtectionMeasureStatus
 
 INSIDE = Path(__file__).with_name("inside")
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from inside.{script} import main; main()"
@@ -171,14 +171,14 @@ def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> 
         raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", hint=hints)
 
 
-def describe_protections(machine: MachineCapabilities) -> tuple[ProtectionStatus, ...]:
+def describe_protections(machine: MachineCapabilities) -> tuple[ProtectionMeasureStatus, ...]:
     """Return every protection, with what provides it or how to get it."""
     if not machine.is_linux:
         return tuple(_describe_unsupported(machine.system))
     return tuple(_describe_linux(machine))
 
 
-def _describe_linux(machine: MachineCapabilities) -> Iterable[ProtectionStatus]:
+def _describe_linux(machine: MachineCapabilities) -> Iterable[ProtectionMeasureStatus]:
     wrapped = machine.bubblewrap is not None
     hint = _build_bubblewrap_hint(machine)
     has_files = wrapped or machine.landlock_abi >= 3
@@ -225,18 +225,18 @@ def _describe_disk_limit(machine: MachineCapabilities) -> str:
     return "checked twice a second, at the end of a call, and between cells"
 
 
-def _describe_unsupported(system: str) -> Iterable[ProtectionStatus]:
+def _describe_unsupported(system: str) -> Iterable[ProtectionMeasureStatus]:
     hint = "Use Linux or a virtual machine, or the SSH runtime; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):
-        yield ProtectionStatus(
+        yield ProtectionMeasureStatus(
             name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", hint=hint
         )
     yield _build_protection_status("environment", True, False, "nothing of the host's", "")
 
 
-def _build_protection_status(name: str, is_on: bool, required: bool, how: str, hint: str) -> ProtectionStatus:
+def _build_protection_status(name: str, is_on: bool, required: bool, how: str, hint: str) -> ProtectionMeasureStatus:
     why = how if is_on else hint
-    return ProtectionStatus(name=name, is_on=is_on, required=required, why=why, hint="" if is_on else hint)
+    return ProtectionMeasureStatus(name=name, is_on=is_on, required=required, why=why, hint="" if is_on else hint)
 
 
 def _build_bubblewrap_hint(machine: MachineCapabilities) -> str:

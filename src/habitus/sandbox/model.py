@@ -125,7 +125,7 @@ class ToolRunResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProtectionStatus:
+class ProtectionMeasureStatus:
     """One protection of the sandbox, whether this machine provides it, and how to get it if not."""
 
     name: str

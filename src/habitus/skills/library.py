@@ -161,7 +161,7 @@ class Library:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
         wanted = names.parse_address(address)
         fill = {**self._placeholder_values, "USER": user or self._reader}
-        skill = self._load_merged_copies(
+        skill = self._load_merged_skill(
             item, only_layer=wanted.layer is not None, check_disk=at is None, fill=fill, own_files=own
         )
         if item.pinned_version is None:
@@ -191,7 +191,7 @@ class Library:
         # The hash stays that of the current files: nothing about the skill is news, and trust is about those.
         return replace(item, summary=summary, pinned_version=version)
 
-    def _load_merged_copies(
+    def _load_merged_skill(
         self,
         item: ListedSkill,
         *,
@@ -230,7 +230,7 @@ class Library:
 
     def find_directory(self, address: str) -> Path | None:
         """Return the directory of the skill's files, or None if it isn't stored on disk."""
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         return layer.store.find_directory(item.name)
 
     def is_name_taken(self, name: str) -> bool:
@@ -282,7 +282,7 @@ class Library:
     ) -> SkillWriteResult:
         """Edit a skill's body and fields; a read-only skill gets an override in the user's layer."""
         self._authorize(author)
-        item, layer = self._locate_skill(address, at=at)
+        item, layer = self._find_skill_with_layer(address, at=at)
         change = self.build_edit_function(item, edit, fields)
         if layer.can_write:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
@@ -317,14 +317,14 @@ class Library:
 
     def read_merged_text(self, item: ListedSkill) -> str:
         """Return the merged text of a skill that hides copies in lower layers; empty if it hides none."""
-        return self._load_merged_copies(item).body if item.summary is not None and item.hidden else ""
+        return self._load_merged_skill(item).body if item.summary is not None and item.hidden else ""
 
     def prepare_editable_copy(self, item: ListedSkill) -> tuple[str, Tree, Skill]:
         """Return where an edit of this skill goes, its files and the skill; a strict copy if it is read-only."""
         layer = self.get_layer(item.layer)
         tree = layer.store.read_tree(item.name, check_disk=False) or {}
         if not layer.can_write and item.summary is not None:
-            tree = _make_strict_copy(layer, item.name, tree, description=self._load_merged_copies(item).description)
+            tree = _make_strict_copy(layer, item.name, tree, description=self._load_merged_skill(item).description)
         skill = trees.parse_skill_tree(item.name, tree).skill
         if skill is None:
             raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", hint="See 'habitus skills lint'.")
@@ -342,7 +342,7 @@ class Library:
     ) -> SkillWriteResult:
         """Replace one file, if the skill can be loaded with it; no file that tools run unasked unless it was there."""
         self._authorize(author)
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         old = layer.store.read_tree(item.name, check_disk=False) or {}
         if path not in old or not may_change_unasked:
             auto_executed.refuse_auto_executed(path)
@@ -369,7 +369,7 @@ class Library:
     def remove(self, address: str, author: Author) -> ListedSkill:
         """Archive a skill; a copy of the same name in a lower layer becomes visible again."""
         self._authorize(author)
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         layer.allow_removal(author)
@@ -387,14 +387,14 @@ class Library:
     def set_enabled(self, address: str, enabled: bool, author: Author) -> ListedSkill:
         """Enable or disable a skill; return its new entry."""
         self._authorize(author)
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         layer.store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> SkillWriteResult:
         """Make an earlier version current, as a new version."""
         self._authorize(author)
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         if not layer.can_write:
             raise read_only_error(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
@@ -418,7 +418,7 @@ class Library:
 
     def list_versions(self, address: str) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first."""
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         return layer.store.list_versions(item.name)
 
     def diff_versions(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
@@ -476,7 +476,7 @@ class Library:
 
     def read_tree(self, address: str, version: int | None = None) -> Tree:
         """Return the files of a skill, current or of one version; raise `NotFound` if there is no such version."""
-        item, layer = self._locate_skill(address)
+        item, layer = self._find_skill_with_layer(address)
         tree = layer.store.read_tree(item.name, version)
         if tree is None:
             numbers = [one.number for one in layer.store.list_versions(item.name)]
@@ -485,7 +485,7 @@ class Library:
 
     # Layers
 
-    def _locate_skill(self, address: str, *, at: LibrarySnapshot | None = None) -> tuple[ListedSkill, Layer]:
+    def _find_skill_with_layer(self, address: str, *, at: LibrarySnapshot | None = None) -> tuple[ListedSkill, Layer]:
         """Return the entry of a skill, and its layer."""
         item = self.find(address, at=at)
         return item, self.get_layer(item.layer)

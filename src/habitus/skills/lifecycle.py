@@ -52,7 +52,7 @@ def determine_status(
 _OK_STATUS = SkillStatus(state=SkillState.OK)
 
 
-class LifecycleTransition(StrEnum):
+class LifecycleTransitionKind(StrEnum):
     """The next step for an item, given its utility. A person approves each, and each can be undone."""
 
     STAY = "stay"
@@ -73,30 +73,32 @@ class UtilityAssessment:
     is_worse: bool = False  # than the previous version
 
 
-def decide_transition(assessment: UtilityAssessment, *, threshold: float) -> LifecycleTransition:
+def decide_transition(assessment: UtilityAssessment, *, threshold: float) -> LifecycleTransitionKind:
     """Decide the next transition of a skill or recipe. Proven evidence decides; until there is any, the usage
     counters do.
     """
     # A better earlier version exists, so going back beats every other remedy.
     if assessment.is_worse:
-        return LifecycleTransition.ROLL_BACK
+        return LifecycleTransitionKind.ROLL_BACK
     if assessment.does_harm:
-        return LifecycleTransition.RETIRE
+        return LifecycleTransitionKind.RETIRE
     if assessment.is_useless:
-        return LifecycleTransition.HIDE
+        return LifecycleTransitionKind.HIDE
     if assessment.helps or is_reliable(assessment.counters, threshold):
-        return LifecycleTransition.CLIMB
-    return LifecycleTransition.RETIRE if is_failing(assessment.counters) else LifecycleTransition.STAY
+        return LifecycleTransitionKind.CLIMB
+    return LifecycleTransitionKind.RETIRE if is_failing(assessment.counters) else LifecycleTransitionKind.STAY
 
 
-def decide_lesson_transition(judged: UtilityAssessment, *, is_verified: bool, threshold: float) -> LifecycleTransition:
+def decide_lesson_transition(
+    judged: UtilityAssessment, *, is_verified: bool, threshold: float
+) -> LifecycleTransitionKind:
     """Decide the next transition of a lesson: retire it if it does harm, let it climb if it is verified and useful.
     Retention handles the rest.
     """
     if judged.does_harm:
-        return LifecycleTransition.RETIRE
+        return LifecycleTransitionKind.RETIRE
     is_earned = judged.helps or (is_verified and is_reliable(judged.counters, threshold))
-    return LifecycleTransition.CLIMB if is_earned and not judged.is_useless else LifecycleTransition.STAY
+    return LifecycleTransitionKind.CLIMB if is_earned and not judged.is_useless else LifecycleTransitionKind.STAY
 
 
 def list_higher_stages(stages: Collection[Stage]) -> tuple[Stage, ...]:

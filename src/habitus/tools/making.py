@@ -269,7 +269,7 @@ def _build_untested_permissions_notice(wanted: Permissions, granted: Permissions
     return " (It was tested without the permissions it asks for: only a person can grant them.)"
 
 
-class ToolCurator:
+class ToolRetirement:
     """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
     def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[RegressionReport]]) -> None:

@@ -22,7 +22,7 @@ from habitus.tools.catalogue import build_code_tool
 from habitus.tools.code_stage import parse_program
 from habitus.tools.execution import compute_tool_fingerprint
 from habitus.tools.health import ToolHealthRecord, update_health_after_call
-from habitus.tools.making import ToolCurator, ToolMaker, ToolServices
+from habitus.tools.making import ToolMaker, ToolRetirement, ToolServices
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
 
 
@@ -171,7 +171,7 @@ class ToolService:
     def __init__(self, parts: ToolServices) -> None:
         self._workshops, known = parts.workshops, parts.catalogue
         maker, runner = ToolMaker(parts), ToolRunner(parts)
-        curator = ToolCurator(parts, runner.test_tool)
+        curator = ToolRetirement(parts, runner.test_tool)
 
         self.all, self.active, self.get, self.code = known.list_all, known.list_active, known.get, known.get_code
         self.cases, self.objection = known.get_cases, known.find_approval_objection

@@ -14,7 +14,7 @@ from habitus.agent.tools.code_tools import build_scratchpad_tool, build_tool_mak
 from habitus.agent.tools.memory_tools import build_memory_tools
 from habitus.agent.tools.reading_skills import build_reading_tools
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolReach, build_json_result
-from habitus.agent.tools.stage_tools import StageAdvisor
+from habitus.agent.tools.stage_tools import SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter, build_writing_tools
 from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, build_failed_outcome
@@ -29,7 +29,7 @@ def build_standard_tools(
     changes: SkillChangeSubmitter,
     *,
     files: SupportingFileReader,
-    ladder: StageAdvisor,
+    ladder: SkillStageAdvisor,
     finder: SkillFinder,
     pads: SessionScratchpads,
     cell_observers: Sequence[CellObserver] = (),

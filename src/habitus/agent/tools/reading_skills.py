@@ -10,7 +10,7 @@ from habitus.access import Access
 from habitus.agent.library_view import LibraryView, SupportingFile, SupportingFileReader
 from habitus.agent.prompts import prompt
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolReach, build_json_result
-from habitus.agent.tools.stage_tools import StageAdvisor
+from habitus.agent.tools.stage_tools import SkillStageAdvisor
 from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
 from habitus.search.texts.words import extract_content_words
@@ -25,7 +25,7 @@ from habitus.use_counts import COUNT_NAMES, UsageCounts
 
 
 def build_reading_tools(
-    view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor, finder: SkillFinder
+    view: LibraryView, files: SupportingFileReader, ladder: SkillStageAdvisor, finder: SkillFinder
 ) -> list[Tool]:
     """Build the tools that read skills."""
     return [
@@ -43,7 +43,7 @@ class RecallSkill(ToolArguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def build_recall_skill_tool(view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor) -> Tool:
+def build_recall_skill_tool(view: LibraryView, files: SupportingFileReader, ladder: SkillStageAdvisor) -> Tool:
     """Build the tool that loads a skill."""
 
     def run(given: RecallSkill, running: ToolCallContext) -> ToolResult:
@@ -91,7 +91,7 @@ def resolve_skill_name(wanted: str, known: Collection[str], view: LibraryView) -
     return near, f"(There is no skill '{to_one_line(wanted)}'; showing the closest, '{near}'.)\n\n"
 
 
-def _render_skill(view: LibraryView, files: SupportingFileReader, ladder: StageAdvisor, skill: Skill) -> str:
+def _render_skill(view: LibraryView, files: SupportingFileReader, ladder: SkillStageAdvisor, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({to_one_line(skill.title)})" if skill.title else "")]
     if origin := view.describe_unreviewed_origin(skill.name):
         lines.append(prompt.render_unreviewed_warning(origin))

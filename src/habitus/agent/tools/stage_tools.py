@@ -189,7 +189,7 @@ class OfferedTools:
     view: LibraryView
     user_gates: GateContext
     recipes: RecipeCatalogue
-    ladder: StageAdvisor
+    ladder: SkillStageAdvisor
     given: GivenFolder | None = None
     # The host services that the code may use.
     services: HostServices = field(default_factory=lambda: NO_SERVICES)
@@ -355,7 +355,7 @@ class _RatedStage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StageAdvisor:
+class SkillStageAdvisor:
     """Recommends which stage of a skill to try first, and what to do if it fails.
 
     `reliable` is the reliability a stage needs to be recommended before the steps.

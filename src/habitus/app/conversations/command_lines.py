@@ -23,7 +23,12 @@ from habitus.errors import NotFound, Refused
 from habitus.files import compute_tree_hash, read_tree_file, write_atomically
 from habitus.journal.model import TurnOrigin, classify_origin
 from habitus.sandbox.child import HostServices
-from habitus.sandbox.credentials.command_lines import COMMAND, CommandLineProxy, CommandLineResult, CommandLineRunner
+from habitus.sandbox.credentials.command_lines import (
+    COMMAND,
+    CommandLineProxy,
+    CommandLineRunner,
+    SkillCommandRunResult,
+)
 from habitus.sandbox.credentials.grants import (
     ALL_USERS,
     Grant,
@@ -209,7 +214,9 @@ def _refuse_if_skill_changed(skill: str, grants: Sequence[Grant], digest: str) -
         raise Refused(f"'{skill}' has changed since it was granted {lost}.", hint=hint)
 
 
-async def run_command_line(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> CommandLineResult:
+async def run_command_line(
+    home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b""
+) -> SkillCommandRunResult:
     """Run a skill's command line as the user of the settings, with their grants."""
     user, name = home.get_user(), names.canonicalize_name(skill)
     # Any name is allowed here: unlike a model, a person is told which gate is closed.

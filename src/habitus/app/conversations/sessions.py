@@ -21,7 +21,7 @@ from habitus.agent.prompts.prompt import IdentityPrompt
 from habitus.agent.session import Conversation, Session, generate_id
 from habitus.agent.stream import AskPerson, ConsentPromptTimer, defer_consent
 from habitus.agent.tools.builtin_tools import build_standard_tools
-from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
+from habitus.agent.tools.stage_tools import OfferedTools, SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.app.conversations.command_lines import SessionCommandLineService
 from habitus.app.conversations.running_code import open_given_file_store, open_scratchpads, resolve_readable_folders
@@ -155,7 +155,7 @@ def open_conversation(
     pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
-    ladder = StageAdvisor(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
+    ladder = SkillStageAdvisor(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
     gates, author = build_gate_context(home.settings, user), home.build_author(user=user.name)
     built_in = build_standard_tools(
         SkillChangeSubmitter(

@@ -35,7 +35,7 @@ from habitus.skills.choosing import evals
 from habitus.skills.choosing.evals import FailedStageTrialStore, TriggerEvalCase
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
-from habitus.skills.lifecycle import LifecycleTransition, list_higher_stages
+from habitus.skills.lifecycle import LifecycleTransitionKind, list_higher_stages
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState, Stage
 from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.tasks.judging import shorten_value
@@ -107,7 +107,7 @@ class ClimbRunner:
 
     def list_due_climbs(self, transitions: Iterable[DueTransition]) -> list[StageClimb]:
         """Return the climbs that items have earned, without those already proposed or failed at this version."""
-        earned = [one for one in transitions if one.transition is LifecycleTransition.CLIMB]
+        earned = [one for one in transitions if one.transition is LifecycleTransitionKind.CLIMB]
         climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._plan_due_climb(one)) is not None}
         return [climb for climb in climbs.values() if not self._is_climb_settled(climb.item, climb.to, climb.version)]
 

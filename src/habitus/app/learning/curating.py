@@ -21,7 +21,7 @@ from habitus.skills import trees
 from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import LifecycleTransition
+from habitus.skills.lifecycle import LifecycleTransitionKind
 from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage
 from habitus.skills.review import Proposal, ProposalAction, ReviewQueue, SkillChange
 from habitus.tools.model import ToolStatus
@@ -99,7 +99,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     climbing = ClimbRunner(home)
     if not apply:
         due = due_transitions.list_due_transitions(home)
-        known = (_make_transition_step(one) for one in due if one.transition is not LifecycleTransition.CLIMB)
+        known = (_make_transition_step(one) for one in due if one.transition is not LifecycleTransitionKind.CLIMB)
         same = (_make_merge_step(pair) for pair in find_duplicate_skills(home))
         climbs = map(_make_climb_step, climbing.list_due_climbs(due))
         aged = curate_memory(home.memory, dry_run=True, is_thorough=True)
@@ -121,7 +121,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
         looked_at = await _curate_tools(home)
         compared = list(map(_make_comparison_step, settle_comparisons(home, apply=True)))
         due = due_transitions.list_due_transitions(home)
-        others = [one for one in due if one.transition is not LifecycleTransition.CLIMB]
+        others = [one for one in due if one.transition is not LifecycleTransitionKind.CLIMB]
         proposed = [
             _make_transition_step(one, proposal) for one, proposal in due_transitions.apply_transitions(home, others)
         ]

@@ -23,7 +23,7 @@ from habitus.skills.layers.layer import format_skill_address
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import (
-    LifecycleTransition,
+    LifecycleTransitionKind,
     UtilityAssessment,
     decide_lesson_transition,
     decide_transition,
@@ -46,7 +46,7 @@ class DueTransition:
     """A transition that an item is due for, and why; `to` is the version to roll back to."""
 
     item: EvidenceItem
-    transition: LifecycleTransition
+    transition: LifecycleTransitionKind
     reason: str
     to: int = 0
 
@@ -127,7 +127,7 @@ def _decide_lesson_transition(home: Home, found: ItemFinding, lesson: Engram | N
     worth = _assess_utility(found, uses)
     is_verified = lesson.verified and lesson.kind.is_lesson
     then = decide_lesson_transition(worth, is_verified=is_verified, threshold=home.settings.reliable)
-    if then is LifecycleTransition.STAY:
+    if then is LifecycleTransitionKind.STAY:
         return None
     shown = f"It was verified by a trial, and helped in {uses.succeeded} of the {counted.retrievals} times it was shown"
     turns = [one.turn for one in home.journal.load_exposures([lesson.id]) if one.origin is TurnOrigin.REAL]
@@ -155,16 +155,16 @@ def _decide_skill_transition(
         found, uses, is_chosen=is_chosen or is_item_ignored(found.estimate), is_worse=back is not None
     )
     then = decide_transition(worth, threshold=home.settings.reliable)
-    is_of_skill = item.kind is ItemKind.SKILL or then is not LifecycleTransition.RETIRE or worth.does_harm
+    is_of_skill = item.kind is ItemKind.SKILL or then is not LifecycleTransitionKind.RETIRE or worth.does_harm
     # Below a failing recipe there are steps that may still serve, so the skill is not retired for it.
-    if then is LifecycleTransition.STAY or not is_of_skill:
+    if then is LifecycleTransitionKind.STAY or not is_of_skill:
         return None
     if back is not None:
         return DueTransition(item=item, transition=then, reason=back.reason, to=back.to.version)
-    went, count = ("failed", uses.failed) if then is LifecycleTransition.RETIRE else ("served", uses.succeeded)
+    went, count = ("failed", uses.failed) if then is LifecycleTransitionKind.RETIRE else ("served", uses.succeeded)
     if reason := _describe_judgement(worth, found):
         return DueTransition(item=item, transition=then, reason=reason)
-    turns = _list_turns_with_outcome(home, item, skill, is_good=then is not LifecycleTransition.RETIRE)
+    turns = _list_turns_with_outcome(home, item, skill, is_good=then is not LifecycleTransitionKind.RETIRE)
     counted = (
         f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged{_name_latest_turns(turns)}."
     )
@@ -179,7 +179,7 @@ def _decide_recipe_transition(now: _SkillsAndRecipes, item: EvidenceItem, runs: 
     turns = [turn.id for turn in past if any(_read_tool_result(event) == (item.name, True) for event in turn.events)]
     judged = runs.succeeded + runs.failed
     reason = f"It served in {runs.succeeded} of the {judged} uses that were judged{_name_latest_turns(turns)}."
-    return DueTransition(item=item, transition=LifecycleTransition.CLIMB, reason=reason)
+    return DueTransition(item=item, transition=LifecycleTransitionKind.CLIMB, reason=reason)
 
 
 def _list_turns_with_outcome(home: Home, item: EvidenceItem, skill: ListedSkill, *, is_good: bool) -> list[str]:
@@ -253,7 +253,7 @@ def propose_transition_after_failure(home: Home, key: UseKey) -> None:
     used = [one for one in home.journal.load_skill_uses(key.item, key.layer) if one.use.stage == key.stage]
     judged = [one for one in used if one.verdict in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)]
     step = _decide_transition_after_failure(judged, key.version)
-    if step is None or (step.transition is LifecycleTransition.ROLL_BACK and not layer.can_write):
+    if step is None or (step.transition is LifecycleTransitionKind.ROLL_BACK and not layer.can_write):
         return
     due = replace(step, item=EvidenceItem(kind=ItemKind.SKILL, name=address, version=key.version))
     list(apply_transitions(home, [due]))
@@ -269,10 +269,10 @@ def _decide_transition_after_failure(judged: Sequence[JudgedUse], version: int) 
     # Only failures since the edit; with a success in between, the edit is not what broke it.
     if version > 1 and len(now) == len(failed) >= _FAILURES_AFTER_EDIT and not _is_failing_version(earlier):
         reason = f"All {len(failed)} judged uses since the edit to version {version} failed{turns}."
-        return DueTransition(item=item, transition=LifecycleTransition.ROLL_BACK, reason=reason, to=version - 1)
+        return DueTransition(item=item, transition=LifecycleTransitionKind.ROLL_BACK, reason=reason, to=version - 1)
     if _is_failing_version(now):
         reason = f"It failed in {len(failed)} of the {len(now)} uses that were judged{turns}."
-        return DueTransition(item=item, transition=LifecycleTransition.RETIRE, reason=reason)
+        return DueTransition(item=item, transition=LifecycleTransitionKind.RETIRE, reason=reason)
     return None
 
 
@@ -293,14 +293,14 @@ def _propose_transition(now: _SkillsAndRecipes, step: DueTransition) -> Proposal
 
 def _make_skill_change(skills: Library, step: DueTransition, skill: ListedSkill) -> SkillChange:
     match step.transition:
-        case LifecycleTransition.ROLL_BACK:
+        case LifecycleTransitionKind.ROLL_BACK:
             tree = skills.read_tree(f"{skill.name}@{skill.layer}", step.to)
             return SkillChange(action=ProposalAction.WRITE, name=skill.name, layer=skill.layer, tree=tree)
-        case LifecycleTransition.HIDE:
+        case LifecycleTransitionKind.HIDE:
             layer, tree, whole = skills.prepare_editable_copy(skill)
             hidden = replace(whole, manifest=replace(whole.manifest, disable_model_invocation=True))
             return SkillChange(
                 action=ProposalAction.WRITE, name=skill.name, layer=layer, tree=trees.update_main_file(tree, hidden)
             )
-        case LifecycleTransition.RETIRE | LifecycleTransition.STAY | LifecycleTransition.CLIMB:
+        case LifecycleTransitionKind.RETIRE | LifecycleTransitionKind.STAY | LifecycleTransitionKind.CLIMB:
             return SkillChange(action=ProposalAction.DISABLE, name=skill.name, layer=skill.layer)

@@ -37,7 +37,7 @@ from habitus.learning.remedies.session_facts import (
     read_file_stamp,
 )
 from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
-from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethodKind
 from habitus.learning.transcripts.model import SkillUse, TranscriptTurn, UserUtterance
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.llm.model import Model
@@ -248,7 +248,7 @@ class SessionFactsAggregator:
     def _make_lesson_batch(self, found: SupportedRemedy | ProposedRule) -> LessonBatch:
         draft = self._draft_remedy_lesson(found)
         digests = tuple(_hash_lesson(draft, trace) for trace in found.traces)
-        return LessonBatch(digests=digests, method=LearningMethod.REMEDIES, drafts=(draft,))
+        return LessonBatch(digests=digests, method=LearningMethodKind.REMEDIES, drafts=(draft,))
 
     def store_facts(self) -> None:
         """Store the facts and file stamps; the next run with `only_new` continues from here."""

@@ -258,7 +258,7 @@ def describe_solver_access(name: str) -> str:
 @asynccontextmanager
 async def open_program_solver(
     home: Home, skill: str, tree: Tree, name: str, budget: RunBudget, model: BudgetedModel | None
-) -> AsyncIterator[ProgramSolver]:
+) -> AsyncIterator[AgentProgramSolver]:
     """Open the named program with one version of a skill; `model` judges rubrics.
 
     It works in a folder far from the home, whose tasks it must not read.
@@ -279,7 +279,7 @@ async def open_program_solver(
         lasts = timedelta(seconds=max(ROLLOUT_TIMEOUT_S, budget.seconds_left))
         question = _make_question(model_name, trial, "")
         await asyncio.to_thread(_refuse_expiring_sign_in, solver, question, home.clock() + lasts)
-        yield ProgramSolver(apart, skill, solver, model_name, budget, model, parent)
+        yield AgentProgramSolver(apart, skill, solver, model_name, budget, model, parent)
 
 
 def _make_question(model: str, room: Path, prompt: str) -> ProgramRequest:
@@ -299,7 +299,7 @@ def _refuse_expiring_sign_in(solver: SolverProgram, question: ProgramRequest, un
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramSolver:
+class AgentProgramSolver:
     """Solves tasks with another agent's program and reads its transcripts afterwards."""
 
     # A temporary one.

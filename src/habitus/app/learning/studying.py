@@ -23,9 +23,9 @@ from habitus.learning.post_mortem import RejectedLesson, estimate_post_mortem_to
 from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
-from habitus.learning.transcripts.firings import DetectorReport, list_firings
+from habitus.learning.transcripts.firings import DetectorFiringsSummary, list_firings
 from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, detect_format
-from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethodKind
 from habitus.learning.transcripts.study import FileStudyResult, StudiedTurn, study_file
 from habitus.llm.model import Model, ProviderError, SessionModels, UnusableAnswerError
 from habitus.pause import PauseSwitch
@@ -51,7 +51,7 @@ class StudyReport:
     """The findings of a study, by detector, skill, remedy and procedure, and what was stored."""
 
     files: tuple[FileStudyResult, ...]
-    detectors: tuple[DetectorReport, ...]
+    detectors: tuple[DetectorFiringsSummary, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
     remedies: RemedyReport
     procedures: tuple[MiningSuggestion, ...]  # repeated procedures
@@ -154,7 +154,7 @@ class TranscriptStudy:
         self._mining = RepeatedProcedureFinder(home)
         self._files: list[FileStudyResult] = []
         self._unchanged = self._own = 0
-        self._fired: dict[str, DetectorReport] = {}
+        self._fired: dict[str, DetectorFiringsSummary] = {}
         self._skills: dict[str, Counter[str]] = {}
         self._taught: list[LessonBatch] = []
         self._failures: list[FailedCallCollector] = []
@@ -176,7 +176,7 @@ class TranscriptStudy:
                 return
             self._add_turn(studied)
             ledger = LearnedTurnStore(self._home.shared, clock=self._home.clock)
-            if self._wants_failures and ledger.is_new_turn(studied.digest, LearningMethod.POST_MORTEM):
+            if self._wants_failures and ledger.is_new_turn(studied.digest, LearningMethodKind.POST_MORTEM):
                 failures.add_turn(studied)
 
         self._files.append(study_file(path, self._redactor, visit))
@@ -205,9 +205,9 @@ class TranscriptStudy:
         if self._applier is not None and (taught := self._applier.draft_lessons(studied)):
             self._taught.append(taught)
         for lesson, firing in zip(studied.lessons, list_firings(studied), strict=True):
-            self._fired.setdefault(firing.detector, DetectorReport(detector=firing.detector, rule=lesson.rule)).add(
-                firing
-            )
+            self._fired.setdefault(
+                firing.detector, DetectorFiringsSummary(detector=firing.detector, rule=lesson.rule)
+            ).add(firing)
         for use in studied.skill_uses:
             counts = self._skills.setdefault(use.skill, Counter())
             counts.update(uses=1, failed=int(use.success is False))

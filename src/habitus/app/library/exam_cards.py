@@ -24,7 +24,7 @@ def make_exam_card(home: Home, name: str) -> ExamCard:
     raise Invalid(f"No exam has accepted the current text of '{name}', so there is no card.", hint=hint)
 
 
-def build_exam_card_tree(home: Home, name: str) -> Tree:
+def build_exam_card_file_tree(home: Home, name: str) -> Tree:
     """Return the file of a skill's card."""
     return {trees.CARD_FILE: build_tree_file(serialize_exam_card(make_exam_card(home, name)))}
 

@@ -44,11 +44,11 @@ def find_database_damage(settings: Settings) -> StorageFailed | None:
             hint = "Look for a stuck habitus process and at the permissions of the file, then run 'habitus doctor'."
             return StorageFailed(f"{path} could not be checked ({error}).", hint=hint)
         if found:
-            return StorageFailed(f"{path} is damaged ({found[0]}).", hint=_describe_repair(settings, path))
+            return StorageFailed(f"{path} is damaged ({found[0]}).", hint=_suggest_repair(settings, path))
     return None
 
 
-def _describe_repair(settings: Settings, path: Path) -> str:
+def _suggest_repair(settings: Settings, path: Path) -> str:
     is_copy = path == settings.home / OFFLINE_SNAPSHOT_FILE
     return "Delete it: it is a cache and will be rebuilt." if is_copy else describe_recovery(str(path))
 

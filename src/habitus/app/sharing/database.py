@@ -81,7 +81,7 @@ def read_database_status(settings: Settings) -> DatabaseStatus:
                 note="" if problem is None else str(problem),
                 latency_ms=round(latency, 2),
                 pgvector=_read_pgvector_version(conn) if is_server else "",
-                search=_describe_search(conn, rows.get("search_skills", 0)),
+                search=_describe_where_search_runs(conn, rows.get("search_skills", 0)),
                 rows=rows,
             )
 
@@ -95,7 +95,7 @@ def _read_pgvector_version(conn: sa.Connection) -> str:
     return conn.execute(query).scalar() or ""
 
 
-def _describe_search(conn: sa.Connection, in_server: int) -> str:
+def _describe_where_search_runs(conn: sa.Connection, in_server: int) -> str:
     if not in_server:
         return "in the memory of each host"
     kept_as = conn.execute(sa.text(_VECTOR_TYPE_QUERY)).scalar()

@@ -120,9 +120,9 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
         if not request.card:
             return shared(name)
         # Loads the statistics, which only cards need.
-        from habitus.app.library.exam_cards import build_exam_card_tree
+        from habitus.app.library.exam_cards import build_exam_card_file_tree
 
-        return {**shared(name), **build_exam_card_tree(home, name)}
+        return {**shared(name), **build_exam_card_file_tree(home, name)}
 
     return importing.export_skills(
         home.skills,

@@ -12,7 +12,7 @@ from habitus.learning.detectors.rules import drop_covered_lessons
 from habitus.learning.observer import LessonSink
 from habitus.learning.post_mortem import PostMortemResult
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
-from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod, TurnsNotLearnedError
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethodKind, TurnsNotLearnedError
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.memory.model import LessonDraft, LessonDraftOutcome, LessonDraftResult, LessonProvenance
@@ -52,7 +52,7 @@ class LessonBatch:
     """The lessons of one finding with the digests it is known by; without drafts, it is only marked as learned."""
 
     digests: tuple[str, ...]
-    method: LearningMethod
+    method: LearningMethodKind
     drafts: tuple[LessonDraft, ...]
     uses: tuple[SkillUse, ...] = ()
 
@@ -85,7 +85,7 @@ class LessonApplier:
             for each in drop_covered_lessons(studied.lessons)
         ]
         return LessonBatch(
-            digests=(studied.digest,), method=LearningMethod.DETECTORS, drafts=tuple(told), uses=studied.skill_uses
+            digests=(studied.digest,), method=LearningMethodKind.DETECTORS, drafts=tuple(told), uses=studied.skill_uses
         )
 
     def has_new_turn(self, taught: LessonBatch) -> bool:
@@ -96,7 +96,7 @@ class LessonApplier:
         """Store the lessons unless they were learned before."""
         with self.learned.claim_new_turns(taught.digests, taught.method) as new:
             if not new:
-                self.applied.already_learned += taught.method is LearningMethod.DETECTORS
+                self.applied.already_learned += taught.method is LearningMethodKind.DETECTORS
                 return
             self._encode_drafts(taught.drafts)
         # After the transaction, because counting takes a lock of its own.
@@ -114,7 +114,7 @@ class LessonApplier:
             )
             for text in found.lessons
         ]
-        with self.learned.claim_new_turns(failures.turns, LearningMethod.POST_MORTEM) as new:
+        with self.learned.claim_new_turns(failures.turns, LearningMethodKind.POST_MORTEM) as new:
             if new:
                 self._encode_drafts(told)
 

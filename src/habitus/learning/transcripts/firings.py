@@ -28,7 +28,7 @@ class DetectorFiring:
 
 
 @dataclass(kw_only=True, slots=True)
-class DetectorReport:
+class DetectorFiringsSummary:
     """How often a detector fired, the rule it teaches, and its first firings."""
 
     detector: str

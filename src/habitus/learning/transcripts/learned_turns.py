@@ -20,7 +20,7 @@ learned_turns = sa.Table(
 )
 
 
-class LearningMethod(StrEnum):
+class LearningMethodKind(StrEnum):
     """How a turn was learned from; each method learns from it once."""
 
     DETECTORS = "detectors"
@@ -39,13 +39,13 @@ class LearnedTurnStore:
         self._engine = engine
         self._clock = clock
 
-    def is_new_turn(self, digest: str, method: LearningMethod) -> bool:
+    def is_new_turn(self, digest: str, method: LearningMethodKind) -> bool:
         """Whether the turn was not learned from by this method."""
         with sql.read_transaction(self._engine) as conn:
             return bool(self._filter_new(conn, [digest], method))
 
     @contextmanager
-    def claim_new_turns(self, digests: Iterable[str], method: LearningMethod) -> Iterator[list[str]]:
+    def claim_new_turns(self, digests: Iterable[str], method: LearningMethodKind) -> Iterator[list[str]]:
         """Yield the digests that are new and mark them as learned, in one transaction with the work inside."""
         try:
             with sql.write_transaction(self._engine, lock="memory") as conn:
@@ -62,7 +62,7 @@ class LearnedTurnStore:
         with sql.write_transaction(self._engine, lock="memory") as conn, conn.begin_nested():
             yield
 
-    def _filter_new(self, conn: sa.Connection, digests: Iterable[str], how: LearningMethod) -> list[str]:
+    def _filter_new(self, conn: sa.Connection, digests: Iterable[str], how: LearningMethodKind) -> list[str]:
         known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
         return [
             digest

@@ -66,7 +66,7 @@ sys.exit(code)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommandLineResult:
+class SkillCommandRunResult:
     """The redacted result of a call."""
 
     stdout: str = ""
@@ -109,7 +109,7 @@ class CommandLineRunner:
         self._clock = clock
         self._limits = limits
 
-    async def run_command_line(self, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> CommandLineResult:
+    async def run_command_line(self, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> SkillCommandRunResult:
         """Run a command line, or refuse it. Either way the call is logged; `StorageFailed` if that is impossible."""
         skill, granted = replace_surrogates(skill), GrantedCredentials()
         try:
@@ -129,13 +129,13 @@ class CommandLineRunner:
 
     async def refuse_call(
         self, reason: str, skill: str = "", arguments: Sequence[str] = (), *, code: int = REFUSED
-    ) -> CommandLineResult:
+    ) -> SkillCommandRunResult:
         """Log a refusal and return it as a result; nothing is run."""
         outcome = build_failed_outcome(reason)
         await self._log_call(skill, arguments, outcome, GrantedCredentials(), is_refused=True)
-        return CommandLineResult(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
+        return SkillCommandRunResult(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
 
-    async def handle_request(self, question: object) -> CommandLineResult:
+    async def handle_request(self, question: object) -> SkillCommandRunResult:
         """Run the call that untrusted code requests as `{"skill", "arguments", "stdin"}`; refuse anything else."""
         match question:
             case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_encodable_texts(
@@ -161,7 +161,7 @@ class CommandLineRunner:
 
     async def _run_in_sandbox(
         self, line: SkillCommandLine, arguments: Sequence[str], stdin: bytes
-    ) -> CommandLineResult:
+    ) -> SkillCommandRunResult:
         granted, egress = line.granted, EgressProxy(line.granted.hosts)
         # Without a network namespace we could only open the whole network, which is more than was granted.
         if granted.hosts and not self._warm.can_filter_network:
@@ -234,7 +234,7 @@ def _are_encodable_texts(words: Sequence[object]) -> bool:
     return all(isinstance(word, str) and not re.search("[\ud800-\udc7f\udd00-\udfff]", word) for word in words)
 
 
-def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProxy) -> CommandLineResult:
+def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProxy) -> SkillCommandRunResult:
     """Build the result: redact secrets and add remarks about hosts, leaks and missing grants."""
     redactor = CountingRedactor(Redactor(line.granted.sensitive))
     # Redacting inside JSON strings keeps the output parseable.
@@ -245,7 +245,7 @@ def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProx
         before = f"{stderr.rstrip()}\n" if stderr.strip() else ""
         stderr = before + "".join(f"{COMMAND}: {remark}\n" for remark in remarks)
         outcome = replace(outcome, reason=" ".join([outcome.reason, *remarks]).strip())
-    return CommandLineResult(stdout=stdout, stderr=stderr, code=_compute_exit_code(run, outcome), outcome=outcome)
+    return SkillCommandRunResult(stdout=stdout, stderr=stderr, code=_compute_exit_code(run, outcome), outcome=outcome)
 
 
 def _determine_outcome(run: ToolRunResult, redactor: Redactor) -> Outcome:
@@ -410,7 +410,7 @@ class CommandLineProxy:
                 try:
                     answer = await self._handle_request(reader, writer.get_extra_info("socket"))
                 except HabitusError as error:
-                    answer = CommandLineResult(
+                    answer = SkillCommandRunResult(
                         stderr=f"{COMMAND}: {error}\n", code=NO_SANDBOX, outcome=build_infra_outcome(str(error))
                     )
                 writer.write(json.dumps(answer.to_message()).encode() + b"\n")
@@ -418,7 +418,7 @@ class CommandLineProxy:
         finally:
             self._asking.discard(task)
 
-    async def _handle_request(self, reader: asyncio.StreamReader, line: socket.socket) -> CommandLineResult:
+    async def _handle_request(self, reader: asyncio.StreamReader, line: socket.socket) -> SkillCommandRunResult:
         if (uid := _get_peer_uid(line)) != self._uid:
             return await self._caller.refuse_call(f"The user with the id {uid} may not ask here.")
         # Untrusted code could otherwise exhaust our descriptors and memory.
@@ -433,7 +433,7 @@ class CommandLineProxy:
             return await self._caller.refuse_call("That is half a line.")
         return await self._run_while_connected(question, reader)
 
-    async def _run_while_connected(self, question: bytes, reader: asyncio.StreamReader) -> CommandLineResult:
+    async def _run_while_connected(self, question: bytes, reader: asyncio.StreamReader) -> SkillCommandRunResult:
         """Run the call for as long as its client stays connected."""
         try:
             said = json.loads(question)

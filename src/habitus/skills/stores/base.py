@@ -178,7 +178,7 @@ class FileBackend(Protocol):
         """Move a folder into the archive. Safe to repeat after a crash."""
         ...
 
-    def restore_folder(self, archived_as: str, folder: str) -> bool:
+    def unarchive_folder(self, archived_as: str, folder: str) -> bool:
         """Move a folder back from the archive; False if it isn't there."""
         ...
 

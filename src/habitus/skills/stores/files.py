@@ -283,7 +283,7 @@ class DirectoryBackend:
             self._sync_directory(self.root)
             self._sync_directory(target.parent)
 
-    def restore_folder(self, archived_as: str, folder: str) -> bool:
+    def unarchive_folder(self, archived_as: str, folder: str) -> bool:
         """Move a folder back from the archive; False if the archive doesn't have it."""
         with translate_disk_errors(self.root):
             source, target = self.archive / archived_as, self.root / folder

@@ -59,7 +59,7 @@ class MemoryBackend:
         if folder in self.folders:
             self._archive[archived_as] = self.folders.pop(folder)
 
-    def restore_folder(self, archived_as: str, folder: str) -> bool:
+    def unarchive_folder(self, archived_as: str, folder: str) -> bool:
         if folder not in self.folders and archived_as in self._archive:
             self.folders[folder] = self._archive.pop(archived_as)
         return folder in self.folders

@@ -190,7 +190,7 @@ class ChangeRecorder:
         for write in _list_writes(plan):
             self._revert_write(conn, write)
         if plan["action"] == "remove":
-            self._backend.restore_folder(plan["archived_as"], plan["folder"])
+            self._backend.unarchive_folder(plan["archived_as"], plan["folder"])
         elif plan["action"] == "restore":
             archived = {item.id: where for item, where in self._db.list_archived(conn)}
             where = archived.get(plan["id"]) or _make_abandoned_folder_path(plan["folder"])
@@ -252,7 +252,7 @@ class ChangeRecorder:
     def _apply_restore(self, conn: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
         archived_as = {item.id: where for item, where in self._db.list_archived(conn)}.get(identity)
         # The archived folder may be gone; the history still has the files.
-        if archived_as is None or not self._backend.restore_folder(archived_as, folder):
+        if archived_as is None or not self._backend.unarchive_folder(archived_as, folder):
             newest = max(version.number for version in self._db.list_versions(conn, identity))
             tree = self._db.load_tree(conn, identity, newest) or {}
             self._backend.write_folders([FolderWrite(folder=folder, tree=tree, before={})])

@@ -118,7 +118,7 @@ class SqlBackend:
             conn.execute(files.delete().where(files.c.skill == folder))
             conn.execute(rows.delete().where(rows.c._id == folder))
 
-    def restore_folder(self, archived_as: str, folder: str) -> bool:
+    def unarchive_folder(self, archived_as: str, folder: str) -> bool:
         """Return False: there is no archive, and the history restores the files."""
         return False
 

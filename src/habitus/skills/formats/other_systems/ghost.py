@@ -98,7 +98,7 @@ class GhostFormat(SkillFormat):
         lessons: Sequence[PlaybookLesson] = (),
         overwrite: bool = False,
     ) -> FormatExportResult:
-        export = _GhostExport()
+        export = _GhostExportBuilder()
         for item in skills:
             export.add_skill(item)
         files = export.render_files(lessons)
@@ -404,7 +404,7 @@ def _make_identifier(name: str) -> str:
     return spelt if _IDENTIFIER.fullmatch(spelt) else f"_{spelt}"[:64]
 
 
-class _GhostExport:
+class _GhostExportBuilder:
     """Collects the files of an export."""
 
     def __init__(self) -> None:
