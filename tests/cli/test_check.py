@@ -200,7 +200,7 @@ def test_every_hint_can_be_run_and_does_what_it_says(direct: Direct, person: Pat
         return ran.stdout + ran.stderr
 
     hints = remarks()
-    assert "Runs whatever evil.example sends" in run(hints["risky"])
+    assert "Runs what it downloads from evil.example" in run(hints["risky"])
     assert "name: [" in run(hints["broken"])
     assert "Our own way with PDF tables." in run(hints["shadowed"])
     assert "invoice" in run(hints["confusable"])
