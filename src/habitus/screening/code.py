@@ -8,7 +8,7 @@ from habitus.screening.code_context import CodeContext, CodeFinding, get_pattern
 from habitus.screening.hosts import HostClassifier
 from habitus.screening.javascript_code import find_javascript_threats
 from habitus.screening.python_code import find_python_threats
-from habitus.screening.shell_code import find_shell_threats
+from habitus.screening.shell_code import trace_shell
 from habitus.screening.unparsed_code import find_unparsed_threats
 
 _PYTHON = re.compile(r"py\w{0,4}[\d.]*")
@@ -28,5 +28,5 @@ def _find_threats_by_language(code: str, language: str, context: CodeContext) ->
     if _JAVASCRIPT.fullmatch(language):
         return find_javascript_threats(code, context)
     if get_pattern("read_whole").fullmatch(language):
-        return find_shell_threats(code, context)
+        return trace_shell(code, context)[0]
     return find_unparsed_threats(code, context)

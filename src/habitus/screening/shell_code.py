@@ -40,16 +40,11 @@ _MOST_CALLS = 50  # of functions of the script
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
-def find_shell_threats(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
-    """Return what the commands do that a person should know of."""
-    return trace_shell(source, context)[0]
-
-
 def trace_shell(source: str, context: CodeContext) -> tuple[tuple[CodeFinding, ...], Taint]:
-    """Return what commands do and what they print."""
+    """Return what commands do that a person should know of, and what they print."""
     tracer = _ShellTracer(context=context)
     try:
-        printed = tracer.trace_node(parse_shell(source), NOTHING, 0)
+        printed = tracer.trace_source(source)
     except RecursionError:
         why = "The commands are nested too deeply to be looked at."
         return (CodeFinding(rule="deep_nesting", severity=Risk.HIGH, line=1, why=why),), NOTHING
@@ -68,6 +63,14 @@ class _ShellTracer:
     functions: dict[str, Node] = field(default_factory=dict)
     calls: int = 0
     line: int = 0
+    lines_before: int = 0  # the part of the script that is traced
+
+    def trace_source(self, source: str) -> Taint:
+        """Trace a script part by part and return what it prints."""
+        printed = NOTHING
+        for self.lines_before, root in parse_shell(source):
+            printed = printed | self.trace_node(root, NOTHING, 0)
+        return printed
 
     def trace_node(self, node: Node, stdin: Taint, depth: int) -> Taint:
         """Return what the node writes to its output."""
@@ -178,7 +181,7 @@ class _ShellTracer:
                 else:
                     written += targets
         body = node.child_by_field_name("body")
-        self.line = node.start_point[0] + 1
+        self.line = self.lines_before + node.start_point[0] + 1
         if any(get_pattern("remote").search(target) for target in written) and get_pattern("interactive").search(
             get_node_text(node)
         ):
@@ -240,7 +243,7 @@ class _ShellTracer:
             self._report(Threat.STARTS_ITSELF, f"Makes something start by itself ({path}): {what}.")
 
     def _trace_command(self, node: Node, stdin: Taint, depth: int) -> Taint:
-        self.line = node.start_point[0] + 1
+        self.line = self.lines_before + node.start_point[0] + 1
         named = node.child_by_field_name("name")
         for child in node.named_children:
             if child.type == "variable_assignment":
@@ -253,7 +256,7 @@ class _ShellTracer:
             for child in part.named_children
         ]
         stdin = merge_taints([stdin, *here])
-        self.line = node.start_point[0] + 1
+        self.line = self.lines_before + node.start_point[0] + 1
         while len(arguments) > 1 and arguments[0].text.lower() in get_command_names("wrappers"):
             arguments = arguments[1:]
             while len(arguments) > 1 and (
@@ -416,8 +419,9 @@ class _ShellTracer:
             self.variables |= {
                 str(place): one for place, one in enumerate(dropwhile(is_taint_without_code(inner), arguments), -1)
             }
-            line, printed = self.line, self.trace_node(parse_shell(inner), NOTHING, 0)
-            self.line = line
+            here = self.line, self.lines_before
+            printed = self.trace_source(inner)
+            self.line, self.lines_before = here
             return printed
         for one in self.context.find_inner_code_threats(inner, name):
             self._report(one.rule, one.why, one.severity)
@@ -433,26 +437,15 @@ class _ShellTracer:
 
     def _judge_deletion(self, name: str, words: Sequence[str], given: Taint) -> None:
         flags = "".join(word for word in words[1:] if word.startswith("-"))
-        roots = [root for word in words[1:] if (root := self._find_personal_folder(word))]
+        roots, line = [root for word in words[1:] if (root := self._find_personal_folder(word))], " ".join(words)
         if name in ("rm", "srm", "shred", "unlink", "remove-item", "del", "rd", "rmdir") and (roots or given.personal):
-            if (
-                given.personal
-                or re.search(r"(?i)r|--no-preserve|-z|-u", flags)
-                or name in ("shred", "remove-item", "rd")
-            ):
+            is_whole = re.search(r"(?i)r|--no-preserve|-z|-u", flags) or name in ("shred", "remove-item", "rd")
+            if given.personal or is_whole:
                 self._report(Threat.DESTROYS, f"Deletes {roots[0] if roots else 'the files below ' + given.personal}.")
-        elif (
-            name == "find"
-            and roots
-            and re.search(r"-delete|-exec(?:dir)? (?:rm|shred|unlink|openssl|gpg)\b", " ".join(words))
-        ):
-            if not get_pattern("rubbish").search(" ".join(words)):
+        elif name == "find" and roots and re.search(r"-delete|-exec(?:dir)? (?:rm|shred|unlink|openssl|gpg)\b", line):
+            if not get_pattern("rubbish").search(line):
                 self._report(Threat.DESTROYS, f"Deletes or overwrites files below {roots[0]}.")
-        elif (
-            name in get_command_names("encrypters")
-            and given.personal
-            and not re.search(r"-d\b|--decrypt", " ".join(words))
-        ):
+        elif name in get_command_names("encrypters") and given.personal and not re.search(r"-d\b|--decrypt", line):
             self._report(Threat.DESTROYS, f"Encrypts the files below {given.personal}.")
 
     def _find_searched_secret(self, words: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from habitus.screening.code_context import Taint
@@ -31,10 +31,49 @@ def load_command_rules() -> Sequence[tuple[Threat, str, re.Pattern[str]]]:
     return [(Threat(row["deed"]), row["why"], re.compile(row["match"], re.IGNORECASE)) for row in rows]
 
 
-def parse_shell(source: str) -> Node:
-    """PowerShell is read as far as it looks like a shell: `iex (iwr URL)` is `iwr URL | iex`."""
+# The parser recovers from errors in quadratic time, so what is mostly no shell is read in small pieces, and a long
+# script in large ones. Errors are counted with their parts.
+_PIECE_CHARS, _CHUNK_CHARS, _MOST_ERRORS = 1_000, 16_000, 60
+
+
+def parse_shell(source: str) -> Iterator[tuple[int, Node]]:
+    """Yield the parts of a script in order, each with the number of lines before it; most scripts have one part.
+
+    PowerShell is read as far as it looks like a shell: `iex (iwr URL)` is `iwr URL | iex`.
+    """
     source = _POWERSHELL_EVALUATES.sub(r"\1 | iex", source)
+    parts = _cut_at_lines(source, _PIECE_CHARS)
+    if len(parts) < 2 or all(_count_errors(_parse(part)) <= _MOST_ERRORS for part in parts):
+        parts = _cut_at_lines(source, _CHUNK_CHARS)
+    lines = 0
+    for part in parts:
+        yield lines, _parse(part)
+        lines += part.count("\n")
+
+
+def _parse(source: str) -> Node:
     return _create_parser().parse(source.encode("utf-8", "replace")).root_node
+
+
+def _cut_at_lines(text: str, size: int) -> list[str]:
+    """Cut a text into parts of at most this size, if possible after an empty line or else after any."""
+    parts, start = [], 0
+    while len(text) - start > size:
+        end = start + size
+        blank, line = text.rfind("\n\n", start + size // 2, end), text.rfind("\n", start, end)
+        end = blank + 2 if blank >= 0 else line + 1 if line >= 0 else end
+        parts.append(text[start:end])
+        start = end
+    return [*parts, text[start:]]
+
+
+def _count_errors(root: Node) -> int:
+    count, nodes = 0, [root]
+    while nodes:
+        node = nodes.pop()
+        count += (1 + node.child_count) * (node.type == "ERROR")
+        nodes += node.children if node.has_error else ()
+    return count
 
 
 def get_node_text(node: Node) -> str:
