@@ -54,6 +54,8 @@ pytestmark = pytest.mark.req("CL-01", "SC-01")
         (("skills", "new"), 2, "Missing argument 'name'. See 'habitus skills new --help'."),
         (("check", "extra"), 2, "(extra). See 'habitus check --help'."),
         (("report", "rows", "x"), 2, "for 'of': 'x' is not one of"),
+        (("report", "--month", "9999-12"), 1, "Nothing can have happened in 9999-12."),
+        (("report", "--month", "0001-01"), 1, "Nothing can have happened in 0001-01."),
         (("skills", "edit", "csv-summary"), 2, "No terminal for an editor"),
         (("skills", "edit", "csv-summary", "--find", "x"), 2, "--find needs --with"),
         (("skills", "edit", "csv-summary", "--with", "x"), 2, "--with needs --find"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -76,11 +76,22 @@ class ReportMonth:
     @classmethod
     def parse(cls, text: str, now: datetime) -> ReportMonth:
         """Parse `2026-10`; empty is the month of `now`. Raises `Invalid` for anything else."""
+        if not text:
+            return cls.containing(now)
         try:
-            found = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC) if text else now.astimezone(UTC)
+            found = cls.containing(datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC))
         except ValueError:
             raise Invalid(f"'{text}' is not a month.", hint="Write it as YYYY-MM.") from None
-        return cls(year=found.year, month=found.month)
+        # The months before and after have to exist, too.
+        if not MINYEAR < found.year < MAXYEAR:
+            raise Invalid(f"Nothing can have happened in {text}.", hint="Write a month as YYYY-MM.")
+        return found
+
+    @classmethod
+    def containing(cls, timestamp: datetime) -> ReportMonth:
+        """Return the month of a timestamp."""
+        at = timestamp.astimezone(UTC)
+        return cls(year=at.year, month=at.month)
 
     @property
     def begin(self) -> datetime:

@@ -275,7 +275,8 @@ def _find_essential_error_line(text: str) -> str:
     first = next((line for line in lines if _ERROR_WORDS.search(line)), lines[0] if lines else "")
     told = [line for line in lines if _ERROR_WORDS.search(line) and not _HEADLINE.search(line)]
     # Where only headlines read like errors, what follows the first of them is what they announce.
-    told = told or [line for line in lines[lines.index(first) :] if not _HEADLINE.search(line)] if first else []
+    if first and not told:
+        told = [line for line in lines[lines.index(first) :] if not _HEADLINE.search(line)]
     return (told[0] if told else first)[:300]
 
 

@@ -286,13 +286,13 @@ def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLR
     """Show the report of a month, on one page that can be printed."""
     scope = UserScope.read(request, habitus)
     report = overview.show_report(habitus, month=month, all_users=scope.all_users)
-    shown, now = ReportMonth.parse(report.month, habitus.clock()), habitus.clock()
+    shown = ReportMonth.parse(report.month, habitus.clock())
     return render_page(
         request,
         "report.html",
         report=report,
-        earlier=ReportMonth.parse("", shown.begin - timedelta(days=1)),
-        later=ReportMonth.parse("", shown.end) if shown.end <= now else None,
+        earlier=ReportMonth.containing(shown.begin - timedelta(days=1)),
+        later=ReportMonth.containing(shown.end) if shown.end <= habitus.clock() else None,
         more=_build_scope_suffix(scope),
     )
 
