@@ -12,6 +12,7 @@ from habitus.app.learning.improving import open_improve_run, open_improve_store
 from habitus.app.learning.reporting import DataGap, ReportedNumberKind, RequestTotals
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid
+from habitus.improve.candidates import CandidateState
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.store import SCHEDULED_MARK
 from habitus.learning.budget import RunBudget
@@ -61,9 +62,18 @@ async def test_the_report_says_because_of_only_from_randomised_conversations(hom
             assert list_report_rows(habitus, of=of, limit=100).total == count
         rollouts = list_report_rows(habitus, of=ReportedNumberKind.ROLLOUTS, limit=500).rows
         assert sum(one.tokens for one in rollouts) == report.cost.tokens
-        assert change.links == {"in_use": f"/report/rows?month={report.month}&of=in_use&skill=name-a-town"}
-        in_use = list_report_rows(habitus, of=ReportedNumberKind.IN_USE, skill=NAME, limit=500).rows
-        assert sum("no feedback" not in one.said for one in in_use) == 20
+        in_use = f"/report/rows?month={report.month}&of=in_use&skill=name-a-town&version=2"
+        assert change.links == {"in_use": in_use, "exam": f"/review/{change.proposal}"}
+        assert undecided.links == {"unknown": in_use}
+        rows = list_report_rows(habitus, of=ReportedNumberKind.IN_USE, skill=NAME, version=2, limit=500).rows
+        assert sum("no feedback" not in one.said for one in rows) == 20
+        assert all(one.has_text for one in rows)
+        # Also under a month in which none of them was held.
+        assert (
+            list_report_rows(habitus, of=ReportedNumberKind.IN_USE, month="2026-01", skill=NAME, limit=500).rows == rows
+        )
+        with pytest.raises(Invalid, match="Version 1 of 'name-a-town' was not compared"):
+            list_report_rows(habitus, of=ReportedNumberKind.IN_USE, skill=NAME, version=1)
         assert report.cost.links["dollars"].endswith("&of=paid")
 
 
@@ -103,6 +113,21 @@ async def test_tokens_are_counted_once_whoever_pays_and_an_approved_change_that_
 
 
 @pytest.mark.req("IM-08")
+@pytest.mark.parametrize("is_scheduled", [True, False])
+async def test_a_draft_that_came_to_nothing_is_in_the_cost(home: Path, is_scheduled: bool) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 24)
+        model = RunBudget(day=habitus.spending if is_scheduled else None).wrap_model(playing(["I can't."] * 3))
+        id = f"r1{SCHEDULED_MARK}" if is_scheduled else "r1"
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, rounds=2), id, model).execute()
+        assert done.stopped.startswith("no candidate could be drafted: ")
+        assert [one.candidate.state for one in done.reports] == [CandidateState.REFUSED]
+        cost = show_report(habitus).cost
+        assert (cost.budget_tokens if is_scheduled else cost.draft_tokens) > 100
+        assert cost.tokens + cost.draft_tokens + cost.budget_tokens == done.tokens == model.budget.tokens
+
+
+@pytest.mark.req("IM-08")
 def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=40)
     month = f"{long_ago:%Y-%m}"
@@ -116,6 +141,7 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
         assert not report.unknown
         (row,) = list_report_rows(habitus, of=ReportedNumberKind.FAILED, month=month).rows
         assert (row.said, row.has_text) == ("failed", False)
+        assert list_report_rows(habitus, of=ReportedNumberKind.WITHOUT_TEXT, month=month).total == 2
         with pytest.raises(Invalid, match="'October' is not a month"):
             show_report(habitus, month="October")
         for conversation in ("c3", "c4", "c5"):
@@ -125,5 +151,6 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
                 unknown="How the requests without feedback went.",
                 settled_by="Feedback: /good and /bad in the chat, the buttons on the page, "
                 "or 'habitus sessions outcome'.",
+                of=ReportedNumberKind.NO_FEEDBACK,
             )
         ]

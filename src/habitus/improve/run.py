@@ -32,7 +32,7 @@ from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versi
 from habitus.improve.rule_based_drafts import BY_RULE, RuleBasedDraft, draft_worked_example, list_rule_based_drafts
 from habitus.improve.shortening import drop_untraced_sentences, shorten_skill
 from habitus.improve.tasks import get_main_text
-from habitus.learning.budget import BudgetedModel, subtract_usage
+from habitus.learning.budget import BudgetedModel
 from habitus.llm.model import TokenUsage
 from habitus.redact import Redactor
 from habitus.skills import trees
@@ -190,17 +190,17 @@ class ImproveRun:
             return None
         if (ruled := await asyncio.to_thread(self._draft_by_rule)) is not None:
             return ruled
-        material, before = await asyncio.to_thread(self._describe_practice), self.drafter.budget.usage
+        material, drafter = await asyncio.to_thread(self._describe_practice), self.drafter.count_apart()
         try:
-            draft = await draft_candidate(
-                self.drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor
-            )
+            draft = await draft_candidate(drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor)
             skill, why = apply_drafted_edits(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
-            self.runner.stop_run(f"no candidate could be drafted: {str(error) or 'it took too long'}")
-            return None
-        paid = subtract_usage(self.drafter.budget.usage, before)
-        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self.drafter.name, paid=paid)
+            skill, why = self.subject.skill, f"no candidate could be drafted: {str(error) or 'it took too long'}"
+            self.runner.stop_run(why)
+            if drafter.usage == TokenUsage():
+                return None
+        # A draft that came to nothing was paid for, too.
+        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=drafter.name, paid=drafter.usage)
 
     def _draft_by_rule(self) -> Candidate | None:
         """Draft by the first rule that has not been tried on this version; None once all have been."""

@@ -278,8 +278,8 @@ class RunBudget:
                 )
         return replace(most, cost=cost)
 
-    def settle(self, reserved: _ReservedRequest, used: TokenUsage, model: str) -> None:
-        """Replace a reservation with the real usage of the request."""
+    def settle(self, reserved: _ReservedRequest, used: TokenUsage, model: str) -> TokenUsage:
+        """Replace a reservation with the real usage of the request, and return that with its price."""
         if used.cost is None and self.limits.dollars is not None:
             used = replace(used, cost=compute_model_price(used, model))
         with self._lock:
@@ -287,6 +287,7 @@ class RunBudget:
             self._aside = subtract_usage(self._aside, reserved.max_usage)
         if self._day is not None and reserved.day is not None:
             self._day.settle(reserved.day, used.input_tokens + used.output_tokens)
+        return used
 
 
 class BudgetedModel:
@@ -296,7 +297,13 @@ class BudgetedModel:
         self.name = model.name
         self.sees_images = model.sees_images
         self.budget = budget
+        # What was asked through this object, of all that its budget has paid.
+        self.usage = TokenUsage()
         self._model = model
+
+    def count_apart(self) -> BudgetedModel:
+        """Return the same model, paid from the same budget, with a usage of its own."""
+        return BudgetedModel(self._model, self.budget)
 
     @property
     def context_tokens(self) -> int | None:
@@ -347,7 +354,7 @@ class BudgetedModel:
 
     async def _settle(self, aside: _ReservedRequest | None, used: TokenUsage) -> None:
         assert aside is not None
-        await asyncio.to_thread(self.budget.settle, aside, used, self.name)
+        self.usage += await asyncio.to_thread(self.budget.settle, aside, used, self.name)
 
 
 def _estimate_input_tokens(ask: CompletionRequest) -> int:

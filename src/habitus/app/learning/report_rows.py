@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import open_comparison_store
@@ -15,10 +16,11 @@ from habitus.app.learning.reporting import (
     list_counted_proposals,
     list_ended_comparisons,
     list_month_drafts,
-    list_month_requests,
     list_month_rollouts,
+    list_requests,
     sum_other_spending,
 )
+from habitus.errors import Invalid
 from habitus.journal.model import ScoredExposure
 
 
@@ -41,18 +43,22 @@ class ReportedRequest:
 
 
 def list_rows_behind_number(
-    home: Home, of: ReportedNumberKind, month: ReportMonth, user: str | None, skill: str
+    home: Home, of: ReportedNumberKind, month: ReportMonth, user: str | None, skill: str = "", version: int = 0
 ) -> list[ReportedRequest]:
-    """Return the rows that a number of the report counts or sums up; `skill` is for `in_use`."""
+    """Return the rows that a number of the report counts or sums up; `skill` and its `version` are for `in_use`."""
     kind = ReportedNumberKind
     match of:
-        case kind.COMPARED | kind.IN_USE:
-            stored = {one.turn for one in list_month_requests(home.shared, month, user) if one.has_text}
-            compared = list_compared_conversations(home.shared, month, user)
-            if of is kind.IN_USE:
-                reported = open_comparison_store(home).list_comparisons(home.skills.find(skill).name)
-                compared = list_comparison_exposures(home.shared, reported[-1], user) if reported else []
-            return [_build_compared_row(one, one.turn in stored) for one in compared]
+        case kind.COMPARED:
+            return _build_compared_rows(home, list_compared_conversations(home.shared, month, user), user)
+        case kind.IN_USE:
+            ever = open_comparison_store(home).list_comparisons(skill)
+            meant = [one for one in ever if skill and version in (0, one.new)]
+            if not meant:
+                what = f"version {version} of '{skill}'" if version else f"'{skill}'"
+                raise Invalid(
+                    f"{what[0].upper()}{what[1:]} was not compared.", hint="See 'habitus skills comparisons'."
+                )
+            return _build_compared_rows(home, list_comparison_exposures(home.shared, meant[-1], user), user)
         case kind.PROPOSED | kind.APPROVED | kind.DECISIONS:
             return [
                 ReportedRequest(
@@ -99,7 +105,7 @@ def list_rows_behind_number(
                 for one in list_month_drafts(home, month)
             ]
         case kind.PAID:
-            both = (list_rows_behind_number(home, one, month, user, skill) for one in (kind.ROLLOUTS, kind.DRAFTS))
+            both = (list_rows_behind_number(home, one, month, user) for one in (kind.ROLLOUTS, kind.DRAFTS))
             return [row for rows in both for row in rows if row.dollars]
         case kind.BUDGET:
             return [
@@ -112,14 +118,21 @@ def list_rows_behind_number(
                 for day, tokens in sum_other_spending(home, month).items()
             ]
         case _:
-            requests = list_month_requests(home.shared, month, user)
+            requests = list_requests(home.shared, month.begin, month.end, user)
             return [
                 ReportedRequest(
                     turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text
                 )
                 for one in requests
-                if of is kind.REQUESTS or one.outcome == of.value
+                if of is kind.REQUESTS or (not one.has_text if of is kind.WITHOUT_TEXT else one.outcome == of.value)
             ]
+
+
+def _build_compared_rows(home: Home, compared: Sequence[ScoredExposure], user: str | None) -> list[ReportedRequest]:
+    began = [one.at for one in compared]
+    requests = list_requests(home.shared, min(began), max(began) + timedelta(seconds=1), user) if began else []
+    stored = {one.turn for one in requests if one.has_text}
+    return [_build_compared_row(one, one.turn in stored) for one in compared]
 
 
 def _build_compared_row(one: ScoredExposure, has_text: bool) -> ReportedRequest:

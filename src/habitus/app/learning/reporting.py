@@ -48,6 +48,8 @@ class ReportedNumberKind(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     NO_FEEDBACK = "no_feedback"
+    # Those past their retention.
+    WITHOUT_TEXT = "without_text"
     # The conversations that were randomised between two versions.
     COMPARED = "compared"
     # Those of one skill's comparison, whichever month they are of.
@@ -131,6 +133,7 @@ class RequestTotals:
             ReportedNumberKind.SUCCEEDED,
             ReportedNumberKind.FAILED,
             ReportedNumberKind.NO_FEEDBACK,
+            ReportedNumberKind.WITHOUT_TEXT,
         )
         return {one.value: f"{self.address}&of={one}" for one in counted}
 
@@ -147,14 +150,16 @@ class SkillChangeSummary:
     state: str
     # The exam's difference in points with its interval; empty if it has none.
     exam: str
-    # What the comparison in use shows; empty if it was not compared.
+    # What the comparison in use shows of this version; empty and 0 if it was not compared.
     in_use: str
+    version: int
     address: str = field(default="", metadata=INTERNAL, compare=False)
 
     @property
     def links(self) -> Mapping[str, str]:
-        """The address of the conversations that it was compared in."""
-        return {"in_use": f"{self.address}&of={ReportedNumberKind.IN_USE}&skill={self.skill}"} if self.in_use else {}
+        """The address of the conversations that it was compared in, and of the proposal with its exam."""
+        rows = f"{self.address}&of={ReportedNumberKind.IN_USE}&skill={self.skill}&version={self.version}"
+        return ({"in_use": rows} if self.in_use else {}) | ({"exam": f"/review/{self.proposal}"} if self.exam else {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,8 +197,21 @@ class LearningCost:
 class DataGap:
     """Something that the month's data doesn't tell, and what would."""
 
+    IN_JSON: ClassVar = ("links",)
+
     unknown: str
     settled_by: str
+    # The requests or conversations that it is about: those of a skill's version for `in_use`.
+    of: ReportedNumberKind
+    skill: str = ""
+    version: int = 0
+    address: str = field(default="", metadata=INTERNAL, compare=False)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of these requests or conversations."""
+        version = f"&skill={self.skill}&version={self.version}" if self.skill else ""
+        return {"unknown": f"{self.address}&of={self.of}{version}"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +247,7 @@ class MonthlyReport:
 def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyReport:
     """Build the report; requests and conversations are one user's, or everybody's if `user` is None."""
     requests, compared = (
-        list_month_requests(home.shared, month, user),
+        list_requests(home.shared, month.begin, month.end, user),
         list_compared_conversations(home.shared, month, user),
     )
     reports = list_comparison_reports(home)
@@ -248,14 +266,14 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
         kept=len(list_ended_comparisons(home, month, ReportedNumberKind.KEPT)),
         rolled_back=len(list_ended_comparisons(home, month, ReportedNumberKind.ROLLED_BACK)),
         cost=_sum_learning_cost(home, month, totals.address),
-        unknown=[*_list_missing_feedback(totals), *_list_undecided_comparisons(month, reports)],
+        unknown=[*_list_missing_feedback(totals), *_list_undecided_comparisons(month, reports, totals.address)],
     )
 
 
-def list_month_requests(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[JudgedRequest]:
-    """Return the requests of a month, oldest first, also those whose turns are past their retention."""
+def list_requests(engine: sa.Engine, begin: datetime, end: datetime, user: str | None) -> list[JudgedRequest]:
+    """Return the requests of a period, oldest first, also those whose turns are past their retention."""
     with sql.read_transaction(engine) as connection:
-        return usage.list_judged_requests(connection, month.begin, month.end, user)
+        return usage.list_judged_requests(connection, begin, end, user)
 
 
 def list_compared_conversations(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[ScoredExposure]:
@@ -310,6 +328,7 @@ def _summarize_changes(
                 state=f"compared in use: {state}" if is_running else state,
                 exam=format_points_interval(exam) if exam is not None else "",
                 in_use=report.result.sentence if report is not None else "",
+                version=report.comparison.new if report is not None else 0,
                 address=address,
             )
         )
@@ -390,17 +409,23 @@ def _list_missing_feedback(totals: RequestTotals) -> list[DataGap]:
         DataGap(
             unknown="How the requests without feedback went.",
             settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus sessions outcome'.",
+            of=ReportedNumberKind.NO_FEEDBACK,
+            address=totals.address,
         )
     ]
 
 
-def _list_undecided_comparisons(month: ReportMonth, reports: Sequence[ComparisonReport]) -> list[DataGap]:
+def _list_undecided_comparisons(month: ReportMonth, reports: Sequence[ComparisonReport], address: str) -> list[DataGap]:
     return [
         DataGap(
             unknown=f"Whether version {one.comparison.new} of {one.comparison.skill} is better than "
             f"{one.comparison.old}: {one.result.sentence}",
             settled_by=f"About {format_count(one.result.missing, 'more judged conversation')} with it, if the "
             f"difference is {round(100 * one.result.planned_effect)} points.",
+            of=ReportedNumberKind.IN_USE,
+            skill=one.comparison.skill,
+            version=one.comparison.new,
+            address=address,
         )
         for one in reports
         if one.comparison.state is ComparisonState.RUNNING and one.comparison.started_on < month.end

@@ -188,14 +188,14 @@ async def run_own_agent_rollout(
         except (ProviderError, TimeoutError) as fault:
             return rollout.with_outcome(_make_fault_outcome(fault), usage=session.usage)
         done = next(event for event in reversed(events) if isinstance(event, TurnResult))
-        outcome = done.outcome
+        outcome, judge = done.outcome, model.count_apart()
         # Whether the turn succeeded is for the task's checks to decide, not for the agent.
         if outcome.kind is not OutcomeKind.INFRA:
             calls = tuple(
                 parse_submitted_call(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted)
             )
             submission = Submission(reply=done.reply, calls=calls, workspace=workspace)
-            ask = partial(judge_by_rubric, model=model, redactor=home.redactor)
+            ask = partial(judge_by_rubric, model=judge, redactor=home.redactor)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         if fixed is not None:
             session.judge(outcome.kind, turn=done.turn, source=source_type, source_kind=JudgementSourceKind.VALIDATOR)
@@ -203,7 +203,7 @@ async def run_own_agent_rollout(
     return rollout.with_outcome(
         outcome,
         _describe_turn(events),
-        usage=session.usage,
+        usage=session.usage + judge.usage,
         steps=done.rounds,
         is_opened=any(map(partial(_is_skill_opened, rollout.skill), turns)),
         is_followed=any(not one.is_ignored for turn in turns for one in _list_used_exposures(rollout.skill, turn)),
@@ -330,8 +330,8 @@ class AgentProgramSolver:
             if problem := _find_program_failure(said.text, turns):
                 return rollout.with_outcome(build_infra_outcome(problem), usage=said.usage)
             calls = tuple(call for turn in turns for call in _list_submitted_calls(self.home.clock, turn))
-            payer = self.judge_model
-            ask = partial(judge_by_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
+            judge = self.judge_model.count_apart() if self.judge_model is not None else None
+            ask = partial(judge_by_rubric, model=judge, redactor=self.home.redactor) if judge is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         events = [event for turn in turns for event in turn.turn.events]
@@ -339,7 +339,7 @@ class AgentProgramSolver:
         return rollout.with_outcome(
             outcome,
             "\n".join([*map(describe_event, events), f"{SAID}{said.text}"]),
-            usage=said.usage,
+            usage=said.usage + judge.usage if judge is not None else said.usage,
             steps=max((event.round_idx for event in events), default=0),
             is_opened=is_opened,
             is_followed=is_opened and self._is_skill_followed(task, calls, said.text),

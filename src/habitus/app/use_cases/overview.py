@@ -444,13 +444,14 @@ def list_report_rows(
     of: Annotated[ReportedNumberKind, argument("Which number.")] = ReportedNumberKind.REQUESTS,
     month: ReportedMonth = "",
     skill: Annotated[str, option("For in_use: the skill whose versions were compared.")] = "",
+    version: Annotated[int, option("For in_use: its changed version; default is the latest compared.")] = 0,
     limit: PageLimit = 100,
     after: PageCursor = "",
     all_users: AllUsers = False,
 ) -> ReportedRequestPage:
     """List what is behind a number of the report; requests past their retention are rows without text."""
     user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
-    rows = dict(enumerate(list_rows_behind_number(home, of, period, user, skill)))
+    rows = dict(enumerate(list_rows_behind_number(home, of, period, user, skill, version)))
     page = paginate_items(
         "the report", list(rows.items()), lambda row: row[1].turn or str(row[0]), limit=limit, after=after
     )

@@ -33,6 +33,8 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     )
     for one in result.unknown:
         output.print_line(f"Not known: {one.unknown} {one.settled_by}")
+        about = ("--skill", one.skill, "--version", str(one.version)) if one.skill else ("--month", result.month)
+        output.print_line(f"    {output.format_command(context, 'report', 'rows', one.of, *about)}", style="dim")
     rows_of = output.format_command(context, "report", "rows", "failed", "--month", result.month)
     output.print_line(f"What is behind a number: {rows_of}", style="dim")
 

@@ -304,13 +304,17 @@ def show_month_rows(
     of: ReportedNumberKind = ReportedNumberKind.REQUESTS,
     month: str = "",
     skill: str = "",
+    version: int = 0,
     after: str = "",
 ) -> HTMLResponse:
     """Show what is behind a number of the report."""
     scope = UserScope.read(request, habitus)
-    page = overview.list_report_rows(habitus, of=of, month=month, skill=skill, after=after, all_users=scope.all_users)
+    page = overview.list_report_rows(
+        habitus, of=of, month=month, skill=skill, version=version, after=after, all_users=scope.all_users
+    )
+    more = _build_scope_suffix(scope)
     return render_page(
-        request, "report_rows.html", page=page, of=of.value, month=month, skill=skill, more=_build_scope_suffix(scope)
+        request, "report_rows.html", page=page, of=of.value, month=month, skill=skill, version=version, more=more
     )
 
 
