@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import sqlalchemy as sa
+
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import open_comparison_store
 from habitus.app.learning.comparing import list_comparison_exposures
@@ -49,7 +51,7 @@ def list_rows_behind_number(
     kind = ReportedNumberKind
     match of:
         case kind.COMPARED:
-            return _build_compared_rows(home, list_compared_conversations(home.shared, month, user), user)
+            return _build_compared_rows(home.shared, list_compared_conversations(home.shared, month, user), user)
         case kind.IN_USE:
             ever = open_comparison_store(home).list_comparisons(skill)
             meant = [one for one in ever if skill and version in (0, one.new)]
@@ -58,7 +60,7 @@ def list_rows_behind_number(
                 raise Invalid(
                     f"{what[0].upper()}{what[1:]} was not compared.", hint="See 'habitus skills comparisons'."
                 )
-            return _build_compared_rows(home, list_comparison_exposures(home.shared, meant[-1], user), user)
+            return _build_compared_rows(home.shared, list_comparison_exposures(home.shared, meant[-1], user), user)
         case kind.PROPOSED | kind.APPROVED | kind.DECISIONS:
             return [
                 ReportedRequest(
@@ -128,9 +130,11 @@ def list_rows_behind_number(
             ]
 
 
-def _build_compared_rows(home: Home, compared: Sequence[ScoredExposure], user: str | None) -> list[ReportedRequest]:
+def _build_compared_rows(
+    engine: sa.Engine, compared: Sequence[ScoredExposure], user: str | None
+) -> list[ReportedRequest]:
     began = [one.at for one in compared]
-    requests = list_requests(home.shared, min(began), max(began) + timedelta(seconds=1), user) if began else []
+    requests = list_requests(engine, min(began), max(began) + timedelta(seconds=1), user) if began else []
     stored = {one.turn for one in requests if one.has_text}
     return [_build_compared_row(one, one.turn in stored) for one in compared]
 
