@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,44 @@ def test_variants_have_other_numbers_and_the_answer_of_the_skills_own_code(with_
     with_code.ok("review", "approve", "1")
     assert len(with_code.json("tasks", "mine", "--from", "variants")["found"]) == 2
     assert "4 of 4 tasks valid" in with_code.ok("tasks", "check", "add-tax")
+
+
+ORDER_CODE = """import datetime, json, sys
+given = json.loads(sys.argv[1])
+due = datetime.date.fromisoformat(given["placed"]) + datetime.timedelta(days=14)
+print(json.dumps({"key": given["who"].lower().replace(" ", "-"), "due": due.isoformat(), "folder": given["id"][:5]}))
+"""
+ORDERS = [
+    {"who": "Ada Lovelace", "placed": "2026-01-30", "id": "INV-2041"},
+    {"who": "Grace Hopper", "placed": "2026-03-01", "id": "INV-7"},
+    {"who": "Mary Kenneth Keller", "placed": "2026-05-17", "id": "INV-8"},
+]
+
+
+@pytest.mark.req("IM-02")
+def test_variants_have_other_names_dates_and_identifiers_too(stocked: Direct, tmp_path: Path) -> None:
+    (tmp_path / "order.py").write_text(ORDER_CODE)
+    schema = {"type": "object", "properties": {key: {"type": "string"} for key in ORDERS[0]}}
+    words = ("--description", "Files an order.", "--code", str(tmp_path / "order.py"), "--schema", json.dumps(schema))
+    stocked.ok("tools", "new", "file-order", *words, "--payload", json.dumps(ORDERS[0]))
+    for order in ORDERS[1:]:
+        stocked.ok("tools", "new", "file-order", *words, "--payload", json.dumps(order))
+    request = "Order INV-2041 was placed on 2026-01-30 by Ada Lovelace (not by Ada Lovelaces). What is its key?"
+    expected = ("--expect", "ada-lovelace", "--expect", "2026-02-13", "--expect", "INV-2")
+    stocked.ok("tasks", "add", "file-order", "--request", request, *expected, "--id", "t")
+    found = stocked.json("tasks", "mine", "--from", "variants", "--skill", "file-order")["found"]
+    assert len(found) == 3
+    for one in found:
+        order = re.match(
+            r"Order (INV-\d{4}) was placed on (\S+) by (.+) \(not by Ada Lovelaces\)", one["task"]["request"]
+        )
+        assert order is not None
+        id, placed, who = order.groups()
+        assert (id, placed) != ("INV-2041", "2026-01-30")
+        assert who not in [order["who"] for order in ORDERS]
+        assert set(who.split()) <= {word for order in ORDERS for word in order["who"].split()}
+        due = date.fromisoformat(placed) + timedelta(days=14)
+        assert [check["text"] for check in one["task"]["check"]] == [who.lower().replace(" ", "-"), str(due), id[:5]]
 
 
 BY_VALIDATOR = """

@@ -11,7 +11,9 @@ import json
 import random
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from habitus.app.conversations.running_code import run_with_tools
 from habitus.app.home import Home
@@ -29,8 +31,11 @@ from habitus.tools.execution import is_nondeterministic
 from habitus.tools.service import ToolService
 
 _MOST_VARIANTS = 3  # of one task
+_MOST_NAME_WORDS = 4
 # No part of a word, a date, a time, a path or a number with leading zeros, which is a name.
 _NUMBER = re.compile(r"(?<![\w.:/-])(?!0\d)\d+(?:\.\d+)?(?![\w:/-]|\.\d)")
+# A date, an identifier such as INV-2041, or a number.
+_VALUE = re.compile(rf"\b\d{{4}}-\d\d-\d\d\b|\b[A-Za-z]+[-_]?\d{{3,}}\b|{_NUMBER.pattern}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,14 +100,15 @@ async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
 async def _vary_by_code(
     tools: ToolService, name: str, task: Task, answers: Sequence[RecordedToolAnswer], draw: random.Random
 ) -> Task | None:
-    """Return the task with other numbers, if the skill's tool gives its answer today and gives another one for them."""
+    """Return the task with other values, if the skill's tool gives its answer today and gives another one for them."""
     texts = (task.request, *task.files.values())
     for answer in answers:
-        asked = {number for text in texts for number in _NUMBER.findall(text)}
-        values = _pick_other_numbers([one for one in _list_numbers(answer.payload) if one in asked], draw)
+        asked = {value for text in texts for value in _VALUE.findall(text)}
+        values = _pick_other_values([one for one in _list_values(answer.payload) if one in asked], draw)
+        values |= _pick_other_names(answer.payload, answers, "\n".join(texts), draw)
         if not values or _replace_answers(task.checks, answer.result, answer.result) is None:
             continue
-        result = await _run_skill_tool(tools, name, _replace_numbers(answer.payload, values))
+        result = await _run_skill_tool(tools, name, _replace_values(answer.payload, values))
         checks = _replace_answers(task.checks, answer.result, result) if result is not None else None
         if checks is None or checks == task.checks:
             continue
@@ -119,13 +125,14 @@ async def _vary_by_code(
 
 
 def _vary_files(task: Task, draw: random.Random) -> Task | None:
-    """Return the task with other numbers in its files, where a validator finds the answer in them by itself."""
+    """Return the task with other values in its files, where a validator finds the answer in them by itself."""
     is_recomputed = all(isinstance(one, ValidatorCheck | FileExistsCheck | ToolCalledCheck) for one in task.checks)
     if not (task.validator and is_recomputed and task.reference and task.reference.code):
         return None
-    fixed = set(_NUMBER.findall(task.request))
-    numbers = dict.fromkeys(one for text in task.files.values() for one in _NUMBER.findall(text) if one not in fixed)
-    values = _pick_other_numbers(numbers, draw)
+    fixed = set(_VALUE.findall(task.request))
+    values = _pick_other_values(
+        dict.fromkeys(one for text in task.files.values() for one in _VALUE.findall(text) if one not in fixed), draw
+    )
     files = {path: _replace_values_in_text(text, values) for path, text in task.files.items()}
     return _make_variant(task, task.request, files, task.checks, task.reference, task.wrong) if values else None
 
@@ -152,35 +159,73 @@ def _make_variant(
     )
 
 
-def _pick_other_numbers(numbers: Collection[str], draw: random.Random) -> dict[str, str]:
-    """Return another number for each, with as many digits and decimals."""
-    return {number: _pick_other_number(number, draw) for number in numbers if set(number) - set("0.")}
+def _pick_other_values(values: Collection[str], draw: random.Random) -> dict[str, str]:
+    """Return another value of the same form for each: a date, an identifier, or a number with as many digits."""
+    return {value: _pick_other_value(value, draw) for value in values if set(value) - set("0.")}
 
 
-def _pick_other_number(number: str, draw: random.Random) -> str:
+def _pick_other_value(value: str, draw: random.Random) -> str:
+    with suppress(ValueError):
+        # With its hyphens: fromisoformat also reads 20261119, which is a number.
+        return (datetime.strptime(value, "%Y-%m-%d") + timedelta(days=draw.randint(1, 300))).date().isoformat()
+    prefix = value.rstrip("0123456789.")
+    whole, point, decimals = value.removeprefix(prefix).partition(".")
     while True:
-        whole, point, decimals = number.partition(".")
         first = draw.choice("123456789") if whole != "0" else "0"
         rest = "".join(draw.choice("0123456789") for _ in whole[1:])
-        drawn = f"{first}{rest}{point}{''.join(draw.choice('0123456789') for _ in decimals)}"
-        if drawn != number:
+        drawn = f"{prefix}{first}{rest}{point}{''.join(draw.choice('0123456789') for _ in decimals)}"
+        if drawn != value:
             return drawn
 
 
+def _pick_other_names(
+    payload: Json, answers: Sequence[RecordedToolAnswer], text: str, draw: random.Random
+) -> dict[str, str]:
+    """Return another name for each that the text has, put together from the words of all recorded payloads."""
+    names: dict[str, str] = {}
+    for path, name in _list_names(payload):
+        if not _find_name(name).search(text):
+            continue
+        recorded = [other.split() for one in answers for place, other in _list_names(one.payload) if place == path]
+        drawn = " ".join(
+            draw.choice([words[number] for words in recorded if len(words) > number])
+            for number in range(len(name.split()))
+        )
+        # What is asked elsewhere is a task of its own.
+        if drawn.split() not in recorded:
+            names[name] = drawn
+    return names
+
+
+def _list_names(payload: Json) -> list[tuple[str, str]]:
+    leaves = ((path, leaf) for path, leaf in _list_leaves(payload) if isinstance(leaf, str))
+    return [
+        (path, leaf)
+        for path, leaf in leaves
+        if 0 < len(leaf.split()) <= _MOST_NAME_WORDS and not any(map(str.isdigit, leaf))
+    ]
+
+
+def _find_name(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+
+
 def _replace_values_in_text(text: str, values: Mapping[str, str]) -> str:
-    return _NUMBER.sub(lambda found: values.get(found[0], found[0]), text)
+    names = sorted((one for one in values if not _VALUE.fullmatch(one)), key=len, reverse=True)
+    either = "|".join([*(_find_name(one).pattern for one in names), _VALUE.pattern])
+    return re.sub(either, lambda found: values.get(found[0], found[0]), text)
 
 
-def _list_numbers(value: Json) -> list[str]:
-    return [number for _, leaf in _list_leaves(value) for number in _NUMBER.findall(_render_leaf(leaf))]
+def _list_values(value: Json) -> list[str]:
+    return [found for _, leaf in _list_leaves(value) for found in _VALUE.findall(_render_leaf(leaf))]
 
 
-def _replace_numbers(value: Json, values: Mapping[str, str]) -> Json:
+def _replace_values(value: Json, values: Mapping[str, str]) -> Json:
     match value:
         case dict():
-            return {key: _replace_numbers(item, values) for key, item in value.items()}
+            return {key: _replace_values(item, values) for key, item in value.items()}
         case list():
-            return [_replace_numbers(item, values) for item in value]
+            return [_replace_values(item, values) for item in value]
         case str():
             return _replace_values_in_text(value, values)
         case int() | float() if not isinstance(value, bool) and _render_leaf(value) in values:
@@ -216,7 +261,7 @@ def _list_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     if not isinstance(value, dict | list):
         yield path, value
     if isinstance(value, str):  # a sentence with the answer in it
-        yield from ((f"{path}#{number}", found) for number, found in enumerate(_NUMBER.findall(value)))
+        yield from ((f"{path}#{number}", found) for number, found in enumerate(_VALUE.findall(value)))
 
 
 def _get_leaf_at(value: Json, path: str) -> Json:
