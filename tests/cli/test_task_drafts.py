@@ -150,11 +150,11 @@ def test_variants_have_other_names_dates_and_identifiers_too(stocked: Direct, tm
     found = stocked.json("tasks", "mine", "--from", "variants", "--skill", "file-order")["found"]
     assert len(found) == 3
     for one in found:
-        order = re.match(
+        asked = re.match(
             r"Order (INV-\d{4}) was placed on (\S+) by (.+) \(not by Ada Lovelaces\)", one["task"]["request"]
         )
-        assert order is not None
-        id, placed, who = order.groups()
+        assert asked is not None
+        id, placed, who = asked.groups()
         assert (id, placed) != ("INV-2041", "2026-01-30")
         assert who not in [order["who"] for order in ORDERS]
         assert set(who.split()) <= {word for order in ORDERS for word in order["who"].split()}

@@ -17,7 +17,7 @@ from habitus.tasks.checks import (
     ToolCalledCheck,
     ValidatorCheck,
 )
-from habitus.tasks.leaks import count_named_answers, find_copied_words
+from habitus.tasks.leaks import find_copied_words, list_answers_of_others
 from habitus.tasks.model import Task
 
 
@@ -114,5 +114,17 @@ def test_ordinary_advice_is_no_leak(check: Check, said: str) -> None:
 @pytest.mark.req("IM-04")
 def test_a_reply_that_lists_many_answers_is_told_from_one_that_answers() -> None:
     towns = [task(ContainsCheck(text=town)) for town in ("Altberg", "Neudorf", "Seeheim", "Waldau")]
-    assert count_named_answers("Altberg, Neudorf, Seeheim or Waldau", towns[0], towns[1:]) == 3
-    assert count_named_answers("It is Altberg.", towns[0], towns[1:]) == 0
+    assert len(list_answers_of_others("Altberg, Neudorf, Seeheim or Waldau", towns[0], towns[1:])) == 3
+    assert list_answers_of_others("It is Altberg.", towns[0], towns[1:]) == []
+    assert list_answers_of_others("It is Altberg, not Neudorf.", towns[0], towns[1:]) == []
+
+
+@pytest.mark.req("IM-04")
+@pytest.mark.parametrize(
+    ("reply", "is_list"),
+    [("yes or no", True), ("Yes/No.", True), ("no, yes", True), ("Yes.", False), ("Yes, there are no gaps.", False)],
+)
+def test_a_reply_with_both_of_two_answers_and_nothing_else_is_a_list(reply: str, is_list: bool) -> None:
+    yes, no = task(ContainsCheck(text="yes")), task(ContainsCheck(text="No"))
+    assert list_answers_of_others(reply, yes, [no]) == (["no"] if is_list else [])
+    assert list_answers_of_others("12 30", task(ContainsCheck(text="12 30")), [task(ContainsCheck(text="30"))]) == []

@@ -13,7 +13,7 @@ from habitus.events import OutcomeKind
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
 from habitus.learning.budget import RunBudget
-from habitus.tasks.leaks import MOST_NAMED, count_named_answers
+from habitus.tasks.leaks import list_answers_of_others
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -104,10 +104,10 @@ class RolloutRunner:
         """Solve a task; a reply that passes because it names every answer there is has failed."""
         done = await solver.solve(task, rollout)
         others = [other for tasks in self.subject.tasks.values() for other in tasks if other.id != task.id]
-        named = count_named_answers(done.reply, task, others) if done.is_ok else 0
-        if named < MOST_NAMED:
+        named = list_answers_of_others(done.reply, task, others) if done.is_ok else []
+        if not named:
             return done
-        reason = f"it names the answers of {named} other tasks, so it would pass any of them"
+        reason = f"it names answers of other tasks too ({len(named)}), so it would pass any of them"
         return replace(done, outcome=OutcomeKind.FAILED.value, record=f"{reason}\n{done.solver_actions}")
 
     async def _repeat_rollout_until_counted(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:

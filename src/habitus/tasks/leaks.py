@@ -6,7 +6,7 @@ import ast
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, assert_never
 
 from habitus.tasks.checks import (
@@ -49,6 +49,7 @@ _ABOUT_KEYS = re.compile(r"\b(?:keys?|fields?|columns?|properties)\b", re.IGNORE
 _ABOUT_ROWS = re.compile(r"\b(?:rows?|lines?|records?|table)\b", re.IGNORECASE)
 # What a rubric asks for by name: a quotation, a longer number, or a capitalised word within the sentence.
 _NAMED_IN_RUBRIC = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}\b|\b\d[\d.,]*\d\b")
+_LISTING = frozenset(("or", "and", "either", "maybe", "perhaps", "both"))
 _EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "not", "the", "all", "any", "one", "two"))
 
 
@@ -104,13 +105,26 @@ def list_task_answers(task: Task) -> Iterator[str]:
         yield from _list_check_answers(check)
 
 
-def count_named_answers(reply: str, task: Task, others: Iterable[Task]) -> int:
-    """Return how many answers of other tasks a reply names, if some text in it decides about its task."""
+def list_answers_of_others(reply: str, task: Task, others: Iterable[Task]) -> list[str]:
+    """Return the answers of other tasks if a reply lists answers instead of giving one; empty if it does not.
+
+    It lists them if it names several, or one besides its own and says nothing else, as in "yes or no".
+    """
     if not any(isinstance(check, ContainsCheck) for check in task.checks):
-        return 0
+        return []
     own = {_normalize_text(text) for text in list_task_answers(task)}
     texts = {_normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
-    return sum(_is_answer_named(text, reply) and not _has_words(text, task.request) for text in texts - own)
+    beside = _remove_words(own, _normalize_text(reply))
+    there = [text for text in texts - own if _has_words(text, beside) and not _has_words(text, task.request)]
+    named = [text for text in there if _is_answer_named(text, reply)]
+    if len(named) >= MOST_NAMED:
+        return named
+    return there if set(_remove_words(there, beside).split()) <= _LISTING else []
+
+
+def _remove_words(texts: Collection[str], text: str) -> str:
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.sub("|".join(rf"\b{re.escape(one)}\b" for one in longest_first), " ", text)
 
 
 def _list_check_answers(check: Check) -> Iterator[str]:
