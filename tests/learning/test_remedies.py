@@ -327,6 +327,26 @@ SAID_TWICE = {
         "nimm pnpm, nicht npm, in diesem Repo",
         "wieder npm! in diesem Repo immer pnpm benutzen, nie npm",
     ),
+    "Ask me before you install a new dependency.": (
+        "Ask me before you install a new dependency.",
+        "don't add dependencies without asking me",
+    ),
+    "Never loosen the assertions to get a test green.": (
+        "Don't weaken a test so that it passes.",
+        "Never loosen the assertions to get a test green.",
+    ),
+    "All timestamps must be stored in UTC, never local time.": (
+        "Always store times as UTC, not in local time.",
+        "All timestamps must be stored in UTC, never local time.",
+    ),
+    "No default exports, always named ones.": (
+        "Use named exports, never default exports.",
+        "No default exports, always named ones.",
+    ),
+    "Never run migrations on my database.": (
+        "Never run migrations on my database.",
+        "You must not run migrations.",
+    ),
 }
 NO_RULE = {
     "a report": ("the import never finishes on the October file", "it always shows the October file twice"),
@@ -337,6 +357,13 @@ NO_RULE = {
     "the opposite": ("Always squash the commits of a branch", "Never squash the commits of a branch"),
     "a brief": tuple(["Never answer in prose. " + "Here is what to do. " * 15] * 2),
     "half of one": ("Always run it.", "Always run it."),
+    "another thing": ("Always run the linter before you commit", "Always run the tests before you commit"),
+    "another deed": ("Don't read .env files, never.", "Don't write .env files, never."),
+    "the other way round": ("Use the staging cluster, never production", "Use production, never the staging cluster"),
+    "another ending": ("Never lock the settings file", "Never unlock the settings file"),
+    "asked or not": ("Always ask me before you deploy", "Never ask me before you deploy"),
+    "one condition": ("Don't merge before I have reviewed it", "Always squash before merging"),
+    "only some": ("Don't write comments that repeat the code", "Don't write comments"),
 }
 
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from habitus.learning.remedies.rule_equivalence import is_restated
 from habitus.learning.transcripts.model import UserStopKind, UserUtterance
 from habitus.memory.model import LessonKind
+from habitus.search.texts.words import extract_content_words
 
 SHORTEST, LONGEST = 3, 40  # words of a rule
 _LONGEST_REMARK = 60  # words of a message after which nothing was stopped; a longer one is a brief, or pasted
-_MIN_SHARED = 2  # words that two wordings of one rule must share
 _SENTENCE = re.compile(
     r"(?<=[.!?])\s+|\n+|,\s+(?=(?:and|but|und|aber) (?:please )?(?:always|never|don'?t|do not)\b)", re.I
 )
@@ -22,7 +23,8 @@ _UNDOING = re.compile(
     r"(?:no\b[\s,.!]*)?(?:please )?(?:undo|revert|roll(?: it)? back|put (?:it|that) back|take (?:it|that) back)", re.I
 )
 _LEADING = re.compile(
-    r"^(?:no(?! \w+s\b)|nope|stop|wait|hey|please|undo that|undo this|undo|revert that|revert this|revert|and|but|also"
+    r"^(?:no(?=\s*(?:$|[,.!:—-]|(?:don'?t|do|never|always|you|we|i|please|use|not|stop|wait|only|keep|leave)\b))"
+    r"|nope|stop|wait|hey|please|undo that|undo this|undo|revert that|revert this|revert|and|but|also"
     r"|ok|well|again|as i said|as (?:always|usual|before)|i (?:told|asked|said)(?: you| that)?(?: to| before)?"
     r"|don't do that|not like that|nein|bitte|und|aber|non)\b[\s,.!:—-]*(?!-)",
     re.I,
@@ -48,7 +50,8 @@ _TOLD = re.compile(
     r"(?:^|[,;:(–—-]\s*|\b(?:and|but|so|please|you|we|must|should|to)\s+)(?:always|never|don'?t|do not|avoid)\s"
     r"|^(?:ask|tell|show|check with) me (?:first|before)\b|^(?:answer|reply|respond)\b"
     r"|^(?:use|keep|prefer|write|run|put|take|make|give|ask|name)\b.*\b(?:not|instead|over|only|always)\b"
-    r"|\b(?:must|should)(?: not|n'?t| never| always| only)\b|^no \w+s\b.*[,;:]|^nothing\b.*\bby you\b"
+    r"|\b(?:must|should)(?:(?: not|n'?t| only)\b|\b.*\b(?:always|never)\b)"
+    r"|^no (?:\S+ ){0,2}\w+s\b.*(?:[,;:]|\bwithout\b)|^nothing\b.*\bby you\b"
     rf"|\bfrom now on\b|\bunder no circumstances\b|\b(?:{_ELSEWHERE})\b|, (?:nicht|pas) \w+",
     re.I,
 )
@@ -59,8 +62,12 @@ _REPORTED = re.compile(
     re.I,
 )
 _MOMENTARY = re.compile(r"\b(?:yet|(?<!from )now|this time|today|for the moment|until i)\b", re.I)
-# Its object stands in the sentence before.
-_DANGLING = re.compile(r"\b(?:always|never|don'?t|do not)\s+(?:\w+\s+){1,2}?(?:it|them|this|that|those)\b", re.I)
+# Its object stands in the sentence before, unless the sentence has named it: "No trailers in commits, never add them".
+_DANGLING = re.compile(
+    r"(?:^|[.!?]\s+)(?:[^\s.!?]+\s+){0,2}?(?:always|never|don'?t|do not)\s+(?:\w+\s+){1,2}?"
+    r"(?:it|them|this|those|that(?! (?!again|here)\w))\b",
+    re.I,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,31 +80,6 @@ class UserCorrection:
     turn: str
     at: str = ""
     is_standing: bool = False  # it is meant beyond this moment
-
-    @property
-    def words(self) -> frozenset[str]:
-        """The words that say what the rule is about, without their endings."""
-        found = re.findall(r"[\w.-]{3,}", self.text.lower().replace("don't", ""))
-        return frozenset(_ENDING.sub("", word.strip(".-")) for word in found if word.strip(".-") not in _FILLERS)
-
-    @property
-    def is_negative(self) -> bool:
-        return _NEGATION.search(self.text) is not None
-
-
-_ENDING = re.compile(r"(?<=\w{3})(?:ing|ied|ed|ies|es|s|e|y)$")
-_NEGATION = re.compile(
-    r"\b(?:never|not|no|nothing|avoid|nie|niemals|nicht|kein\w*|jamais|pas|nunca|nooit)\b|n't\b", re.I
-)
-_FILLERS = frozenset(
-    word
-    for line in (
-        "the and you your that this for not with are please ever just dont don never always must should mustn shouldn",
-        "instead directly straight yourself again still really simply only also here from avoid anything nothing",
-        "bitte und der die das den immer nie niemals nicht mit aber",
-    )
-    for word in line.split()
-)
 
 
 def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
@@ -148,7 +130,10 @@ def _is_rule(text: str, *, is_stopped: bool) -> bool:
     if not is_stopped:
         return bool(_TOLD.search(text)) and not _REPORTED.search(text) and not _MOMENTARY.search(text)
     return bool(_ORDER.search(text)) and bool(
-        _STANDING.search(text) or _NEVER.search(text) or re.search(r" instead of |^use ", text, re.I)
+        _STANDING.search(text)
+        or _NEVER.search(text)
+        or _TOLD.search(text)
+        or re.search(r" instead of |^use ", text, re.I)
     )
 
 
@@ -164,10 +149,8 @@ def _strip_asides(sentence: str) -> str:
 
 
 def is_same_rule(one: UserCorrection, other: UserCorrection) -> bool:
-    """Return whether two corrections say the same: most words of the shorter one are shared."""
-    words, others = one.words, other.words
-    shared, fewer = len(words & others), min(len(words), len(others))
-    return one.is_negative is other.is_negative and shared >= min(_MIN_SHARED, fewer) > 0 and shared / fewer >= 0.7
+    """Return whether two corrections state the same rule."""
+    return is_restated(one.text, other.text)
 
 
 def choose_wording(same: Iterable[UserCorrection]) -> UserCorrection:
@@ -176,4 +159,4 @@ def choose_wording(same: Iterable[UserCorrection]) -> UserCorrection:
 
 
 def _rate_wording(said: UserCorrection) -> tuple[bool, bool, int]:
-    return not _DANGLING.search(said.text), said.is_standing, len(said.words)
+    return not _DANGLING.search(said.text), said.is_standing, len(extract_content_words(said.text))
