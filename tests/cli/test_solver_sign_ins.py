@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ from unittest.mock import ANY
 
 import pytest
 
-from habitus.app.learning.solver_box import copy_sign_in_into_box
+from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.errors import Refused
 from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.sign_ins import copy_sign_in_into_box
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.locks import hold_lock
 from tests.cli.conftest import Direct
+from tests.cli.test_climb import opened
 from tests.cli.test_improve_solver import BOXED, furnish, put_program, rollouts
 from tests.llm.agents import SAYS, claude
 
@@ -106,7 +110,7 @@ def running(home: Path, room: Path, agent: str, model: str = "") -> Iterator[Pat
     """A run of the program, with its copy of the sign-in."""
     solver = find_solver_program(agent)
     question = ProgramRequest(system="", prompt="x", model=model, workspace=room, environ={"HOME": str(home)})
-    room.mkdir()
+    room.mkdir(parents=True)
     solver.build_call(question)
     with copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=10)):
         assert not (room / solver.sign_in).is_symlink()
@@ -151,7 +155,7 @@ def test_the_token_of_another_account_or_another_structure_is_not_taken(tmp_path
         odd += [mine | {"tokens": tokens}, mine | {"tokens": tokens | {"id_token": "opaque"}}]
     for number, one in enumerate(odd):
         file = sign_in(tmp_path, agent, mine)
-        with running(tmp_path, tmp_path / f"room{number}", agent) as copy:
+        with running(tmp_path, tmp_path / str(number) / "room", agent) as copy:
             if one in ("link", "pipe"):
                 copy.unlink()
                 copy.symlink_to(sign_in(tmp_path / "elsewhere", agent, theirs)) if one == "link" else os.mkfifo(copy)
@@ -164,15 +168,80 @@ def test_the_token_of_another_account_or_another_structure_is_not_taken(tmp_path
 @pytest.mark.parametrize("agent", ROTATING)
 def test_of_two_runs_at_once_the_first_renewal_counts_and_the_persons_own_stays(tmp_path: Path, agent: str) -> None:
     file = sign_in(tmp_path, agent, sign_ins(agent))
-    first, second, own = (sign_ins(agent, number=number) for number in (2, 3, 4))
-    with running(tmp_path, tmp_path / "one", agent) as one, running(tmp_path, tmp_path / "two", agent) as two:
+    first, second = (sign_ins(agent, number=number) for number in (2, 3))
+    with (
+        running(tmp_path, tmp_path / "one" / "room", agent) as one,
+        running(tmp_path, tmp_path / "two" / "room", agent) as two,
+    ):
         two.write_text(json.dumps(first))
         one.write_text(json.dumps(second))
     assert json.loads(file.read_text()) == first
-    with running(tmp_path, tmp_path / "three", agent) as copy:
-        copy.write_text(json.dumps(second))
-        file.write_text(json.dumps(own))
-    assert json.loads(file.read_text()) == own
+    for who in ("me", "somebody else"):
+        own = sign_ins(agent, number=4, who=who)
+        with running(tmp_path, tmp_path / who / "room", agent) as copy:
+            copy.write_text(json.dumps(second))
+            file.write_text(json.dumps(own))
+        assert json.loads(file.read_text()) == own
+
+
+@BOXED
+@pytest.mark.req("IM-10")
+def test_what_a_killed_run_renewed_is_written_back_unless_the_sign_in_has_changed(direct: Direct) -> None:
+    command, folders = furnish(direct), direct.cli.user_home / ".cache" / "habitus"
+    mine, renewed, later = (sign_ins("codex", number=number) for number in (1, 2, 3))
+    file = sign_in(direct.cli.user_home, "codex", mine)
+    left = _kill_run_that_renewed(direct, [*command, "--solver", "codex", "--budget", "$5"], renewed)
+    shutil.move(left, kept := direct.cli.cwd / "kept")
+
+    def sweep(*renewals: dict[str, Any]) -> Any:
+        """Return what the person's file says after these killed runs were swept."""
+        for number, one in enumerate(renewals):
+            killed = folders / f"habitus-ask-{number}"
+            shutil.copytree(kept, killed)
+            (killed / "room" / "codex" / "auth.json").write_text(json.dumps(one))
+        with opened(direct) as habitus:
+            run_due_housekeeping(habitus)
+        assert not [*folders.glob("habitus-ask-?")]
+        return json.loads(file.read_text())
+
+    assert json.loads(file.read_text()) == mine
+    assert sweep(renewed) == renewed
+    assert file.stat().st_mode & 0o777 == 0o600
+    # The person, or another run, has renewed it since, or signed in with another account.
+    for now in (later, sign_ins("codex", who="somebody else")):
+        file.write_text(json.dumps(now))
+        assert sweep(renewed) == now
+    # Of two at once, either may be the first; neither puts the token of another account there.
+    file.write_text(json.dumps(mine))
+    assert sweep(renewed, later) in (renewed, later)
+    file.write_text(json.dumps(mine))
+    assert sweep(sign_ins("codex", number=2, who="somebody else"), {}, {"env": "planted"}) == mine
+    # Who has signed out stays so.
+    file.write_text("{}")
+    assert sweep(renewed) == {}
+
+
+def _kill_run_that_renewed(direct: Direct, command: list[str], renewed: dict[str, Any]) -> Path:
+    """Start a run whose program renews its copy of the sign-in, kill it then with SIGKILL, and return its folder."""
+    script = f"""cat > "$CODEX_HOME/new" <<'END'\n{json.dumps(renewed)}\nEND
+mv "$CODEX_HOME/new" "$CODEX_HOME/auth.json"; sleep 3219"""
+    env, output = direct.cli.environ(put_program(direct, script, "codex")), direct.cli.cwd / "output"
+    with (
+        output.open("wb") as out,
+        subprocess.Popen(
+            [*direct.cli.command, *command], cwd=direct.cli.cwd, env=env, stdout=out, stderr=out
+        ) as process,
+    ):
+        try:
+            while True:
+                assert process.poll() is None, output.read_text()
+                for copy in direct.cli.user_home.glob(".cache/habitus/habitus-ask-*/room/codex/auth.json"):
+                    with suppress(OSError, ValueError):
+                        if json.loads(copy.read_bytes()) == renewed:
+                            return copy.parents[2]
+                time.sleep(0.02)
+        finally:
+            process.kill()
 
 
 @pytest.mark.req("IM-10")

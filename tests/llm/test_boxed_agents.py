@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from habitus.app.learning.solver_box import copy_sign_in_into_box, open_solver_box
+from habitus.app.learning.solver_box import open_solver_box
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import run_program_call, temporary_workspace
+from habitus.llm.agents.sign_ins import copy_sign_in_into_box
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from tests import npm

@@ -34,6 +34,7 @@ from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
 from habitus.learning.transcripts.firings import describe_event
 from habitus.learning.transcripts.study import StudiedTurn, study_file
+from habitus.llm.agents import sign_ins
 from habitus.llm.agents.program import ProgramCall as PreparedCall
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import ProgramAnswer, run_program_call, temporary_workspace
@@ -295,7 +296,7 @@ def _make_question(model: str, room: Path, prompt: str) -> ProgramRequest:
 
 def _refuse_expiring_sign_in(solver: SolverProgram, question: ProgramRequest, until: datetime) -> None:
     solver.build_call(question)
-    solver_box.refuse_expiring_sign_in(solver, question, until)
+    sign_ins.refuse_expiring_sign_in(solver, question, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ class AgentProgramSolver:
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
-            with solver_box.copy_sign_in_into_box(self.solver, question, self.home.clock(), lasts):
+            with sign_ins.copy_sign_in_into_box(self.solver, question, self.home.clock(), lasts):
                 box = solver_box.open_solver_box(self.solver, question, work)
                 async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
                     said = await run_program_call(

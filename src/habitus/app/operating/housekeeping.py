@@ -75,7 +75,11 @@ class Housekeeper:
 
 
 def run_due_housekeeping(home: Home) -> HousekeepingReport | None:
-    """Run the housekeeping if the last one was a day ago; None if it is not due, or another process runs it."""
+    """Run the housekeeping if the last one was a day ago; None if it is not due, or another process runs it.
+
+    What killed solvers left is removed in any case: the user's next sign-in may be in it.
+    """
+    remove_abandoned_solver_folders(home.settings)
     with suppress(*get_storage_error_types()), try_lock(home.writable_dir / f"{_FILE}.lock") as held:
         last = load_housekeeping_report(home.writable_dir)
         if held is None or (last is not None and abs(home.clock() - last.ran_on) < _INTERVAL):
@@ -125,7 +129,6 @@ def remove_abandoned_solver_folders(settings: Settings) -> None:
 
 def _remove_unused_folders(home: Home) -> None:
     """Remove environments and scratchpads that no kept conversation has used within the retention period."""
-    remove_abandoned_solver_folders(home.settings)
     kept = home.journal.list_session_ids()
     limit = (home.clock() - home.journal.retention).timestamp()
     venvs.remove_unused_environments(home.writable_dir / ENVIRONMENTS_DIR, unused_since=limit)

@@ -20,6 +20,7 @@ from typing import Protocol, assert_never
 from habitus.errors import StorageFailed
 from habitus.llm.agents.program import AgentProgram, ProgramCall, ProgramOutput, ProgramRequest
 from habitus.llm.agents.programs import CLOUD_VARIABLES
+from habitus.llm.agents.sign_ins import has_sign_in_to_write_back, write_back_sign_in
 from habitus.llm.model import (
     AssistantMessage,
     ChatMessage,
@@ -74,11 +75,11 @@ _WORKSPACE_PREFIX = "habitus-ask-"
 async def temporary_workspace(parent: Path | None = None) -> AsyncIterator[Path]:
     """Create a temporary folder that is removed afterwards; folders of killed processes are removed first."""
     parent = parent or Path(tempfile.gettempdir())
-    room, lock = await asyncio.to_thread(_create_workspace, parent)
+    outer, lock = await asyncio.to_thread(_create_workspace, parent)
     try:
-        yield room
+        yield _get_room(outer)
     finally:
-        await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
+        await asyncio.to_thread(_remove_workspace, outer)
         os.close(lock)
 
 
@@ -86,22 +87,38 @@ def _create_workspace(parent: Path) -> tuple[Path, int]:
     """Return a new folder and the lock on it, which tells that its process lives."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_abandoned_workspaces(parent)
-    room = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
-    lock = acquire_lock(room)
+    outer = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
+    lock = acquire_lock(outer)
     assert lock is not None, "a new folder is ours"
-    return room, lock
+    _get_room(outer).mkdir()
+    return outer, lock
+
+
+def _get_room(outer: Path) -> Path:
+    """Return the part of a workspace that a program may write."""
+    return outer / "room"
 
 
 def remove_abandoned_workspaces(parent: Path) -> None:
-    """Remove the folders of killed processes, with the copies of sign-ins in them."""
-    for old in parent.glob(f"{_WORKSPACE_PREFIX}*"):
+    """Remove the folders of killed processes; what they renewed of the user's sign-ins is written back first."""
+    for outer in parent.glob(f"{_WORKSPACE_PREFIX}*"):
         with suppress(OSError, StorageFailed):
-            # A folder that is being created has no lock for a moment.
-            if old.lstat().st_uid != os.getuid() or time.time() - old.lstat().st_mtime < _SWEEP_AFTER_S:
+            if outer.lstat().st_uid != os.getuid():
                 continue
-            with try_lock(old) as lock:
+            # A folder that is being created has no lock for a moment, and no sign-in.
+            is_new = time.time() - outer.lstat().st_mtime < _SWEEP_AFTER_S
+            if is_new and not has_sign_in_to_write_back(_get_room(outer)):
+                continue
+            with try_lock(outer) as lock:
                 if lock is not None:
-                    shutil.rmtree(old, ignore_errors=True)
+                    _remove_workspace(outer)
+
+
+def _remove_workspace(outer: Path) -> None:
+    """Remove a workspace; it stays for later if a renewed sign-in can't be written back now."""
+    with suppress(OSError, StorageFailed):
+        write_back_sign_in(_get_room(outer))
+        shutil.rmtree(outer, ignore_errors=True)
 
 
 _SWEEP_AFTER_S = 60.0
