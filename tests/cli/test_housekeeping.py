@@ -15,6 +15,7 @@ import pytest
 from habitus.app import Habitus
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.journal.model import Turn, TurnMessage
+from habitus.sandbox.inside.folders import remove_folder
 from tests.cli.conftest import Direct
 from tests.cli.test_curate import opened
 
@@ -104,7 +105,14 @@ def test_housekeeping_removes_what_killed_solvers_left(habitus: Habitus) -> None
         folder = habitus.settings.user_home / ".cache" / "habitus" / f"habitus-ask-{name}"
         (folder / "pi").mkdir(parents=True)
         (folder / "pi" / "auth.json").write_text("a copy of the sign-in")
+        (folder / "deep").mkdir()
+        for _ in range(1_200):
+            # Deeper than a recursive removal can go.
+            (folder / "next").mkdir()
+            (folder / "deep").rename(folder / "next" / "deep")
+            (folder / "next").rename(folder / "deep")
         if is_old:
             os.utime(folder, (0, 0))
     assert run_due_housekeeping(habitus) is not None
     assert [path.name for path in folder.parent.iterdir()] == ["habitus-ask-new"]
+    remove_folder(str(folder))

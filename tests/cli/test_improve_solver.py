@@ -218,7 +218,7 @@ def _read(path: Path) -> bytes:
 
 @BOXED
 @pytest.mark.req("IM-10")
-def test_a_transcript_that_is_a_link_or_a_pipe_is_not_read(direct: Direct) -> None:
+def test_links_pipes_and_deep_folders_that_a_solver_leaves_are_removed_unread(direct: Direct) -> None:
     """What the box leaves is read outside of it."""
     command = furnish(direct)
     theirs = direct.cli.user_home / ".claude" / "projects" / "x" / "real.jsonl"
@@ -227,12 +227,17 @@ def test_a_transcript_that_is_a_link_or_a_pipe_is_not_read(direct: Direct) -> No
     theirs.write_text("\n".join(map(json.dumps, [private, *_TRANSCRIPT[1:]])))
     plant = f"""own="$CLAUDE_CONFIG_DIR/projects/x"; mkdir -p "$own"
 ln -s '{theirs}' "$own/a.jsonl"; mkfifo "$own/b.jsonl"; ln -s /dev/zero "$own/c.jsonl"
-ln -s '{theirs.parent}' "$CLAUDE_CONFIG_DIR/projects/y"; echo '{claude("ALTBERG")}'"""
+ln -s '{theirs.parent}' "$CLAUDE_CONFIG_DIR/projects/y"; ln -s d.jsonl "$own/d.jsonl"
+cd "$HOME"; python3 -c 'import os
+for _ in range(1200): os.mkdir("deep"); os.chdir("deep")' || exit 3
+echo '{claude("ALTBERG")}'"""
     said = direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, plant))
     found = rollouts(direct)
     assert {one.outcome for one in found.values()} == {"ok", "failed"}, said
     assert "PRIVATE TALK" not in repr(found)
     assert not any(one.is_opened for one in found.values())
+    # What no recursive removal can remove is removed as well.
+    assert [*(direct.cli.user_home / ".cache" / "habitus").iterdir()] == []
 
 
 @pytest.mark.req("IM-04")

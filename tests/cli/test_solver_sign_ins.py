@@ -141,7 +141,7 @@ cat <<'END'\n{SAYS[agent]("ALTBERG")}\nEND"""
 def test_the_token_of_another_account_or_another_structure_is_not_taken(tmp_path: Path, agent: str) -> None:
     mine, theirs = sign_ins(agent), sign_ins(agent, number=2, who="somebody else")
     (provider, renewed), *_ = sign_ins(agent, number=2).items()
-    odd: list[Any] = [{}, [], {"env": "x"}, "link", "pipe"]
+    odd: list[Any] = [{}, [], {"env": "x"}, "link", "pipe", "loop"]
     if agent in ("claude-code", "codex"):
         # Of the others, whose sign-in has an entry for each provider, only that of the run is looked at.
         odd.append({**sign_ins(agent, number=2), "apiKeyHelper": "/planted"})
@@ -156,9 +156,10 @@ def test_the_token_of_another_account_or_another_structure_is_not_taken(tmp_path
     for number, one in enumerate(odd):
         file = sign_in(tmp_path, agent, mine)
         with running(tmp_path, tmp_path / str(number) / "room", agent) as copy:
-            if one in ("link", "pipe"):
+            if one in ("link", "pipe", "loop"):
                 copy.unlink()
-                copy.symlink_to(sign_in(tmp_path / "elsewhere", agent, theirs)) if one == "link" else os.mkfifo(copy)
+                elsewhere = sign_in(tmp_path / "elsewhere", agent, theirs)
+                os.mkfifo(copy) if one == "pipe" else copy.symlink_to(elsewhere if one == "link" else copy)
             else:
                 copy.write_text(json.dumps(one))
         assert json.loads(file.read_text()) == mine, one

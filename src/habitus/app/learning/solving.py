@@ -272,8 +272,8 @@ async def open_program_solver(
     parent = get_solver_dir(home.settings)
     is_held = await asyncio.to_thread(solver_box.is_box_available)
     async with (
-        temporary_workspace(parent) as room,
-        temporary_workspace(parent) as trial,
+        temporary_workspace(parent, folders.remove_folder) as room,
+        temporary_workspace(parent, folders.remove_folder) as trial,
         open_temporary_home(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
     ):
         model_name = name.partition(":")[2]
@@ -316,7 +316,7 @@ class AgentProgramSolver:
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         """Run the program on the task and return the rollout with its outcome."""
         async with AsyncExitStack() as exits:
-            room = await exits.enter_async_context(temporary_workspace(self.parent))
+            room = await exits.enter_async_context(temporary_workspace(self.parent, folders.remove_folder))
             workspace = (
                 await exits.enter_async_context(open_workspace(self.home, task)) if task.needs_workspace else None
             )

@@ -124,7 +124,7 @@ def measure_database_size(engine: sa.Engine) -> int:
 def remove_abandoned_solver_folders(settings: Settings) -> None:
     """Remove what killed runs of agents' programs left, with copies of sign-ins in it."""
     for folder in (get_solver_dir(settings), Path(tempfile.gettempdir())):
-        remove_abandoned_workspaces(folder)
+        remove_abandoned_workspaces(folder, folders.remove_folder)
 
 
 def _remove_unused_folders(home: Home) -> None:

@@ -11,9 +11,10 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, assert_never
 
@@ -69,24 +70,27 @@ async def ask_program(
 
 
 _WORKSPACE_PREFIX = "habitus-ask-"
+_remove_tree = partial(shutil.rmtree, ignore_errors=True)
 
 
 @asynccontextmanager
-async def temporary_workspace(parent: Path | None = None) -> AsyncIterator[Path]:
+async def temporary_workspace(
+    parent: Path | None = None, remove: Callable[[str], None] = _remove_tree
+) -> AsyncIterator[Path]:
     """Create a temporary folder that is removed afterwards; folders of killed processes are removed first."""
     parent = parent or Path(tempfile.gettempdir())
-    outer, lock = await asyncio.to_thread(_create_workspace, parent)
+    outer, lock = await asyncio.to_thread(_create_workspace, parent, remove)
     try:
         yield _get_room(outer)
     finally:
-        await asyncio.to_thread(_remove_workspace, outer)
+        await asyncio.to_thread(_remove_workspace, outer, remove)
         os.close(lock)
 
 
-def _create_workspace(parent: Path) -> tuple[Path, int]:
+def _create_workspace(parent: Path, remove: Callable[[str], None]) -> tuple[Path, int]:
     """Return a new folder and the lock on it, which tells that its process lives."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    remove_abandoned_workspaces(parent)
+    remove_abandoned_workspaces(parent, remove)
     outer = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
     lock = acquire_lock(outer)
     assert lock is not None, "a new folder is ours"
@@ -99,8 +103,11 @@ def _get_room(outer: Path) -> Path:
     return outer / "room"
 
 
-def remove_abandoned_workspaces(parent: Path) -> None:
-    """Remove the folders of killed processes; what they renewed of the user's sign-ins is written back first."""
+def remove_abandoned_workspaces(parent: Path, remove: Callable[[str], None]) -> None:
+    """Remove the folders of killed processes; what they renewed of the user's sign-ins is written back first.
+
+    `remove` has to cope with whatever a program in a box can leave.
+    """
     for outer in parent.glob(f"{_WORKSPACE_PREFIX}*"):
         with suppress(OSError, StorageFailed):
             if outer.lstat().st_uid != os.getuid():
@@ -111,14 +118,14 @@ def remove_abandoned_workspaces(parent: Path) -> None:
                 continue
             with try_lock(outer) as lock:
                 if lock is not None:
-                    _remove_workspace(outer)
+                    _remove_workspace(outer, remove)
 
 
-def _remove_workspace(outer: Path) -> None:
+def _remove_workspace(outer: Path, remove: Callable[[str], None]) -> None:
     """Remove a workspace; it stays for later if a renewed sign-in can't be written back now."""
     with suppress(OSError, StorageFailed):
         write_back_sign_in(_get_room(outer))
-        shutil.rmtree(outer, ignore_errors=True)
+        remove(str(outer))
 
 
 _SWEEP_AFTER_S = 60.0

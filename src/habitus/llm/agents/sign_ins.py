@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -79,9 +80,9 @@ def write_back_sign_in(room: Path) -> None:
         record = _CopyRecord.model_validate_json((room.parent / _RECORD_FILE).read_bytes())
     except (FileNotFoundError, ValidationError):
         return
-    copy = room / record.copied_to
-    # Not a link that the program left.
-    if copy.resolve() == room.resolve() / record.copied_to:
+    copy = room.resolve() / record.copied_to
+    # Not a link that the program left; `Path.resolve` raises RuntimeError for one that leads to itself.
+    if os.path.realpath(copy) == str(copy):
         _write_renewed_tokens(record, _read_sign_in(copy, record.provider))
     (room.parent / _RECORD_FILE).unlink()
 
