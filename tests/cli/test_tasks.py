@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Sequence
@@ -17,10 +18,13 @@ from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
 from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
+from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.choosing.menu import compute_library_fingerprint
 from tests.cli.conftest import Direct
 from tests.cli.test_mining import opened
 from tests.conftest import Ran
+from tests.contracts import postgres
+from tests.homes import furnish
 from tests.learning.logs import asked, came, used, write
 from tests.planted import KEYS
 
@@ -259,11 +263,70 @@ def test_accepted_work_becomes_the_next_tasks_by_schedule_and_waits_for_a_tick(s
     (second,) = mine()
     stocked.ok("review", "approve", second)
     assert len(stocked.json("tasks", "list", "csv-summary")["tasks"]) == 5
-    # A scheduled run does not know the folder of a conversation, so it can't lay out what is asked about.
     (stocked.cli.cwd / "sales.csv").write_text("amount\n100\n23.45\n")
     _asked(stocked, "The total is 123.45 EUR.")
-    assert mine() == []
-    assert len(stocked.json("tasks", "mine")["found"]) == 1
+    (third,) = mine()
+    assert "23.45" in stocked.ok("review", "diff", third), "the file lies in the conversation's project"
+
+
+TEA = "How long does tea {} draw?"
+
+
+async def _talk(habitus: Habitus, request: str, reply: str) -> None:
+    """A conversation in which our own agent loads the skill, and that the person says went well."""
+    model = ScriptedModel([calls("recall_skill", {"name": "csv-summary"}), says(reply)])
+    async with habitus.session(model) as session:
+        assert (await session.turn(request)).outcome.is_ok
+        session.judge(OutcomeKind.OK)
+
+
+@pytest.mark.req("IM-02", "OP-01", "SC-04")
+def test_in_a_shared_database_a_persons_accepted_work_becomes_tasks_on_the_machine_that_has_its_files(
+    direct: Direct, tmp_path: Path, postgres_server: str
+) -> None:
+    users = "[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n[users.cid]\nadmin = true\n"
+    (direct.home / "habitus.toml").write_text(users)
+    (direct.cli.cwd / "sales.csv").write_text("amount\n100\n23.45\n")
+    elsewhere = furnish(tmp_path / "elsewhere")
+    (elsewhere / "habitus.toml").write_text(users)
+    with postgres.schema(postgres_server) as url:
+        ann, bob, cid = ({"HABITUS_USER": user, "HABITUS_DATABASE": url} for user in ("ann", "bob", "cid"))
+        away = {**ann, "HABITUS_HOME": str(elsewhere)}
+        direct.ok("skills", "new", "csv-summary", "-d", "Sums up a CSV file.", env=ann)
+        for user, asked in (
+            (
+                ann,
+                [*((TEA.format(n), f"It draws {100 + n} seconds.") for n in range(3)), *[(ASKED, "It is 123.45.")] * 3],
+            ),
+            (bob, [(f"What does Bob's account {n} hold?", f"It holds {700 + n} EUR.") for n in range(3)]),
+        ):
+            settings = read_settings(direct.home, direct.cli.environ(user))
+            with Habitus.open(settings.model_copy(update={"cwd": direct.cli.cwd})) as habitus:
+                for request, reply in asked:
+                    asyncio.run(_talk(habitus, request, reply))
+
+        def mine(env: dict[str, str]) -> set[str]:
+            return {one["task"]["request"] for one in direct.json("tasks", "mine", env=env)["found"]}
+
+        teas = {TEA.format(n) for n in range(3)}
+        assert (mine(ann), mine(away), mine(cid)) == (teas | {ASKED}, teas, set())
+        assert mine(bob) == {f"What does Bob's account {n} hold?" for n in range(3)}
+        direct.ok("jobs", "add", "mine", env=ann)
+        assert direct("jobs", "work", "--until-idle", env=ann).code == 0
+        (proposed,) = direct.json("review", "list", env=ann)["proposals"]
+        number = str(proposed["id"])
+        read = direct.ok("review", "diff", number, env=ann)
+        assert all(request in read for request in (*teas, ASKED))
+        assert "amount" in read, "the file lies on this machine"
+        seen = "".join(
+            direct(*words, env=bob).out
+            for words in (("review", "list", "--json"), ("review", "show", number), ("review", "diff", number))
+        )
+        assert ("csv-summary" in seen, "draw" in seen, "total of" in seen) == (True, False, False)
+        direct.ok("review", "approve", number, env=ann)
+        assert {one["request"] for one in direct.json("tasks", "list", "csv-summary", env=away)["tasks"]} == teas | {
+            ASKED
+        }
 
 
 def _asked_elsewhere(direct: Direct, then: str) -> None:

@@ -88,7 +88,9 @@ class TurnRecorder:
 
     def record_start(self, turn: TurnState) -> None:
         """Record the request at once, so that even a killed process does not lose it."""
-        so_far = build_journal_turn(turn, session=self.session, project=self._parts.project, ended_on=None)
+        so_far = build_journal_turn(
+            turn, session=self.session, project=self._parts.project, host=self._parts.host, ended_on=None
+        )
         self._outage.try_write(lambda: self._parts.journal.begin_turn(so_far), "write down that a turn began")
 
     def record_end(self, turn: TurnState, *, has_news: bool) -> RecordingResult:
@@ -99,6 +101,7 @@ class TurnRecorder:
             turn,
             session=self.session,
             project=self._parts.project,
+            host=self._parts.host,
             ended_on=max(parts.clock(), turn.began_on),
             exposures=self._collect_exposures(turn, shown),
             uses=() if turn.is_cancelled else self._collect_skill_uses(turn, shown),
@@ -338,6 +341,7 @@ def build_journal_turn(
     *,
     session: str,
     project: str,
+    host: str,
     ended_on: datetime | None,
     exposures: Sequence[ExposureAssignment] = (),
     uses: Sequence[ItemUse] = (),
@@ -362,6 +366,7 @@ def build_journal_turn(
         conversation=request.conversation,
         reply_to=request.reply_to,
         project=project,
+        host=host,
         messages=tuple(encode_message_for_journal(message) for message in turn.messages),
         events=tuple(turn.events),
         usage=_count_usage(turn),

@@ -314,6 +314,15 @@ def check_change_allowed(home: Home, author: Author) -> None:
         home.pause.refuse_if_paused()
 
 
+def get_sharing_host_name(home: Home) -> str:
+    """Return the name of this host among those that share the database; empty without others."""
+    # Loads the file locks.
+    from habitus.app import home_directory
+
+    is_alone = home.shared is home.local or home.is_read_only
+    return "" if is_alone else home_directory.get_host_name(home.settings.home)
+
+
 def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:
     """Raise `Refused` if a non-admin changes something for everyone on a shared database.
 

@@ -14,7 +14,15 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import home_directory
-from habitus.app.home import DATABASE_AWAY, Clock, Home, refuse_if_read_only, refuse_unless_admin, utc_now
+from habitus.app.home import (
+    DATABASE_AWAY,
+    Clock,
+    Home,
+    get_sharing_host_name,
+    refuse_if_read_only,
+    refuse_unless_admin,
+    utc_now,
+)
 from habitus.app.library.content import SCANS_FILE, ScanCache, find_near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operating.erasure_records import list_missing_records
@@ -158,13 +166,11 @@ class _ConcreteWiring:
             if has_callable_code(proposal.change.tree):
                 home.tools.on_approval(proposal)
 
-        # Without other hosts, proposals need not say whose directory they change.
-        is_alone = home.shared is home.local or home.is_read_only
         review = ReviewQueue(
             home.skills,
             home.shared,
             local=home.local,
-            host="" if is_alone else home_directory.get_host_name(home.settings.home),
+            host=get_sharing_host_name(home),
             authorize_other_host=partial(refuse_unless_admin, home, "decide about directories of another host"),
             apply_on_host=carry,
             clock=home.clock,

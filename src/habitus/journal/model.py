@@ -232,6 +232,8 @@ class Turn:
     reply_to: str = ""
     # The folder of the project it was held in; empty if unknown.
     project: str = field(default="", metadata=INTERNAL)
+    # The host that has this folder; empty if the database belongs to one.
+    host: str = field(default="", metadata=INTERNAL)
     messages: tuple[TurnMessage, ...] = ()
     events: tuple[AgentEvent, ...] = ()
     selected: tuple[SelectedSkill, ...] = ()

@@ -17,7 +17,7 @@ turns = sa.Table(
     metadata,
     *primary_key_columns(sa.String, "id"),
     *required_columns(sa.String, "session", "user", "source_type"),
-    *required_columns(sa.String, "caller_id", "conversation", "reply_to", "menu", "project", default=""),
+    *required_columns(sa.String, "caller_id", "conversation", "reply_to", "menu", "project", "host", default=""),
     *required_columns(sa.Text, "request", "usage"),
     *required_columns(UtcDateTime, "started_on"),
     sa.Column("ended_on", UtcDateTime),

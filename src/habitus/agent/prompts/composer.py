@@ -355,6 +355,7 @@ class ConversationServices:
     # Returns the lessons learned since it was last called.
     learned: Callable[[], tuple[LessonDraftResult, ...]] = tuple
     project: str = ""
+    host: str = ""  # empty if no other host shares the database
     source_type: str = "repl"
     background: BackgroundTasks = field(default_factory=BackgroundTasks)
     # Runs what other processes left to be done between two turns.

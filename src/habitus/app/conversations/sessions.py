@@ -25,7 +25,7 @@ from habitus.agent.tools.stage_tools import OfferedTools, SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.app.conversations.command_lines import SessionCommandLineService
 from habitus.app.conversations.running_code import open_given_file_store, open_scratchpads, resolve_readable_folders
-from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
+from habitus.app.home import DATABASE_AWAY, Home, get_sharing_host_name, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.compared_versions import open_comparison_store
 from habitus.app.learning.curating import curate_memory
@@ -206,6 +206,7 @@ def open_conversation(
         learned=learner.take_new_lessons,
         given=given,
         project=home.project,
+        host=get_sharing_host_name(home),
         source_type=source_type,
         before_turn=partial(exchange_approvals, home),
         ready=calls.open_proxy,

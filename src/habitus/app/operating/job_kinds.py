@@ -23,7 +23,7 @@ from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.noted_sessions import learn_from_noted_sessions
 from habitus.app.library import importing
 from habitus.app.tasks import drafting
-from habitus.app.tasks.mining import MINED_BY_HAND, propose_accepted_requests
+from habitus.app.tasks.mining import propose_accepted_requests
 from habitus.errors import Invalid, Refused
 from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
@@ -107,10 +107,7 @@ class MineJob(_JobKind):
         mining.propose_all()
         found = mining.make_report()
         tasks = propose_accepted_requests(self._home)
-        is_shared = self._home.settings.database is not None
-        return {"turns": found.turns, "proposals": len(found.suggestions), "tasks": tasks} | (
-            {"note": MINED_BY_HAND} if is_shared else {}
-        )
+        return {"turns": found.turns, "proposals": len(found.suggestions), "tasks": tasks}
 
 
 class IndexSkillsJob(_JobKind):

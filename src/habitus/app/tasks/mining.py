@@ -12,7 +12,7 @@ from pathlib import Path
 
 from habitus.agent.history import decode_journal_message
 from habitus.agent.recorder import is_correction
-from habitus.app.home import Home
+from habitus.app.home import Home, get_sharing_host_name
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
@@ -61,22 +61,12 @@ class _AcceptedTurn:
     reply: str = ""
 
 
-MINED_BY_HAND = (
-    "No request was proposed as a task: others read this database, so each person proposes their own with "
-    "'habitus tasks mine --apply'."
-)
-
-
 def propose_accepted_requests(home: Home) -> int:
-    """Propose accepted requests as the next tasks of their skills, and return how many.
+    """Propose accepted requests of this user as the next tasks of their skills, and return how many.
 
-    A skill with tasks that are pending review gets no more. In a shared database a person proposes them, because
-    others will read the requests.
+    A skill with tasks that are pending review gets no more.
     """
-    if home.settings.database is not None:
-        return 0
-    # Nobody has asked for it, so it opens no files.
-    found = _find_candidates(home, _iterate_accepted_journal_turns(home, lays_out_files=False), TaskOriginKind.SESSION)
+    found = find_task_candidates(home, MiningSource.SESSIONS)
     pending = {skill for skill in {one.skill for one in found} if list_pending_tasks(home, skill)}
     new = [one for one in found if one.skill not in pending]
     propose_tasks(home, new, source="mining", reason="recurring request with an accepted result")
@@ -89,7 +79,7 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
     Those that were proposed before are left out.
     """
     if source is MiningSource.SESSIONS:
-        served = _iterate_accepted_journal_turns(home, lays_out_files=True)
+        served = _iterate_accepted_journal_turns(home)
         return _find_candidates(home, served, TaskOriginKind.SESSION, skill=skill)
     return _find_candidates(home, _iterate_accepted_transcript_turns(home), TaskOriginKind.TRANSCRIPT, skill=skill)
 
@@ -119,7 +109,8 @@ def _find_candidates(
     return found
 
 
-def _iterate_accepted_journal_turns(home: Home, *, lays_out_files: bool) -> Iterator[_AcceptedTurn]:
+def _iterate_accepted_journal_turns(home: Home) -> Iterator[_AcceptedTurn]:
+    host = get_sharing_host_name(home)
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_journal_turn(turn)
         if done.ok and turn.request.strip():
@@ -131,7 +122,8 @@ def _iterate_accepted_journal_turns(home: Home, *, lays_out_files: bool) -> Iter
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
             skills = frozenset(mining.list_skills_chosen_in_turn(turn))
-            project = Path(turn.project) if lays_out_files and turn.project else None
+            # On another host the same path leads to other files.
+            project = Path(turn.project) if turn.project and turn.host == host else None
             yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=project, reply=reply)
 
 

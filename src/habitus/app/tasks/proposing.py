@@ -57,8 +57,9 @@ def _propose_skill_tasks(home: Home, skill: str, found: Sequence[TaskCandidate],
     change = SkillChange(
         action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details
     )
-    evidence = list(dict.fromkeys(line for one in mined for line in one.evidence))
-    return home.review.propose(change, author, evidence, conversation=mined[0].task.origin.conversation).id
+    # Whoever reads the inbox reads the reasons; the other lines quote requests, for those who may read tasks.
+    reasons = list(dict.fromkeys(line for one in mined for line in one.evidence[:1]))
+    return home.review.propose(change, author, reasons, conversation=mined[0].task.origin.conversation).id
 
 
 def list_known_task_ids(home: Home, skill: str) -> set[str]:
