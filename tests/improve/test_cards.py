@@ -49,6 +49,8 @@ async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path:
         publish_skills(habitus, site, [NAME], card=True)
         (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]
         assert row[discovery.EXAM_KEY]["digest"] == card.digest
+        assert card.sentence.endswith("; with it against without: not measured")
+        assert f"I{card.sentence[1:]}." in (site / discovery.PAGE_PATH).read_text()
         accepted = habitus.skills.read_tree(NAME)
         added = {**accepted, "scripts/more.py": build_tree_file(b"print(1)\n")}
         habitus.skills.write_tree("user", NAME, added, habitus.build_author())
@@ -75,7 +77,7 @@ async def test_who_adds_the_skill_sees_a_claim_and_a_card_of_other_files_is_drop
         (done,) = import_skills(other, skill, (), "user", ImportOptions(is_trusted=True)).results
         (note,) = done.notes
         assert note.startswith("Its publisher claims (exam of 20")
-        assert "6 task families, habitus and scripted:model): new against old +100 points (+41 to +100)" in note
+        assert "6 task families, habitus and scripted:model): new against old +100 points (+41 to +100); with" in note
         assert note.endswith(f"Try it: habitus skills trial {NAME}")
         assert describe_publisher_claim(other.skills, NAME)
     (skill / "SKILL.md").write_text((skill / "SKILL.md").read_text() + "\n4. Smile.\n")

@@ -40,15 +40,12 @@ class ExamCard:
     def sentence(self) -> str:
         """What the publisher claims, in words."""
         by = " and ".join(part for part in (self.solver, self.model) if part) or "an unnamed solver"
-        against = (
-            f"; with it against without: {_format_estimate(self.with_against_without)}"
-            if self.with_against_without is not None
-            else ""
-        )
+        without = self.with_against_without
+        against = f"with it against without: {_format_estimate(without) if without is not None else 'not measured'}"
         families = f"{self.families} task {'family' if self.families == 1 else 'families'}"
         return (
             f"its publisher claims (exam of {self.date or 'an unknown date'}, {families}, {by}): "
-            f"new against old {_format_estimate(self.new_against_old)}{against}"
+            f"new against old {_format_estimate(self.new_against_old)}; {against}"
         )
 
     def to_json_values(self) -> dict[str, Any]:

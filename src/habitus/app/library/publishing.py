@@ -77,10 +77,11 @@ class SkillPublisher:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedExamCard:
-    """An exam card as a row of the index and as a file."""
+    """An exam card as a row of the index, as a file and in words."""
 
     row: Mapping[str, Any]
     content: bytes
+    sentence: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +92,7 @@ class PublishedSite:
     skills: tuple[str, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    claims: Mapping[str, str]  # of those with an exam card
     undo: tuple[str, ...]
 
 
@@ -124,6 +126,7 @@ def publish_skills(
         skills=tuple(wanted),
         added=added,
         removed=tuple(name for name in before if name not in wanted),
+        claims={name: card.sentence for name, card in cards.items()},
         undo=("skills", "publish", str(folder), *added, "--remove") if added else (),
     )
 
@@ -154,7 +157,7 @@ def _collect_exam_cards(
     made = {name: make_exam_card(home, name) for name in chosen}
     kept = {name: find_exam_card(home, name) for name in wanted if name in carded and name not in made}
     return {
-        name: PublishedExamCard(row=card.to_json_values(), content=serialize_exam_card(card))
+        name: PublishedExamCard(row=card.to_json_values(), content=serialize_exam_card(card), sentence=card.sentence)
         for name, card in {**made, **kept}.items()
         if card is not None
     }
@@ -189,6 +192,7 @@ def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> dis
         archive=discovery.pack_archive(files) if len(files) > 1 else None,
         text=files.get("SKILL.md", b""),
         exam=None if card is None else card.row,
+        claim="" if card is None else f"{card.sentence[0].upper()}{card.sentence[1:]}.",
     )
 
 

@@ -126,6 +126,8 @@ def render_export_skills(context: typer.Context, result: ExportResult, request: 
 def render_publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
     skills = output.format_count(len(result.skills), "skill")
     output.print_line(f"{skills} in {folder}: {', '.join(result.skills) or 'none'}.")
+    for name, claim in result.claims.items():
+        output.print_line(f"{name}: {claim}.")
     if result.skills:
         output.print_line(f"Serve that folder at the root of an address, or: habitus up --publish {folder}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import html
 import http.client
 import io
 import ipaddress
@@ -32,6 +33,7 @@ from habitus.skills.formats.base import UnreadableEntryError
 INDEX_SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 WELL_KNOWN_PATH = ".well-known/agent-skills"
 INDEX_PATH = f"{WELL_KNOWN_PATH}/index.json"
+PAGE_PATH = f"{WELL_KNOWN_PATH}/index.html"
 _OLD_INDEX_PATH = ".well-known/skills/index.json"
 _MAX_INDEX_BYTES = 4 << 20
 _MAX_SKILLS = 1_000
@@ -92,13 +94,14 @@ EXAM_KEY = "exam"  # of a row of the index: the publisher's claim, which other t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagedSkill:
-    """A skill to publish: an archive, or its SKILL.md alone; `exam` are the values of its exam card."""
+    """A skill to publish: an archive, or its SKILL.md alone; `exam` and `claim` are its exam card."""
 
     name: str
     description: str
     archive: bytes | None
     text: bytes
     exam: Mapping[str, Any] | None = None
+    claim: str = ""
 
 
 def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
@@ -114,7 +117,19 @@ def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
         exam = {} if one.exam is None else {EXAM_KEY: dict(one.exam)}
         rows.append({**row, "digest": compute_index_digest(content), **exam})
     index = json.dumps({"$schema": INDEX_SCHEMA, "skills": rows}, indent=2, ensure_ascii=False)
-    return {**files, INDEX_PATH: f"{index}\n".encode()}
+    return {**files, PAGE_PATH: _render_site_page(skills).encode(), INDEX_PATH: f"{index}\n".encode()}
+
+
+def _render_site_page(skills: Sequence[PackagedSkill]) -> str:
+    """Return the page that lists the skills of a site for people."""
+    items = [
+        f"<dt>{html.escape(one.name)}</dt><dd>{html.escape(one.description)}"
+        f"{f'<br><small>{html.escape(one.claim)}</small>' if one.claim else ''}</dd>"
+        for one in sorted(skills, key=lambda skill: skill.name)
+    ]
+    return "\n".join(
+        ['<!doctype html><meta charset="utf-8"><title>Skills</title><h1>Skills</h1><dl>', *items, "</dl>", ""]
+    )
 
 
 def pack_archive(files: Mapping[str, bytes]) -> bytes:
