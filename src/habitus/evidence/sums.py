@@ -173,25 +173,33 @@ def serialize_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
     }
     for each in fields(BettingState):
         arrays[f"betting {each.name}"] = np.array([getattr(sums.betting.get(i, NO_BETTING), each.name) for i in items])
+    above = np.triu_indices(len(sums.columns))
     for side in _SIDES:
         periods = [period.widen(len(sums.columns)) for period in getattr(sums, side)]
         for each in fields(PeriodSums):
-            arrays[f"{side} {each.name}"] = np.array([getattr(period, each.name) for period in periods])
-        above = np.triu_indices(len(sums.columns))
-        arrays[f"{side} gram"] = np.array([period.gram[above] for period in periods])  # it is symmetric
+            values = (getattr(period, each.name) for period in periods)
+            # A gram matrix is symmetric.
+            kept = [value[above] if each.name == "gram" else value for value in values]
+            arrays[f"{side} {each.name}"] = np.array(kept)
     shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     words = {"form": _FORM, "features": features, "portion": sums.portion, "units": sums.units, "shapes": shapes}
-    numbers = b"".join(array.tobytes() for array in arrays.values())
-    return zlib.compress(json.dumps({**words, **about}).encode() + b"\n" + numbers, _LEVEL)
+    line = json.dumps({**words, **about}).encode()
+    # Compressed one after the other, because all arrays together take a hundred megabytes.
+    packer = zlib.compressobj(_LEVEL)
+    # The numbers begin at a multiple of their size, so that they can be used where they are.
+    packed = [packer.compress(line + b" " * (-(len(line) + 1) % 8) + b"\n")]
+    packed += [packer.compress(array.tobytes()) for array in arrays.values()]
+    return b"".join([*packed, packer.flush()])
 
 
 def deserialize_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
     """Return the sums; None if the bytes are damaged or from a release with another layout."""
     try:
-        line, _, numbers = zlib.decompress(packed).partition(b"\n")
-        words = json.loads(line)
+        content = zlib.decompress(packed)
+        end = content.index(b"\n")
+        words = json.loads(content[:end])
         return (
-            (_sums_from_arrays(words, _parse_arrays(words["shapes"], numbers)), words)
+            (_sums_from_arrays(words, _parse_arrays(words["shapes"], content, end + 1)), words)
             if words["form"] == _FORM
             else None
         )
@@ -199,10 +207,10 @@ def deserialize_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | Non
         return None
 
 
-def _parse_arrays(shapes: list[tuple[str, str, list[int]]], numbers: bytes) -> dict[str, Any]:
-    arrays, place = {}, 0
+def _parse_arrays(shapes: list[tuple[str, str, list[int]]], content: bytes, place: int) -> dict[str, Any]:
+    arrays = {}
     for name, kind, shape in shapes:
-        array = np.frombuffer(numbers, kind, int(np.prod(shape)), place).reshape(shape)
+        array = np.frombuffer(content, kind, int(np.prod(shape)), place).reshape(shape)
         arrays[name], place = array, place + array.nbytes
     return arrays
 

@@ -43,9 +43,9 @@ from habitus.journal.tables import (
 )
 from habitus.journal.usage import (
     EXPLICIT_WEIGHT,
-    decide_use_verdict,
     get_effective_outcome,
     insert_uses,
+    is_from_knowing_source,
     judgement_from_row,
 )
 
@@ -405,8 +405,7 @@ def _score_turns(turns: Iterable[Sequence[TurnOutcome]]) -> tuple[tuple[float, .
     for judgements in turns:
         went = get_effective_outcome(judgements)
         if went is not None and went.kind is not OutcomeKind.INFRA:
-            is_known = decide_use_verdict(judgements).is_known
-            (said if is_known else seemed).append(float(went.kind is OutcomeKind.OK))
+            (said if is_from_knowing_source(went) else seemed).append(float(went.kind is OutcomeKind.OK))
     return tuple(said), tuple(seemed)
 
 

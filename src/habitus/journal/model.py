@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from habitus.events import AgentEvent, OutcomeKind
@@ -49,7 +50,7 @@ class JudgementSourceKind(StrEnum):
     VALIDATOR = "validator"
     PERSON = "person"
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """The position in the order above."""
         return list(JudgementSourceKind).index(self)

@@ -116,7 +116,7 @@ def decide_use_verdict(
 
 def find_deciding_judgement(judgements: Iterable[TurnOutcome]) -> TurnOutcome | None:
     """Return the judgement that decides: by the strongest kind of source that knows, and of these the latest."""
-    return max(filter(_is_from_knowing_source, judgements), key=_get_judgement_order, default=None)
+    return max(filter(is_from_knowing_source, judgements), key=_get_judgement_order, default=None)
 
 
 def get_effective_outcome(judgements: Sequence[TurnOutcome]) -> TurnOutcome | None:
@@ -135,7 +135,8 @@ def _get_judgement_order(judgement: TurnOutcome) -> tuple[int, datetime, str]:
     return judgement.source_kind.rank, judgement.at or _LONG_AGO, judgement.source
 
 
-def _is_from_knowing_source(judgement: TurnOutcome) -> bool:
+def is_from_knowing_source(judgement: TurnOutcome) -> bool:
+    """Return whether a judgement is by someone who can know, and about the work: no sign, guess or outage."""
     knows = judgement.source_kind.rank >= JudgementSourceKind.PROGRAM.rank
     return knows and judgement.weight >= EXPLICIT_WEIGHT and judgement.kind is not OutcomeKind.INFRA
 

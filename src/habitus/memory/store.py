@@ -190,9 +190,9 @@ def _build_engram_row(engram: Engram) -> dict[str, Any]:
 
 
 def _build_definition_columns(engram: Engram) -> dict[str, Any]:
-    said = asdict(engram)
-    definition = json.dumps({name: said[name] for name in _DEFINED}, ensure_ascii=False)
-    return {**{name: str(said[name]) for name in _OWN_COLUMNS}, "definition": definition}
+    # Only nested values become dictionaries: `asdict` of the whole would copy all of it, at every count.
+    definition = json.dumps({name: getattr(engram, name) for name in _DEFINED}, ensure_ascii=False, default=asdict)
+    return {**{name: str(getattr(engram, name)) for name in _OWN_COLUMNS}, "definition": definition}
 
 
 _OWN_COLUMNS = ("state", "kind", "scope", "owner", "text")

@@ -144,13 +144,17 @@ def compose_menu(
         return _compose_menu_by_utility(skills, budget, estimate_uses())
     # Compare estimated lengths first: rendering a thousand lines up to seven times would be slow.
     sizes = [(len(s.name) + 8, s.when_to_use_line, sum(map(count_bytes, s.tags)) + 2 * len(s.tags) + 1) for s in skills]
-    for cap in _LINE_LIMITS:
+
+    def has_room(cap: int) -> bool:
         tags = cap >= _MIN_LENGTH_WITH_TAGS
-        cost = sum(
+        return room >= sum(
             name + count_bytes(cue[:cap]) + 2 * (len(cue) > cap) + (tag if tags and tag > 1 else 0)
             for name, cue, tag in sizes
         )
-        if cost <= room:
+
+    # If even the shortest lines have no room, no others need to be measured.
+    for cap in _LINE_LIMITS if has_room(_LINE_LIMITS[-1]) else ():
+        if has_room(cap):
             return _build_menu([format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap)
     return _compose_menu_by_utility(skills, budget, estimate_uses())
 
