@@ -166,16 +166,16 @@ def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> 
     )
 
 
-def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[ExposureAssignment, ...]:
+def load_turn_exposures(connection: sa.Connection, turn: Turn) -> tuple[ExposureAssignment, ...]:
     """Return the exposures that began in a turn, in a fixed order."""
-    table = exposures.c
-    own = [
-        _exposure_from_row(row) for row in connection.execute(sa.select(exposures).where(table.turn == turn)).mappings()
-    ]
+    # By the conversation, which has an index.
+    own_rows, listed_rows = ((t.c.unit == turn.session, t.c.turn == turn.id) for t in (exposures, menu_exposures))
+    query = sa.select(exposures).where(*own_rows)
+    own = [_exposure_from_row(row) for row in connection.execute(query).mappings()]
     known = {_get_exposure_key(one) for one in own}
     listed = [
         one
-        for _, several in load_exposure_menus(connection, menu_exposures.c.turn == turn)
+        for _, several in load_exposure_menus(connection, *listed_rows)
         for one in several
         if _get_exposure_key(one) not in known
     ]

@@ -181,7 +181,7 @@ class Journal:
             return replace(
                 turn,
                 selected=menus.join_selection(menu, turn.selected),
-                exposures=evidence_records.load_turn_exposures(connection, id),
+                exposures=evidence_records.load_turn_exposures(connection, turn),
             )
 
     def list_session_turns(self, session: str, *, user: str | None = None) -> list[Turn]:

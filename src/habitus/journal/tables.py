@@ -98,8 +98,6 @@ exposures = sa.Table(
     *required_columns(sa.String(16), "origin", default="real"),
     *required_columns(UtcDateTime, "at"),
     sa.Index("exposures_by_item", "kind", "item"),
-    sa.Index("exposures_by_turn", "turn"),
-    sa.Index("exposures_by_user", "user"),
     sa.Index("exposures_by_time", "at"),
 )
 
@@ -113,7 +111,6 @@ menu_exposures = sa.Table(
     *required_columns(sa.String(16), "origin"),
     *required_columns(sa.Text, "withheld"),
     *required_columns(UtcDateTime, "at"),
-    sa.Index("menu_exposures_by_turn", "turn"),
     sa.Index("menu_exposures_by_user", "user"),
     sa.Index("menu_exposures_by_time", "at"),
 )

@@ -31,9 +31,7 @@ _NAME = re.compile(r"[A-Za-z][\w.-]*")
 def list_project_words(root: Path) -> tuple[str, ...]:
     """Return each word once; unreadable files are ignored."""
     names = itertools.islice(_list_project_files(root), _MOST_FILES)
-    signs = [
-        _WORDS_BY_FILE_NAME.get(name, "") or _WORDS_BY_SUFFIX.get(name[name.rfind(".") :], "") for name in names
-    ]
+    signs = [_WORDS_BY_FILE_NAME.get(name, "") or _WORDS_BY_SUFFIX.get(name[name.rfind(".") :], "") for name in names]
     words = dict.fromkeys(word for sign in signs for word in sign.split())
     return tuple(dict.fromkeys([*words, *_list_dependencies(root)]))[:_MOST_WORDS]
 
