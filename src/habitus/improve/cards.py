@@ -13,7 +13,6 @@ from habitus.evidence.model import EffectEstimate
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.exam import compute_difference_interval
 from habitus.improve.report import VersionComparison
-from habitus.improve.trials import TRIAL
 from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout
 from habitus.text import to_one_line
@@ -63,7 +62,7 @@ def build_exam_card(
     model: str,
     date: str,
 ) -> ExamCard:
-    """Build the card; `trials` are rollouts of trials with this version, of which those on the exam's tasks count."""
+    """Build the card; of `trials`, of this text by the same solver and model, those on the exam's tasks count."""
     interval = exam.interval
     tasks = {row.task for row in exam.rows}
     return ExamCard(
@@ -73,9 +72,7 @@ def build_exam_card(
         solver=solver,
         model=model,
         new_against_old=EffectEstimate(value=exam.difference, low=interval.low, high=interval.high),
-        with_against_without=_compare_trials(
-            [one for one in trials if one.candidate == TRIAL and one.task in tasks and one.is_counted]
-        ),
+        with_against_without=_compare_trials([one for one in trials if one.task in tasks and one.is_counted]),
         date=date,
     )
 

@@ -12,7 +12,12 @@ from habitus.tasks.files import parse_json_rows, parse_task, parse_tasks_toml
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 
-TRIAL = "trial"  # the origin of a rollout's conversation, the source of its outcome, and the candidate of a trial's
+TRIAL = "trial"  # the origin of a rollout's conversation, and the source of its outcome
+
+
+def name_trial_candidate(model: str) -> str:
+    """Return the candidate of a trial's rollouts on the skill's own tasks: cards count those of one model."""
+    return f"{TRIAL}: {model}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +44,17 @@ def read_trial_tasks(text: str, *, about: str) -> tuple[Task, ...]:
     return tuple(parse_task(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
 
 
-async def run_trial(plan: TrialPlan, runner: RolloutRunner, solver_of: SolverFactory) -> AsyncIterator[RolloutRunner]:
+async def run_trial(
+    plan: TrialPlan, runner: RolloutRunner, solver_of: SolverFactory, *, model: str
+) -> AsyncIterator[RolloutRunner]:
     """Yield the runner after every pair, while its budget lasts."""
+    own = {task.id: task for tasks in plan.subject.tasks.values() for task in tasks}
     for number in range(plan.runs):
         for place, task in enumerate(plan.tasks):
             pair = interleave_versions([task], number + place)
-            await runner.run_round(TaskSplit.GATE, number, pair, solver_of, candidate=TRIAL)
+            # A case of the person's may have the id of a task that it is not.
+            candidate = name_trial_candidate(model) if own.get(task.id) == task else TRIAL
+            await runner.run_round(TaskSplit.GATE, number, pair, solver_of, candidate=candidate)
             yield runner
             if runner.stopped:
                 return

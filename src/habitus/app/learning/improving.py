@@ -324,4 +324,5 @@ def open_trial_runner(home: Home, plan: TrialPlan, model: BudgetedModel) -> Asyn
     async def solver_of(is_offered: bool) -> OwnAgentSolver:
         return OwnAgentSolver(home, model, dict.fromkeys(offered, is_offered))
 
-    return trials.run_trial(plan, _open_rollout_runner(home, plan.subject, generate_id(), model.budget), solver_of)
+    runner = _open_rollout_runner(home, plan.subject, generate_id(), model.budget)
+    return trials.run_trial(plan, runner, solver_of, model=model.name)

@@ -11,6 +11,7 @@ from habitus.improve.candidates import CandidateState
 from habitus.improve.cards import ExamCard, build_exam_card, hash_skill_files, parse_exam_card, serialize_exam_card
 from habitus.improve.report import build_candidate_report
 from habitus.improve.store import ImproveStore
+from habitus.improve.trials import name_trial_candidate
 from habitus.skills import trees
 from habitus.skills.formats.base import IncomingSkill
 from habitus.skills.library import Library
@@ -52,11 +53,13 @@ def find_exam_card(home: Home, name: str) -> ExamCard | None:
         return None
     version = item.summary.version if item.summary is not None else 0
     candidate = accepted[-1]
+    # Our own agent solves in a trial: where a program took the exam, there is none to tell of.
+    trial = name_trial_candidate(candidate.model) if not candidate.solver else None
     return build_exam_card(
         item.name,
         tree,
         exam,
-        [one for one in rollouts if one.version == version],
+        [one for one in rollouts if one.version == version and one.candidate == trial],
         solver=candidate.solver.partition(":")[0] or "habitus",
         model=candidate.model,
         date=f"{candidate.made_on:%Y-%m-%d}" if candidate.made_on is not None else "",

@@ -382,6 +382,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     claims: dict[str, str] = {}
 
     def note_tasks(entry: ImportEntry) -> ImportEntry:
+        entry = _strip_autorun_files(entry)
         if isinstance(entry, IncomingSkill) and trees.CARD_FILE in entry.tree:
             # Loads the statistics, which only cards need.
             from habitus.app.library.exam_cards import check_incoming_exam_card
@@ -392,7 +393,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
             tasks[entry.name] = file.content
             named = build_tree_file(name_copies_in_file(file.content))
             entry = replace(entry, tree={**entry.tree, trees.TASKS_FILE: named})
-        return _strip_autorun_files(entry)
+        return entry
 
     with home.memory.collect_changes() as lessons:
         for result in open_importer(home).import_entries(

@@ -376,16 +376,17 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
     subject, spent = plan.subject, runner.budget.summary
     versions = habitus.evidence.find_skill_findings(subject.item)
     known = next((one for one in versions if one.item.version == subject.version), None)
+    claim = describe_publisher_claim(habitus.skills, subject.name)
     if as_json:
         found = {"skill": subject.name, "version": subject.version, "rollouts": runner.rollouts}
-        found |= {"stopped": runner.stopped, "finding": known, "spent": spent}
+        found |= {"stopped": runner.stopped, "finding": known, "spent": spent, "claim": claim}
         output.print_json(to_plain(found, shaped=True))
         return
     output.print_line(f"{_describe_variants(runner).capitalize()}.")
     output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
         output.print_line(f"Evidence on version {subject.version}: {known.sentence}")
-    if claim := describe_publisher_claim(habitus.skills, subject.name):
+    if claim:
         output.print_line(f"To compare: {claim}.")
 
 
