@@ -28,10 +28,11 @@ from habitus.improve.plan import ImproveRequest
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.mcp.server import LazyHome, make_mcp_server
 from habitus.mcp.server_options import McpServerOptions
+from habitus.repl.chat import build_skill_report
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.proposals import ProposalAction, SkillChange
 from habitus.sql.outage import OutageGuard
-from tests.improve.test_improving import BETTER, NAME, furnish
+from tests.improve.test_improving import BETTER, NAME, SKILL, furnish
 from tests.improve.test_improving import run as improve
 
 OLD, NEW = "Say its name.", "in capitals"
@@ -88,7 +89,11 @@ async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it
             assert part.version == version
             assert f"version {version}, drawn to be compared with version {other}" in part.reason
     with Habitus.open(read_settings(home)) as habitus:
-        assert NEW not in ask(habitus, old), "another process draws the same"
+        with habitus.turn("Name a town.", conversation=old) as turn:
+            assert NEW not in turn.context, "another process draws the same"
+            said = turn.run("why", {"name": NAME}).content
+            assert "This conversation has version 1, drawn to be compared with version 2." in said
+            turn.done("Altberg")
         edit = TextEdit(operation=EditOperation.APPEND, content="4. Say it twice.")
         habitus.skills.edit(NAME, edit, habitus.build_author())
         assert "twice" in ask(habitus, old), "a later edit holds for all"
@@ -199,6 +204,24 @@ def test_a_person_compares_an_edit_of_their_own(home: Path) -> None:
 
 
 @pytest.mark.req("IM-07")
+def test_of_a_changed_line_why_says_which_one_a_conversation_got(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 1, text=SKILL.replace("always_include: true\n", ""))
+        file = home / "skills" / NAME / "SKILL.md"
+        file.write_text(file.read_text().replace("Names a town.", "Names a town in capitals."))
+        compare_versions(habitus, name=NAME, share=0.5)
+        seen = set[int]()
+        for number in range(30):
+            lines = ask(habitus, f"c{number}")
+            (turn,) = habitus.journal.list_session_turns(f"c{number}")
+            (part,) = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, turn.id, user=None).selected
+            assert (part.version == 2) is (NEW in lines)
+            assert f"version {part.version}, drawn to be compared with version {3 - part.version}" in part.reason
+            seen.add(part.version)
+        assert seen == {1, 2}
+
+
+@pytest.mark.req("IM-07")
 async def test_conversations_of_our_own_agent_are_compared_and_not_those_of_an_agent_with_our_hooks(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         await approved(habitus)
@@ -206,6 +229,10 @@ async def test_conversations_of_our_own_agent_are_compared_and_not_those_of_an_a
             id, model = next(conversations(habitus, new=is_new)), ScriptedModel([says("Altberg")])
             async with open_session(habitus, model, id=id) as session:
                 await session.turn("Name a town.")
+                said = str(build_skill_report(habitus, session, NAME).data)
+            assert (
+                f"This conversation has version {1 + is_new}, drawn to be compared with version {2 - is_new}." in said
+            )
             assert (NEW in f"{model.asked[0].system}{model.asked[0].messages}") is is_new
         old = next(islice(conversations(habitus, new=False), 1, None))
         lots = open_random_assignment(habitus.settings, habitus.journal, old, OutageGuard())
@@ -233,12 +260,21 @@ async def test_conversations_over_mcp_are_compared(home: Path) -> None:
         try:
             async with Client(make_mcp_server(behind)) as client:
                 answer = await client.call_tool("recall_skill", {"name": NAME})
-                read.append(NEW in str(answer.content))
+                is_new = NEW in str(answer.content)
+                read.append(is_new)
+                version = f"version {1 + is_new}, drawn to be compared with version {2 - is_new}"
+                why = await client.call_tool("why", {"name": NAME})
+                assert f"This conversation has {version}." in str(why.content)
         finally:
             await behind.close()
     with Habitus.open(read_settings(home)) as habitus:
         kept = load_change_exposures(habitus.shared)
         assert sorted(one.exposure.is_offered for one in kept) == sorted(read)
+        for one in kept:
+            (turn,) = habitus.journal.list_session_turns(one.unit)
+            (part,) = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, turn.id, user=None).selected
+            assert part.version == 1 + one.exposure.is_offered
+            assert f"version {part.version}, drawn to be compared with version {3 - part.version}" in part.reason
         assert set(read) == {True, False}
 
 

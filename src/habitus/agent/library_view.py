@@ -53,7 +53,7 @@ class VersionPins:
     _pinned: LibrarySnapshot | None = None
     _assigned: dict[str, AssignedVersion] = field(default_factory=dict)
 
-    def find(self, skill: Skill) -> AssignedVersion | None:
+    def find(self, skill: SkillSummary) -> AssignedVersion | None:
         """Return the assignment of a skill that is compared; None for all others."""
         assigned = self._assigned.get(skill.name)
         return assigned if assigned is not None and assigned.version == skill.version else None
@@ -207,6 +207,14 @@ class LibraryView:
         if item.summary.manifest.admin_only and not self.user.is_admin:
             return ""
         return self.selection.left_out.get(name, "")
+
+    def describe_compared_version(self, name: str) -> str:
+        """Return which version of a compared skill this conversation has and why, in words; empty if none is."""
+        item = self.snapshot.by_name.get(name)
+        if self.versions is None or item is None or item.summary is None:
+            return ""
+        assigned = self.versions.find(item.summary)
+        return "" if assigned is None else f"This conversation has {assigned.reason}."
 
     def list_pending_skills(self) -> Mapping[str, Skill]:
         """Return the skills written in this conversation that are pending review."""

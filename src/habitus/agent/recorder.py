@@ -449,9 +449,14 @@ _READ = frozenset({SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPla
 
 
 def _add_version_reason(selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]) -> SelectedSkill:
-    """Add why the model read this version of a skill that is compared in use."""
-    assigned = versions.get((selected.name, selected.layer)) if selected.place in _READ else None
-    return selected if assigned is None else replace(selected, reason=f"{selected.reason}; {assigned.reason}")
+    """Add why the model read this version of a skill that is compared in use, or its line if the line was changed."""
+    assigned = versions.get((selected.name, selected.layer))
+    if assigned is None:
+        return selected
+    is_line_compared = assigned.comparison.is_cue_changed and selected.place is SkillPlacementKind.MENU
+    if selected.place not in _READ and not is_line_compared:
+        return selected
+    return replace(selected, reason=f"{selected.reason}; {assigned.reason}")
 
 
 def _build_placed_skill_record(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:

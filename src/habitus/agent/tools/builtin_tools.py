@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
@@ -131,4 +132,5 @@ def _explain_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, aske
         raise ToolFailed(f"There is no skill '{wanted}'. {hint}")
     seen, eligible = view.snapshot, view.selection.list_eligible_names()
     results = finder.search(asked, k=len(eligible) or 1, among=eligible, at=seen) if asked.strip() else None
-    return explain_skill_placement(seen.by_name[name], view.selection, view.menu, results).sentences
+    found = explain_skill_placement(seen.by_name[name], view.selection, view.menu, results)
+    return replace(found, compared=view.describe_compared_version(name)).sentences

@@ -156,6 +156,7 @@ def explain_skill_in_session(home: Home, session: Session, name: str) -> tuple[S
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or menu.SkillMenu(text="", tokens=0, budget=0, shown=())
     found = _explain_listed_skill(home.skills, home.finder, item, last.user_input.request.text, last.selection, drawn)
+    found = replace(found, compared=last.parts.view.describe_compared_version(item.name))
     past = explain_skill_in_turn(home.skills, home.journal, item.name, last.id, user=last.user_input.request.user.name)
     withheld = next((entry for entry in past.selected if entry.place is SkillPlacementKind.WITHHELD), None)
     return found if withheld is None else replace(found, place=withheld.place, reason=withheld.reason), past
