@@ -88,14 +88,14 @@ def test_a_program_solves_in_a_home_with_only_this_version_and_its_transcript_is
     command = furnish(direct)
     signed_in = direct.cli.user_home / ".claude" / ".credentials.json"
     signed_in.parent.mkdir()
-    signed_in.write_text("signed in")
+    signed_in.write_text('{"claudeAiOauth": {"accessToken": "signed in"}}')
     (signed_in.parent / "CLAUDE.md").write_text("PRIVATE")
     lines = "\n".join(map(json.dumps, _TRANSCRIPT))
     env = put_program(
         direct,
         f"""
 own="$CLAUDE_CONFIG_DIR"
-[ "$(cat "$own/.credentials.json")" = "signed in" ] || exit 3
+grep -q "signed in" "$own/.credentials.json" || exit 3
 [ -z "$(find "$HOME" | grep -e evals -e CLAUDE.md -e better)" ] || exit 4
 case "$*" in *"--model opus") ;; *) exit 5 ;; esac
 mkdir -p "$own/projects/x"; cat > "$own/projects/x/s.jsonl" <<'END'

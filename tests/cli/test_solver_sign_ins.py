@@ -1,16 +1,12 @@
-"""The sign-in of a solver program: its copy in the box, what is written back, and the provider that it reaches."""
+"""The sign-in of a solver program: its copy in the box, which can't be renewed, and the provider that it reaches."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,40 +19,10 @@ from habitus.errors import Refused
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.sign_ins import copy_sign_in_into_box
 from habitus.llm.agents.solvers import find_solver_program
-from habitus.locks import hold_lock
 from tests.cli.conftest import Direct
 from tests.cli.test_climb import opened
 from tests.cli.test_improve_solver import BOXED, furnish, put_program, rollouts
-from tests.llm.agents import SAYS, claude
-
-
-def _sign_in(direct: Direct, expires: float) -> Path:
-    file = direct.cli.user_home / ".claude" / ".credentials.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps({"claudeAiOauth": {"accessToken": "old", "expiresAt": int(expires * 1000)}}))
-    return file
-
-
-@BOXED
-@pytest.mark.req("IM-10")
-def test_a_renewed_sign_in_comes_back_and_anything_else_does_not(direct: Direct) -> None:
-    command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
-    renew = """own="$CLAUDE_CONFIG_DIR/.credentials.json"\n[ -L "$own" ] && exit 3\n"""
-    planted = f"""{renew}echo '{{"env": "planted"}}' > "$own"; echo '{claude("X")}'"""
-    before = file.read_text()
-    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, planted))
-    assert {one.outcome for one in rollouts(direct).values()} <= {"ok", "failed"}
-    assert file.read_text() == before
-
-
-@BOXED
-@pytest.mark.req("IM-10")
-def test_a_renewed_token_is_written_back(direct: Direct) -> None:
-    command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
-    renew = f"""own="$CLAUDE_CONFIG_DIR/.credentials.json"
-sed s/old/new/ "$own" > "$own.x" && mv "$own.x" "$own"; echo '{claude("X")}'"""
-    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, renew))
-    assert json.loads(file.read_text())["claudeAiOauth"]["accessToken"] == "new"
+from tests.llm.agents import SAYS
 
 
 def token(**claims: Any) -> str:
@@ -105,180 +71,102 @@ def sign_in(home: Path, agent: str, said: dict[str, Any]) -> Path:
     return file
 
 
-@contextmanager
-def running(home: Path, room: Path, agent: str, model: str = "") -> Iterator[Path]:
-    """A run of the program, with its copy of the sign-in."""
+OTHERS = {"groq": {"type": "api_key", "key": "MINE"}, "mcpOAuth": {"x": {"accessToken": "MINE"}}}
+SOLVER = {"pi": "pi:openai-codex/m", "opencode": "opencode:openai/m"}
+
+
+def put_renewing_program(direct: Direct, agent: str, then: str = "") -> dict[str, str]:
+    """Install a program that fails if it can renew its sign-in, replaces it by another account's, and answers."""
     solver = find_solver_program(agent)
-    question = ProgramRequest(system="", prompt="x", model=model, workspace=room, environ={"HOME": str(home)})
-    room.mkdir(parents=True)
-    solver.build_call(question)
-    with copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=10)):
-        assert not (room / solver.sign_in).is_symlink()
-        yield room / solver.sign_in
-
-
-@BOXED
-@pytest.mark.req("IM-10")
-@pytest.mark.parametrize("agent", ["codex", "opencode", "pi"])
-def test_every_agent_that_replaces_its_token_gives_it_back(direct: Direct, agent: str) -> None:
-    command, renewed = furnish(direct), sign_ins(agent, number=2)
-    other = {} if agent == "codex" else {"groq": {"type": "api_key", "key": "mine"}}
-    file = sign_in(direct.cli.user_home, agent, sign_ins(agent) | other)
-    place = {"codex": "$CODEX_HOME", "opencode": "$XDG_DATA_HOME/opencode", "pi": "$PI_CODING_AGENT_DIR"}[agent]
-    script = f"""grep -q mine "{place}/auth.json" && exit 3\ncat > "{place}/auth.json" <<'END'
-{json.dumps(renewed)}
-END
+    script = f"""copy="$HOME/{solver.sign_in}"
+grep -rqE '"r1"|MINE' "$HOME" && exit 3
+grep -qE '"a1"|e30[.]' "$copy" && [ ! -L "$copy" ] || exit 4
+rm "$copy"; cat > "$copy" <<'END'\n{json.dumps(sign_ins(agent, number=2, who="somebody else"))}\nEND
+{then}
 cat <<'END'\n{SAYS[agent]("ALTBERG")}\nEND"""
-    name = {"pi": "pi:openai-codex/m", "opencode": "opencode:openai/m"}.get(agent, agent)
-    said = direct(*command, "--solver", name, "--budget", "$5", env=put_program(direct, script, agent))
-    assert rollouts(direct)["say", True].outcome == "ok", said
-    assert json.loads(file.read_text()) == renewed | other
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.req("IM-10")
-@pytest.mark.parametrize("agent", ROTATING)
-def test_the_token_of_another_account_or_another_structure_is_not_taken(tmp_path: Path, agent: str) -> None:
-    mine, theirs = sign_ins(agent), sign_ins(agent, number=2, who="somebody else")
-    (provider, renewed), *_ = sign_ins(agent, number=2).items()
-    odd: list[Any] = [{}, [], {"env": "x"}, "link", "pipe", "loop"]
-    if agent in ("claude-code", "codex"):
-        # Of the others, whose sign-in has an entry for each provider, only that of the run is looked at.
-        odd.append({**sign_ins(agent, number=2), "apiKeyHelper": "/planted"})
-    if isinstance(renewed, dict):
-        odd += [{provider: {**renewed, "command": "x"}}, {provider: {**renewed, "type": 1, "scopes": 1, "x": 1}}]
-    if agent != "claude-code":
-        # Nobody can read from a token of Claude Code whose it is.
-        odd.append(theirs)
-    if agent == "codex":
-        tokens = mine["tokens"] | {"id_token": theirs["tokens"]["id_token"], "refresh_token": "r"}
-        odd += [mine | {"tokens": tokens}, mine | {"tokens": tokens | {"id_token": "opaque"}}]
-    for number, one in enumerate(odd):
-        file = sign_in(tmp_path, agent, mine)
-        with running(tmp_path, tmp_path / str(number) / "room", agent) as copy:
-            if one in ("link", "pipe", "loop"):
-                copy.unlink()
-                elsewhere = sign_in(tmp_path / "elsewhere", agent, theirs)
-                os.mkfifo(copy) if one == "pipe" else copy.symlink_to(elsewhere if one == "link" else copy)
-            else:
-                copy.write_text(json.dumps(one))
-        assert json.loads(file.read_text()) == mine, one
-
-
-@pytest.mark.req("IM-10")
-@pytest.mark.parametrize("agent", ROTATING)
-def test_of_two_runs_at_once_the_first_renewal_counts_and_the_persons_own_stays(tmp_path: Path, agent: str) -> None:
-    file = sign_in(tmp_path, agent, sign_ins(agent))
-    first, second = (sign_ins(agent, number=number) for number in (2, 3))
-    with (
-        running(tmp_path, tmp_path / "one" / "room", agent) as one,
-        running(tmp_path, tmp_path / "two" / "room", agent) as two,
-    ):
-        two.write_text(json.dumps(first))
-        one.write_text(json.dumps(second))
-    assert json.loads(file.read_text()) == first
-    for who in ("me", "somebody else"):
-        own = sign_ins(agent, number=4, who=who)
-        with running(tmp_path, tmp_path / who / "room", agent) as copy:
-            copy.write_text(json.dumps(second))
-            file.write_text(json.dumps(own))
-        assert json.loads(file.read_text()) == own
+    return put_program(direct, script, solver.program.command)
 
 
 @BOXED
 @pytest.mark.req("IM-10")
-def test_what_a_killed_run_renewed_is_written_back_unless_the_sign_in_has_changed(direct: Direct) -> None:
-    command, folders = furnish(direct), direct.cli.user_home / ".cache" / "habitus"
-    mine, renewed, later = (sign_ins("codex", number=number) for number in (1, 2, 3))
-    file = sign_in(direct.cli.user_home, "codex", mine)
-    left = _kill_run_that_renewed(direct, [*command, "--solver", "codex", "--budget", "$5"], renewed)
-    shutil.move(left, kept := direct.cli.cwd / "kept")
-
-    def sweep(*renewals: dict[str, Any]) -> Any:
-        """Return what the person's file says after these killed runs were swept."""
-        for number, one in enumerate(renewals):
-            killed = folders / f"habitus-ask-{number}"
-            shutil.copytree(kept, killed)
-            (killed / "room" / "codex" / "auth.json").write_text(json.dumps(one))
-        with opened(direct) as habitus:
-            run_due_housekeeping(habitus)
-        assert not [*folders.glob("habitus-ask-?")]
-        return json.loads(file.read_text())
-
+@pytest.mark.parametrize("agent", ROTATING)
+def test_a_solver_can_use_a_sign_in_and_neither_renew_nor_replace_it(direct: Direct, agent: str) -> None:
+    command = furnish(direct)
+    file = sign_in(direct.cli.user_home, agent, mine := sign_ins(agent) | ({} if agent == "codex" else OTHERS))
+    env = put_renewing_program(direct, agent)
+    said = direct(*command, "--solver", SOLVER.get(agent, agent), "--budget", "$5", env=env)
+    assert rollouts(direct)["say", True].outcome == "ok", said
     assert json.loads(file.read_text()) == mine
-    assert sweep(renewed) == renewed
-    assert file.stat().st_mode & 0o777 == 0o600
-    # The person, or another run, has renewed it since, or signed in with another account.
-    for now in (later, sign_ins("codex", who="somebody else")):
-        file.write_text(json.dumps(now))
-        assert sweep(renewed) == now
-    # Of two at once, either may be the first; neither puts the token of another account there.
-    file.write_text(json.dumps(mine))
-    assert sweep(renewed, later) in (renewed, later)
-    file.write_text(json.dumps(mine))
-    assert sweep(sign_ins("codex", number=2, who="somebody else"), {}, {"env": "planted"}) == mine
-    # Who has signed out stays so.
-    file.write_text("{}")
-    assert sweep(renewed) == {}
 
 
-def _kill_run_that_renewed(direct: Direct, command: list[str], renewed: dict[str, Any]) -> Path:
-    """Start a run whose program renews its copy of the sign-in, kill it then with SIGKILL, and return its folder."""
-    script = f"""cat > "$CODEX_HOME/new" <<'END'\n{json.dumps(renewed)}\nEND
-mv "$CODEX_HOME/new" "$CODEX_HOME/auth.json"; sleep 3219"""
-    env, output = direct.cli.environ(put_program(direct, script, "codex")), direct.cli.cwd / "output"
-    with (
-        output.open("wb") as out,
-        subprocess.Popen(
-            [*direct.cli.command, *command], cwd=direct.cli.cwd, env=env, stdout=out, stderr=out
-        ) as process,
-    ):
-        try:
-            while True:
-                assert process.poll() is None, output.read_text()
-                for copy in direct.cli.user_home.glob(".cache/habitus/habitus-ask-*/room/codex/auth.json"):
-                    with suppress(OSError, ValueError):
-                        if json.loads(copy.read_bytes()) == renewed:
-                            return copy.parents[2]
-                time.sleep(0.02)
-        finally:
-            process.kill()
+@BOXED
+@pytest.mark.req("IM-10")
+@pytest.mark.parametrize("agent", ROTATING)
+def test_a_killed_run_beside_another_leaves_the_sign_in_as_the_person_has_renewed_it(
+    direct: Direct, agent: str, tmp_path: Path
+) -> None:
+    command, folders = furnish(direct), direct.cli.user_home / ".cache" / "habitus"
+    file = sign_in(direct.cli.user_home, agent, sign_ins(agent))
+    env = direct.cli.environ(put_renewing_program(direct, agent, 'touch "$HOME/replaced"; sleep 3219'))
+    run = [*direct.cli.command, *command, "--solver", SOLVER.get(agent, agent), "--budget", "$5"]
+    output = tmp_path / "output"
+    with output.open("wb") as out, subprocess.Popen(run, cwd=direct.cli.cwd, env=env, stdout=out, stderr=out) as killed:
+        while not (left := [*folders.glob("habitus-ask-*/room/replaced")]):
+            assert killed.poll() is None, output.read_text()
+            time.sleep(0.02)
+        file.write_text(json.dumps(renewed := sign_ins(agent, number=3)))
+        # A second run has what the person has now.
+        assert _copy(direct.cli.user_home, tmp_path / "room", agent) == _without_refresh_tokens(renewed)
+        killed.kill()
+    assert json.loads(file.read_text()) == renewed
+    os.utime(left[0].parents[1], (0, 0))
+    with opened(direct) as habitus:
+        run_due_housekeeping(habitus)
+    assert not left[0].exists()
+    assert json.loads(file.read_text()) == renewed
+
+
+def _copy(home: Path, room: Path, agent: str) -> Any:
+    """Return the sign-in that a run of the agent gets."""
+    solver, model = find_solver_program(agent), SOLVER.get(agent, "").partition(":")[2]
+    question = ProgramRequest(system="", prompt="x", model=model, workspace=room, environ={"HOME": str(home)})
+    room.mkdir()
+    solver.build_call(question)
+    copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=10))
+    return json.loads((room / solver.sign_in).read_text())
+
+
+def _without_refresh_tokens(said: dict[str, Any]) -> dict[str, Any]:
+    """Return a sign-in with empty refresh tokens, renewed at any time."""
+    part = {key: _without_refresh_tokens(value) if isinstance(value, dict) else value for key, value in said.items()}
+    empty = dict.fromkeys({"refresh", "refreshToken", "refresh_token"} & part.keys(), "")
+    return part | empty | dict.fromkeys({"last_refresh"} & part.keys(), ANY)
 
 
 @pytest.mark.req("IM-10")
-@pytest.mark.parametrize("is_renewed_meanwhile", [True, False])
-def test_a_sign_in_is_written_back_under_a_lock(tmp_path: Path, is_renewed_meanwhile: bool) -> None:
-    file = sign_in(tmp_path, "codex", sign_ins("codex"))
-    renewed, own = sign_ins("codex", number=2), sign_ins("codex", number=3)
-
-    def renew() -> None:
-        with running(tmp_path, tmp_path / "room", "codex") as copy:
-            copy.write_text(json.dumps(renewed))
-
-    with ThreadPoolExecutor(1) as pool:
-        with hold_lock(file.parent):
-            done = pool.submit(renew)
-            # Another run is at it: this one waits, and then looks again.
-            with pytest.raises(TimeoutError):
-                done.result(1)
-            assert json.loads(file.read_text()) == sign_ins("codex") | {"tokens": ANY}
-            if is_renewed_meanwhile:
-                file.write_text(json.dumps(own))
-        done.result(30)
-    assert json.loads(file.read_text()) == (own if is_renewed_meanwhile else renewed)
+@pytest.mark.parametrize("agent", ["gemini-cli", "pi:github-copilot/m", "opencode:github-copilot/m"])
+def test_a_sign_in_whose_renewal_replaces_nothing_is_renewed_in_the_copy(tmp_path: Path, agent: str) -> None:
+    name, _, model = agent.partition(":")
+    past = int((time.time() - 60) * 1000)
+    mine: dict[str, Any] = {"access_token": "a", "refresh_token": "r", "expiry_date": past}
+    if model:
+        mine = {"github-copilot": {"type": "oauth", "access": "a", "refresh": "r", "expires": past}}
+    sign_in(tmp_path, name, mine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SOLVER, name, agent)
+        assert _copy(tmp_path, tmp_path / "room", name) == mine
 
 
+@BOXED
 @pytest.mark.req("IM-10")
-def test_a_renewal_leaves_the_other_providers_as_they_are_now(tmp_path: Path) -> None:
-    file = sign_in(tmp_path, "pi", sign_ins("pi") | {"groq": {"type": "api_key", "key": "old"}})
-    (tmp_path / ".pi/agent/settings.json").write_text('{"defaultProvider": "openai-codex"}')
-    with running(tmp_path, tmp_path / "room", "pi") as copy:
-        assert json.loads(copy.read_text()).keys() == {"openai-codex"}
-        copy.write_text(json.dumps(sign_ins("pi", number=2) | {"xai": {"type": "api_key", "key": "planted"}}))
-        file.write_text(json.dumps(sign_ins("pi") | {"groq": {"type": "api_key", "key": "new"}}))
-    # What else the program wrote makes it no renewal that counts for others.
-    assert json.loads(file.read_text())["groq"] == {"type": "api_key", "key": "new"}
-    assert "xai" not in json.loads(file.read_text())
+def test_a_file_of_variables_grants_no_more_than_the_environment(direct: Direct) -> None:
+    command = furnish(direct)
+    sign_in(direct.cli.user_home, "gemini-cli", sign_ins("gemini-cli"))
+    (direct.cli.user_home / ".gemini/.env").write_text("GEMINI_API_KEY=k\nexport AWS_SECRET_ACCESS_KEY=MINE\nX=MINE\n")
+    script = f"""grep -rq MINE "$HOME" && exit 3\ngrep -q GEMINI_API_KEY=k "$HOME/.gemini/.env" || exit 4
+cat <<'END'\n{SAYS["gemini-cli"]("ALTBERG")}\nEND"""
+    said = direct(*command, "--solver", "gemini-cli", "--budget", "$5", env=put_program(direct, script, "gemini"))
+    assert rollouts(direct)["say", True].outcome == "ok", said
 
 
 @pytest.mark.req("IM-10")
@@ -307,7 +195,7 @@ def _hosts(home: Path, name: str, **environ: str) -> set[str]:
 
 @pytest.mark.req("IM-10")
 def test_an_agent_with_many_providers_gets_the_hosts_of_the_one_in_use(tmp_path: Path) -> None:
-    codex_hosts, keys = {"chatgpt.com", "auth.openai.com"}, {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    codex_hosts, keys = {"chatgpt.com"}, {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     for agent, openai in (("pi", "openai-codex"), ("opencode", "openai")):
         # By the name of the model, the only key, the only sign-in, or the settings.
         assert _hosts(tmp_path, f"{agent}:anthropic/m", **keys) == {"api.anthropic.com"}

@@ -21,6 +21,7 @@ from habitus.llm.agents.sign_ins import copy_sign_in_into_box
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from tests import npm
+from tests.cli.test_solver_sign_ins import token
 from tests.fake_provider import FakeProvider, Reply
 from tests.llm.recordings import (
     anthropic_text,
@@ -112,8 +113,8 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
         call = solver.build_call(question)
         with (
             socket.create_server(("127.0.0.1", 0)) as other,
-            copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=4)),
         ):
+            copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=4))
             about = (str(person), other.getsockname()[1], os.getpid(), SECRETS)
             (work / "probe.py").write_text(PROBE.replace("GIVEN", repr(about)))
             said = await run_program_call(
@@ -127,6 +128,71 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
     assert len(reached) == 12
     assert said.text == "ALTBERG"
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x004217" in _read(path)]
+
+
+SIGNED_IN = ("claude-code", "codex", "pi")
+
+
+@pytest.mark.req("IM-10")
+@pytest.mark.parametrize("name", SIGNED_IN)
+async def test_a_real_program_works_with_a_sign_in_that_it_can_not_renew(
+    programs: Callable[[str], Path], provider: FakeProvider, tmp_path: Path, name: str
+) -> None:
+    path = f"{programs(name)}:{os.environ['PATH']}"
+    file, given = _sign_in(name, tmp_path, provider.address, datetime.now(UTC) + timedelta(minutes=10))
+    before, solver = file.read_bytes(), find_solver_program(name)
+    environ = {"PATH": path, "HOME": str(tmp_path), **given}
+    provider.gives((openai_text if name == "codex" else anthropic_text)("ALTBERG"))
+    async with temporary_workspace(Path.home() / ".cache" / "habitus") as room:
+        (work := room / "work").mkdir()
+        question = ProgramRequest(
+            system="", prompt="Which town is it?", model="", workspace=room, environ=environ, is_boxed=True
+        )
+        call = solver.build_call(question)
+        copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=4))
+        said = await run_program_call(
+            solver.program, question, call, work, 240, box=open_solver_box(solver, question, work)
+        )
+        copy = (room / solver.sign_in).read_text()
+    assert said.text == "ALTBERG"
+    assert "REFRESH" not in copy
+    access = token(exp=0).split(".")[0] if name == "codex" else "sk-ant-oat01-ACCESS"
+    asked = [each for each in provider.requests if each.path.partition("?")[0] in ("/v1/messages", "/v1/responses")]
+    assert [each.headers["authorization"].startswith(f"Bearer {access}") for each in asked] == [True]
+    assert not [each for each in provider.requests if "grant_type" in json.dumps(each.body)]
+    assert file.read_bytes() == before
+
+
+def _sign_in(name: str, person: Path, address: str, until: datetime) -> tuple[Path, dict[str, str]]:
+    """A sign-in that expires at a time and was last renewed long before; return its file and the environment."""
+    access, expires = "sk-ant-oat01-ACCESS", int(until.timestamp() * 1000)
+    if name == "claude-code":
+        oauth = {"accessToken": access, "refreshToken": "REFRESH", "expiresAt": expires, "scopes": ["user:inference"]}
+        return write_json(person / ".claude/.credentials.json", {"claudeAiOauth": oauth}), {
+            "ANTHROPIC_BASE_URL": address
+        }
+    if name == "codex":
+        auth = {"chatgpt_account_id": "acc", "chatgpt_user_id": "me", "chatgpt_plan_type": "plus"}
+        mine = token(exp=expires // 1000, sub="me", **{"https://api.openai.com/auth": auth})
+        tokens = {"id_token": mine, "access_token": mine, "refresh_token": "REFRESH", "account_id": "acc"}
+        (person / ".codex").mkdir()
+        (person / ".codex" / "config.toml").write_text(
+            f'model = "m"\nmodel_provider = "here"\nchatgpt_base_url = "{address}"\n[model_providers.here]\n'
+            f'name = "here"\nbase_url = "{address}/v1"\nrequires_openai_auth = true\n'
+        )
+        said = {"auth_mode": "chatgpt", "tokens": tokens, "last_refresh": "2026-01-01T00:00:00Z"}
+        return write_json(person / ".codex/auth.json", said), {}
+    write_json(person / ".pi/agent/models.json", {"providers": {"anthropic": {"baseUrl": address}}})
+    settings = {"defaultProvider": "anthropic", "defaultModel": "claude-sonnet-4-5"}
+    write_json(person / ".pi/agent/settings.json", settings)
+    oauth = {"type": "oauth", "access": access, "refresh": "REFRESH", "expires": expires}
+    return write_json(person / ".pi/agent/auth.json", {"anthropic": oauth}), {}
+
+
+def write_json(path: Path, content: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
 
 
 def _furnish(name: str, person: Path, address: str) -> dict[str, Any]:

@@ -358,12 +358,10 @@ class AgentProgramSolver:
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
-            with sign_ins.copy_sign_in_into_box(self.solver, question, self.home.clock(), lasts):
-                box = solver_box.open_solver_box(self.solver, question, work)
-                async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
-                    said = await run_program_call(
-                        self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box
-                    )
+            sign_ins.copy_sign_in_into_box(self.solver, question, self.home.clock(), lasts)
+            box = solver_box.open_solver_box(self.solver, question, work)
+            async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
+                said = await run_program_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box)
             used = said.usage
             return said
         finally:

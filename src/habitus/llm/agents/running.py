@@ -21,7 +21,6 @@ from typing import Protocol, assert_never
 from habitus.errors import StorageFailed
 from habitus.llm.agents.program import AgentProgram, ProgramCall, ProgramOutput, ProgramRequest
 from habitus.llm.agents.programs import CLOUD_VARIABLES
-from habitus.llm.agents.sign_ins import has_sign_in_to_write_back, write_back_sign_in
 from habitus.llm.model import (
     AssistantMessage,
     ChatMessage,
@@ -83,7 +82,7 @@ async def temporary_workspace(
     try:
         yield _get_room(outer)
     finally:
-        await asyncio.to_thread(_remove_workspace, outer, remove)
+        await asyncio.to_thread(remove, str(outer))
         os.close(lock)
 
 
@@ -104,28 +103,19 @@ def _get_room(outer: Path) -> Path:
 
 
 def remove_abandoned_workspaces(parent: Path, remove: Callable[[str], None]) -> None:
-    """Remove the folders of killed processes; what they renewed of the user's sign-ins is written back first.
+    """Remove the folders of killed processes.
 
     `remove` has to cope with whatever a program in a box can leave.
     """
     for outer in parent.glob(f"{_WORKSPACE_PREFIX}*"):
         with suppress(OSError, StorageFailed):
-            if outer.lstat().st_uid != os.getuid():
-                continue
-            # A folder that is being created has no lock for a moment, and no sign-in.
+            # A folder that is being created has no lock for a moment.
             is_new = time.time() - outer.lstat().st_mtime < _SWEEP_AFTER_S
-            if is_new and not has_sign_in_to_write_back(_get_room(outer)):
+            if is_new or outer.lstat().st_uid != os.getuid():
                 continue
             with try_lock(outer) as lock:
                 if lock is not None:
-                    _remove_workspace(outer, remove)
-
-
-def _remove_workspace(outer: Path, remove: Callable[[str], None]) -> None:
-    """Remove a workspace; it stays for later if a renewed sign-in can't be written back now."""
-    with suppress(OSError, StorageFailed):
-        write_back_sign_in(_get_room(outer))
-        remove(str(outer))
+                    remove(str(outer))
 
 
 _SWEEP_AFTER_S = 60.0
@@ -161,10 +151,8 @@ async def run_program_call(
 ) -> ProgramAnswer:
     """Run a program with few of the user's variables, in a box if there is one, and parse its answer."""
     command = [shutil.which(program.command, path=question.environ.get("PATH")) or program.command, *call.arguments]
-    kept = (*_PASSED_VARIABLES, *program.variables)
-    if box is not None:
-        kept = (*_PASSED_INTO_BOX, *(each for each in program.variables if each not in CLOUD_VARIABLES))
-    mine = {key: value for key, value in question.environ.items() if _is_passed_variable(key, kept)}
+    is_passed = _is_passed_outside_box if box is None else is_passed_into_box
+    mine = {key: value for key, value in question.environ.items() if is_passed(program, key)}
     environ = {**mine, **call.environ, "NO_COLOR": "1"}
     if box is None:
         code, written, complaint = await _run_program(program, command, call.stdin, cwd, environ, patience_s)
@@ -215,6 +203,16 @@ async def _run_program(
     finally:
         await _kill_process_group(process)
     return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
+
+
+def is_passed_into_box(program: AgentProgram, variable: str) -> bool:
+    """Return whether a program may have a variable of the user's in its box."""
+    own = (each for each in program.variables if each not in CLOUD_VARIABLES)
+    return _is_passed_variable(variable, (*_PASSED_INTO_BOX, *own))
+
+
+def _is_passed_outside_box(program: AgentProgram, variable: str) -> bool:
+    return _is_passed_variable(variable, (*_PASSED_VARIABLES, *program.variables))
 
 
 def _is_passed_variable(variable: str, kept: tuple[str, ...]) -> bool:

@@ -40,10 +40,13 @@ class SolverProgram:
     transcripts: str
     # Returns the hosts of the provider that it uses, for its requests and to renew its sign-in.
     find_hosts: Callable[[ProgramRequest], tuple[str, ...]]
-    # The file in its home with the sign-in. A renewal replaces its token, so an old copy would sign the person out.
+    # The file in its home with the sign-in, and the entry that is used of a file with others.
     sign_in: str = ""
+    sign_in_entry: str = ""
     # Returns the provider of a program that has several: its entry of the sign-in is the only one that is needed.
     find_provider: Callable[[ProgramRequest], str] = lambda question: ""
+    # Returns whether a renewal replaces no secret: it can be done in a copy.
+    reuses_refresh_token: Callable[[ProgramRequest], bool] = lambda question: False
 
     def list_given_addresses(self, question: ProgramRequest) -> list[str]:
         """Return the addresses of its provider that the environment names."""
@@ -176,7 +179,7 @@ _COPILOT_HOSTS = tuple(f"api{kind}.githubcopilot.com" for kind in ("", ".individ
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Provider:
-    """The hosts of a provider: for requests, and those that only a sign-in needs, to be renewed or used."""
+    """The hosts of a provider: for requests, and those that only a sign-in needs."""
 
     hosts: tuple[str, ...]
     sign_in_hosts: tuple[str, ...] = ()
@@ -185,15 +188,9 @@ class _Provider:
 
 
 _PROVIDERS: Mapping[str, _Provider] = {
-    "anthropic": _Provider(
-        hosts=("api.anthropic.com",),
-        sign_in_hosts=("console.anthropic.com", "platform.claude.com"),
-        variables=("ANTHROPIC_",),
-    ),
-    "openai": _Provider(
-        hosts=("api.openai.com",), sign_in_hosts=("chatgpt.com", "auth.openai.com"), variables=("OPENAI_",)
-    ),
-    "openai-codex": _Provider(hosts=("chatgpt.com",), sign_in_hosts=("auth.openai.com",)),
+    "anthropic": _Provider(hosts=("api.anthropic.com",), variables=("ANTHROPIC_",)),
+    "openai": _Provider(hosts=("api.openai.com",), sign_in_hosts=("chatgpt.com",), variables=("OPENAI_",)),
+    "openai-codex": _Provider(hosts=("chatgpt.com",)),
     "github-copilot": _Provider(hosts=("api.github.com", *_COPILOT_HOSTS)),
     "google": _Provider(hosts=("generativelanguage.googleapis.com",), variables=("GEMINI_", "GOOGLE_GEMINI_")),
     "openrouter": _Provider(hosts=("openrouter.ai",), variables=("OPENROUTER_",)),
@@ -204,6 +201,10 @@ _PROVIDERS: Mapping[str, _Provider] = {
     "cerebras": _Provider(hosts=("api.cerebras.ai",), variables=("CEREBRAS_",)),
     "opencode": _Provider(hosts=("opencode.ai",), variables=("OPENCODE_API_",)),
 }
+
+
+# Their sign-ins are renewed with the same refresh token again.
+_REUSING_PROVIDERS = ("github-copilot", "google")
 
 
 def _choose_provider(
@@ -257,15 +258,17 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_claude_solver_call,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
-            find_hosts=_always("api.anthropic.com", "console.anthropic.com", "platform.claude.com"),
+            find_hosts=_always("api.anthropic.com"),
             sign_in=".claude/.credentials.json",
+            # Beside it lie the sign-ins at the user's MCP servers.
+            sign_in_entry="claudeAiOauth",
         ),
         SolverProgram(
             program=PROGRAMS["codex"],
             build_call=_build_codex_solver_call,
             skills=".agents/skills",
             transcripts="codex/sessions/**/rollout-*.jsonl",
-            find_hosts=_always("api.openai.com", "chatgpt.com", "auth.openai.com"),
+            find_hosts=_always("api.openai.com", "chatgpt.com"),
             sign_in="codex/auth.json",
         ),
         SolverProgram(
@@ -277,6 +280,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
                 "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"
             ),
             sign_in=".gemini/oauth_creds.json",
+            reuses_refresh_token=lambda question: True,
         ),
         SolverProgram(
             program=PROGRAMS["opencode"],
@@ -286,6 +290,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             find_hosts=_find_provider_hosts(_find_opencode_provider, _get_opencode_sign_in),
             sign_in="data/opencode/auth.json",
             find_provider=_find_opencode_provider,
+            reuses_refresh_token=lambda question: _find_opencode_provider(question).startswith(_REUSING_PROVIDERS),
         ),
         SolverProgram(
             program=PROGRAMS["copilot"],
@@ -302,6 +307,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             find_hosts=_find_provider_hosts(_find_pi_provider, lambda question: _get_pi_folder(question) / "auth.json"),
             sign_in="pi/auth.json",
             find_provider=_find_pi_provider,
+            reuses_refresh_token=lambda question: _find_pi_provider(question).startswith(_REUSING_PROVIDERS),
         ),
     )
 }
