@@ -1,8 +1,11 @@
-"""Uses of skills as tests need them: recorded through the journal, with the result of their own code or none."""
+"""Uses of skills as tests need them, recorded through the journal; and the numbers of evidence, by their links."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
 
 from habitus.app.home import Home
 from habitus.events import OutcomeKind
@@ -38,3 +41,18 @@ def record_use(
             user=home.settings.user,
         )
     )
+
+
+def list_evidence_numbers(finding: Mapping[str, Any]) -> list[tuple[int, dict[str, str]]]:
+    """Return every count of conversations in the JSON of a finding, with the parameters of what it opens."""
+    estimate, links = finding["estimate"], finding["links"]
+    numbers = {name: estimate[name] for name in ("used", "ignored")}
+    for variant in ("offered", "withheld"):
+        numbers |= {f"{variant}_{name}": number for name, number in estimate[variant].items()}
+        numbers[variant] = sum(estimate[variant].values())
+        numbers[f"bound_{variant}"], numbers[f"trial_{variant}"] = (
+            finding["bound"][variant],
+            finding[f"trial_{variant}"],
+        )
+    assert numbers.keys() | {"sentence"} == links.keys() | {"sentence"}
+    return [(number, dict(parse_qsl(links[name].partition("?")[2]))) for name, number in numbers.items()]

@@ -19,7 +19,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "AsyncHostTurn",
@@ -289,6 +289,9 @@ class EvidenceService:
     def sum_conversations(self, until: datetime) -> tuple[Any, Sequence[Any], frozenset[tuple[str, str]]]: ...
     def find_item_findings(self, name: str) -> tuple[ItemFinding, ...]: ...
     def find_skill_findings(self, item: Any) -> tuple[ItemFinding, ...]: ...
+    def list_counted_conversations(
+        self, item: EvidenceItem, of: Any, *, is_offered: bool | None = ...
+    ) -> list[Any]: ...
     def erase_user(self, user: str) -> int: ...
 
 class Habitus:
@@ -511,6 +514,7 @@ class ItemEffectEstimates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemFinding:
+    IN_JSON: ClassVar = ...
     item: EvidenceItem
     estimate: ItemEffectEstimates
     bound: Any
@@ -519,6 +523,9 @@ class ItemFinding:
     sentence: str
     trial_offered: int = ...
     trial_withheld: int = ...
+
+    @property
+    def links(self) -> Mapping[str, str]: ...
 
 class ItemKind(StrEnum):
     SKILL = "skill"

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -23,6 +25,7 @@ from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.homes import furnish
+from tests.usage import list_evidence_numbers
 
 SHARE = 0.5
 PAIRS = 14  # conversations of each version, offered and withheld
@@ -71,6 +74,30 @@ def tea(direct: Direct, judged: Path) -> Direct:
     shutil.rmtree(direct.home)
     shutil.copytree(judged, direct.home)
     return direct
+
+
+def list_rows(direct: Direct, query: dict[str, str]) -> Any:
+    """What the parameters of a link open, by command."""
+    side = {"true": ("--offered",), "false": ("--withheld",)}.get(query.get("offered", ""), ())
+    about = ("--version", query["version"], "--kind", query["kind"], "--of", query["of"])
+    return direct.json("skills", "evidence", "rows", query["name"], *about, *side)
+
+
+def check_evidence_opens(direct: Direct) -> None:
+    """Each number about brew-tea opens exactly so many conversations, by command."""
+    for finding in direct.json("skills", "evidence", "brew-tea")["items"]:
+        for number, query in list_evidence_numbers(finding):
+            opened = list_rows(direct, query)
+            assert (opened["total"], len(opened["rows"])) == (number, number), query
+
+
+@pytest.mark.req("LA-06")
+def test_each_number_of_the_evidence_opens_the_conversations_it_counts(tea: Direct) -> None:
+    check_evidence_opens(tea)
+    opened = tea.json("skills", "evidence", "rows", "brew-tea", "--of", "explicit", "--withheld")
+    assert len(opened["rows"]) == PAIRS
+    assert all(row["has_text"] and row["said"].startswith("without brew-tea: ") for row in opened["rows"])
+    assert tea.json("sessions", "list")["total"] == 4 * PAIRS
 
 
 @pytest.mark.full
@@ -260,7 +287,11 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert "in trials   2 with it, 3 without" in direct.ok("skills", "evidence", "brew-tea")
     told = "In trials, which count as no use: brew-tea v1: 2 with it, 3 without."
     assert direct.ok("skills", "stats", "brew-tea").endswith(f"{told}\n")
-    assert direct.json("skills", "stats")["trials"] == [{"item": "brew-tea", "version": 1, "offered": 2, "withheld": 3}]
+    (counted,) = direct.json("skills", "stats")["trials"]
+    assert [counted[name] for name in ("item", "version", "offered", "withheld")] == ["brew-tea", 1, 2, 3]
+    for name, link in counted["links"].items():
+        assert list_rows(direct, dict(parse_qsl(link.partition("?")[2])))["total"] == counted[name]
+    check_evidence_opens(direct)
     found = one["estimate"]
     own = direct.skill_file("brew-tea").parent / "evals" / "evals.json"
     own.parent.mkdir()

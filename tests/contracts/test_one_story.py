@@ -29,6 +29,7 @@ from tests.conftest import Cli
 from tests.contracts import postgres
 from tests.homes import furnish
 from tests.mcp.conftest import text_of
+from tests.usage import list_evidence_numbers
 from tests.web.conftest import HOST
 
 SCRIPT = [calls("recall_skill", {"name": "brew-tea"}), says("It is done.")]
@@ -164,6 +165,11 @@ def check_program(program: TestClient, user: str) -> None:
     assert line["used"] == get_json(program, line["links"]["used"])["total"] == {"ann": 5, "eve": 1}[user]
     (point,) = [one for one in get_json(program, "/map")["skills"] if one["name"] == "brew-tea"]
     assert point["uses"] == get_json(program, point["links"]["uses"])["total"] == USES["used"]
+    for finding in get_json(program, "/evidence", name="brew-tea")["items"]:
+        for number, query in list_evidence_numbers(finding):
+            opened = get_json(program, "/evidence/rows", **query)
+            assert (opened["total"], len(opened["rows"])) == (number, number), query
+            assert sum(row["has_text"] for row in opened["rows"]) <= sum(REQUESTS[user])
     report = get_json(program, "/report")["requests"]
     assert tuple(report[name] for name in names) == REQUESTS[user]
     assert all(get_json(program, report["links"][name])["total"] == report[name] for name in ("requests", *names))
@@ -207,8 +213,11 @@ def check_pages(browser: TestClient, user: str) -> None:
 ROWS = {"/activity": '<span class="name">', "/skills": '<li><div class="grow">', "/insights": "<tr><td>"}
 
 
-# Counts of requests and uses, as pages say them.
-SAID = r"\b[1-9]\d* (?:requests?|uses|times|succeeded|failed|no feedback|corrected|ran without error)\b"
+# Counts of requests, uses and conversations, as pages say them; an effect is said in "100 conversations".
+SAID = (
+    r"\b(?!100 conv)[1-9]\d* (?:requests?|uses|times|conversations?|succeeded|failed|no feedback|corrected|"
+    r"ran without error)\b"
+)
 
 
 def check_numbers(browser: TestClient, address: str) -> int:

@@ -88,6 +88,7 @@ def _list_commands() -> list[Command]:
         Command("skills recipes mine", "skills.recipes:mine_recipes", "--apply"),
         Declared("skills evidence", "learning.evidence:show_evidence"),
         Declared("skills evidence plan", "learning.evidence:plan_evidence"),
+        Declared("skills evidence rows", "learning.report:list_evidence_rows", group="evidence"),
         Declared("sessions list", "agents.sessions:list_sessions"),
         Declared("sessions show", "agents.sessions:show_session"),
         Command("sessions export", "agents.sessions:export_session", "2026-05-04-1 --to talk.md"),

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
+from urllib.parse import urlencode
 
 from habitus.evidence.bounds import ERROR, BettingState, EffectBound, find_effect_bound, is_version_worse
 from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, estimate_item_effects
 from habitus.evidence.model import EffectEstimate, EvidenceItem, Observation
 from habitus.evidence.regression import Floats, ObservationTable
-from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceSums
+from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceCount, EvidenceSums
 
 NO_SUMS = EvidenceSums()
 
@@ -32,6 +34,8 @@ class ItemDecision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemFinding:
+    IN_JSON: ClassVar = ("links",)
+
     item: EvidenceItem
     estimate: ItemEffectEstimates
     bound: EffectBound
@@ -40,6 +44,32 @@ class ItemFinding:
     sentence: str  # what is known, in plain words
     trial_offered: int = 0  # of its units, those of paired trials
     trial_withheld: int = 0
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of exactly the conversations that each count counts, below the root of REST; `sentence` is for
+        the count that the sentence states.
+        """
+        about = {"kind": self.item.kind.value, "name": self.item.name, "version": self.item.version}
+        linked = _LINKED_COUNTS | ({"sentence": stated} if (stated := _find_stated_count(self.estimate)) else {})
+        return {name: f"/evidence/rows?{urlencode({**about, **of})}" for name, of in linked.items()}
+
+
+_LINKED_COUNTS: dict[str, dict[str, str]] = {
+    "used": {"of": EvidenceCount.USED.value},
+    "ignored": {"of": EvidenceCount.IGNORED.value},
+} | {
+    f"{prefix}{variant}{suffix}": {"of": of.value, "offered": "true" if variant == "offered" else "false"}
+    for variant in ("offered", "withheld")
+    for prefix, suffix, of in (
+        ("", "", EvidenceCount.ALL),
+        ("", "_explicit", EvidenceCount.EXPLICIT),
+        ("", "_weak", EvidenceCount.WEAK),
+        ("", "_missing", EvidenceCount.MISSING),
+        ("trial_", "", EvidenceCount.TRIALS),
+        ("bound_", "", EvidenceCount.RANDOMIZED),
+    )
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,6 +274,15 @@ def _describe_effect(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
     if estimate.basis is EstimateBasis.ASSOCIATIONAL:
         return f"Not known: it goes with {source}, and none was withheld to compare."
     return f"{_describe_certainty(estimate.offering, bound)} {source}."
+
+
+def _find_stated_count(estimate: ItemEffectEstimates) -> Mapping[str, str]:
+    """Return which conversations `describe_finding` counts; empty if it states no number."""
+    if not estimate.used and estimate.offered.total:
+        return _LINKED_COUNTS["offered"]
+    if estimate.offering is None:
+        return {} if estimate.weak is None else {"of": EvidenceCount.WEAK.value}
+    return {"of": EvidenceCount.EXPLICIT.value}
 
 
 def _describe_certainty(effect: EffectEstimate, bound: EffectBound) -> str:

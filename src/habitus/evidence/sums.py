@@ -9,15 +9,16 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 
 from habitus.evidence.bounds import BettingState
 from habitus.evidence.model import EvidenceItem, ItemKind
-from habitus.evidence.regression import KINDS, Floats, ObservationTable, PeriodSums
+from habitus.evidence.regression import KINDS, Flags, Floats, ObservationTable, PeriodSums
 
 _FIRST = 64  # units per period at first; doubles when there are too many periods
 _PERIODS, _ENTRIES = 24, 6_000_000  # upper limits of periods and of matrix entries: many items mean fewer periods
@@ -118,26 +119,67 @@ class ItemCounts(NamedTuple):
     weights_used: Floats
 
 
+class EvidenceCount(StrEnum):
+    """The counts of an item's units that are shown."""
+
+    ALL = "all"
+    EXPLICIT = "explicit"
+    WEAK = "weak"
+    MISSING = "missing"
+    USED = "used"
+    IGNORED = "ignored"
+    TRIALS = "trials"
+    # Randomised, with an explicit outcome: those that the bound counts.
+    RANDOMIZED = "randomized"
+
+
+def find_counted_rows(rows: ObservationTable, of: EvidenceCount) -> Flags:
+    """Return which rows a count counts."""
+    kind = EvidenceCount
+    match of:
+        case kind.ALL:
+            return np.ones(len(rows.unit), dtype=np.bool_)
+        case kind.EXPLICIT:
+            return rows.has_outcome & rows.is_explicit
+        case kind.WEAK:
+            return rows.has_outcome & ~rows.is_explicit
+        case kind.MISSING:
+            return ~rows.has_outcome
+        case kind.USED:
+            return rows.is_used
+        case kind.IGNORED:
+            return rows.is_ignored
+        case kind.TRIALS:
+            return rows.is_trial
+        case kind.RANDOMIZED:
+            return rows.is_random & rows.has_outcome & rows.is_explicit
+        case _:
+            assert_never(of)
+
+
 _NO_COUNTS = ItemCounts(*np.zeros((len(ItemCounts._fields), 2)))
 
 
 def _compute_item_counts(rows: ObservationTable) -> Iterator[tuple[EvidenceItem, ItemCounts]]:
     chance = np.where(rows.is_offered, rows.propensity, 1 - rows.propensity)
     weight = np.divide(1, chance, where=rows.is_random, out=np.zeros(len(chance)))
+    explicit, weak, missing, used, ignored, trials = (
+        find_counted_rows(rows, each) for each in list(EvidenceCount) if each.value in ItemCounts._fields
+    )
     columns = (
-        rows.has_outcome & rows.is_explicit,
-        rows.has_outcome & ~rows.is_explicit,
-        ~rows.has_outcome,
+        explicit,
+        weak,
+        missing,
         rows.tokens,
-        rows.is_used,
-        rows.is_ignored,
-        rows.is_trial,
+        used,
+        ignored,
+        trials,
         rows.is_random,
-        rows.is_random & rows.has_outcome & ~rows.is_explicit,
-        rows.is_random & rows.is_used,
+        rows.is_random & weak,
+        rows.is_random & used,
         weight,
         weight**2,
-        weight * rows.is_used,
+        weight * used,
     )
     arm = 2 * rows.item + rows.is_offered
     sums = [np.bincount(arm, weights=each, minlength=2 * len(rows.items)).reshape(-1, 2) for each in columns]

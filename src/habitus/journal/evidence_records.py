@@ -380,7 +380,10 @@ def count_trial_variants(connection: sa.Connection, kind: str, item: str | None 
     query = query.where(table.origin == TurnOrigin.TRIAL.value, table.propensity < 1, table.kind == kind)
     query = query.group_by(table.item, table.version).order_by(table.item, table.version)
     rows = connection.execute(query if item is None else query.where(table.item == item))
-    return [TrialVariantCounts(item=name, version=number, offered=on, withheld=off) for name, number, on, off in rows]
+    return [
+        TrialVariantCounts(item=name, version=number, offered=on, withheld=off, kind=kind)
+        for name, number, on, off in rows
+    ]
 
 
 # Judgements by turn, with the time at which the turn began.

@@ -380,9 +380,14 @@ class Journal:
         """Delete the turns that are older than the retention period; return how many."""
         return prune_turns(self._engine, self._clock(), self.retention)
 
-    def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[ScoredExposure]:
-        """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
-        return self._run_query(evidence_records.load_exposures, items, user=user)
+    def load_exposures(
+        self, items: Sequence[str] | None = None, *, user: str | None = None, chosen: Collection[tuple[str, str]] = ()
+    ) -> list[ScoredExposure]:
+        """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores.
+
+        Without the steady exposures of items that are `chosen` for requests.
+        """
+        return self._run_query(evidence_records.load_exposures, items, user=user, chosen=chosen)
 
     def has_explicit_outcome(self) -> bool:
         """Return whether any conversation has explicit feedback."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from habitus.events import AgentEvent, OutcomeKind
 from habitus.plain_data import INTERNAL
@@ -188,10 +189,20 @@ class CachedEvidenceSums:
 class TrialVariantCounts:
     """The number of trial conversations in which an item was offered, and withheld."""
 
+    IN_JSON: ClassVar = ("links",)
+
     item: str
     version: int
     offered: int
     withheld: int
+    kind: str = field(metadata=INTERNAL)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of exactly the conversations that each count counts, below the root of REST."""
+        about = urlencode({"kind": self.kind, "name": self.item, "version": self.version, "of": "trials"})
+        address = f"/evidence/rows?{about}"
+        return {"offered": f"{address}&offered=true", "withheld": f"{address}&offered=false"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

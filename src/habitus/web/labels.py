@@ -11,7 +11,7 @@ from habitus.agent.choosing import SkillExplanation
 from habitus.agent.stream import Consent
 from habitus.app.conversations.past_sessions import TurnDetails
 from habitus.events import OutcomeKind
-from habitus.evidence.findings import ItemVerdict, WithholdingForecast
+from habitus.evidence.findings import ItemFinding, ItemVerdict, WithholdingForecast
 from habitus.evidence.model import EffectEstimate
 from habitus.jobs.model import Job, JobState
 from habitus.journal.model import SkillPlacementKind, Turn
@@ -312,9 +312,14 @@ def _format_share_difference(share: float) -> str:
     return f"{abs(100 * share):.0f} {'fewer' if share < 0 else 'more'}"
 
 
-def remove_token_cost(sentence: str) -> str:
-    """Return a sentence about a skill without its token cost."""
-    return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
+def describe_finding(found: ItemFinding) -> Markup:
+    """Return what is known about an item, without its token cost; the number of conversations is a link to them."""
+    sentence = re.sub(r" Costs [\d,.]+ tokens a turn\.", "", found.sentence)
+    address = found.links.get("sentence", "").replace("/evidence/rows", "/insights/evidence", 1)
+    before, number, after = (
+        re.split(r"([\d,]+ conversations?)", sentence, maxsplit=1) if address else (sentence, "", "")
+    )
+    return Markup('{}<a href="{}">{}</a>{}').format(before, address, number, after)
 
 
 def remove_file_fingerprint(told: str) -> str:

@@ -17,7 +17,14 @@ from habitus.evidence.findings import (
     collect_evidence_findings,
 )
 from habitus.evidence.model import EvidenceItem, ItemKind, Observation
-from habitus.evidence.sums import EvidenceSums, deserialize_sums, serialize_sums
+from habitus.evidence.regression import ObservationTable
+from habitus.evidence.sums import (
+    EvidenceCount,
+    EvidenceSums,
+    deserialize_sums,
+    find_counted_rows,
+    serialize_sums,
+)
 from habitus.journal.evidence_records import SETTLING_PERIOD, get_sums_age_bucket
 from habitus.journal.journal import Journal
 from habitus.journal.model import CachedEvidenceSums, ScoredExposure, TurnOrigin
@@ -164,6 +171,24 @@ class EvidenceService:
         skills = [one for one in self.compute_findings().items if one.item.kind is ItemKind.SKILL]
         return tuple(sorted((one for one in skills if one.item.name == name), key=lambda one: -one.item.version))
 
+    def list_counted_conversations(
+        self, item: EvidenceItem, of: EvidenceCount, *, is_offered: bool | None = None
+    ) -> list[ScoredExposure]:
+        """Return the exposures of an item, one per conversation and latest first, that a count of its finding counts;
+        `is_offered` None means offered or withheld.
+        """
+        by_request = self.journal.list_chosen_items()
+        read = self.journal.load_exposures([item.name], chosen=by_request)
+        mine = [one for one in read if _is_exposure_counted(one, by_request) and _make_evidence_item(one) == item]
+        # As in the table, the last exposure of a conversation counts.
+        units = {one.unit: one for one in mine}
+        rows = ObservationTable.from_observations(make_observations(mine, by_request, self.clock()))
+        is_counted = find_counted_rows(rows, of)
+        if is_offered is not None:
+            is_counted &= rows.is_offered == is_offered
+        numbered = list(units.values())
+        return sorted((numbered[number] for number in rows.unit[is_counted]), key=lambda one: one.at, reverse=True)
+
     def erase_user(self, user: str) -> int:
         """Erase the exposures and outcomes of a user's conversations; return the number of erased entries."""
         self.refuse_changes()
@@ -224,13 +249,18 @@ def _is_exposure_counted(kept: ScoredExposure, by_request: Set[ItemKey]) -> bool
     return kept.exposure.is_steady is not (_make_item_key(kept) in by_request)
 
 
+def _make_evidence_item(kept: ScoredExposure) -> EvidenceItem:
+    exposure = kept.exposure
+    return EvidenceItem(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
+
+
 def _make_observation(
     kept: ScoredExposure, now: datetime, items: dict[tuple[str, str, int], EvidenceItem]
 ) -> Observation:
     exposure, went = kept.exposure, kept.explicit_scores or kept.inferred_scores
     key = (exposure.kind, exposure.item, exposure.version)
     if key not in items:
-        items[key] = EvidenceItem(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
+        items[key] = _make_evidence_item(kept)
     return Observation(
         unit=kept.unit,
         item=items[key],

@@ -1,12 +1,10 @@
-"""What is behind each number of the monthly report: requests, conversations, changes, rollouts, drafts and days."""
+"""What is behind each number: requests, conversations, changes, rollouts, drafts and days."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-
-import sqlalchemy as sa
+from datetime import UTC, datetime
 
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import open_comparison_store
@@ -23,6 +21,7 @@ from habitus.app.learning.reporting import (
     sum_other_spending,
 )
 from habitus.errors import Invalid
+from habitus.journal.journal import Journal
 from habitus.journal.model import ScoredExposure
 
 
@@ -44,6 +43,15 @@ class ReportedRequest:
     dollars: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReportedRequestPage:
+    """One page of the rows behind a number."""
+
+    rows: Sequence[ReportedRequest]
+    next: str | None
+    total: int
+
+
 def list_rows_behind_number(
     home: Home, of: ReportedNumberKind, month: ReportMonth, user: str | None, skill: str = "", version: int = 0
 ) -> list[ReportedRequest]:
@@ -51,7 +59,7 @@ def list_rows_behind_number(
     kind = ReportedNumberKind
     match of:
         case kind.COMPARED:
-            return _build_compared_rows(home.shared, list_compared_conversations(home.shared, month, user), user)
+            return _build_compared_rows(home, list_compared_conversations(home.shared, month, user), user)
         case kind.IN_USE:
             ever = open_comparison_store(home).list_comparisons(skill)
             meant = [one for one in ever if skill and version in (0, one.new)]
@@ -60,7 +68,7 @@ def list_rows_behind_number(
                 raise Invalid(
                     f"{what[0].upper()}{what[1:]} was not compared.", hint="See 'habitus skills comparisons'."
                 )
-            return _build_compared_rows(home.shared, list_comparison_exposures(home.shared, meant[-1], user), user)
+            return _build_compared_rows(home, list_comparison_exposures(home.shared, meant[-1], user), user)
         case kind.PROPOSED | kind.APPROVED | kind.DECISIONS:
             return [
                 ReportedRequest(
@@ -130,17 +138,32 @@ def list_rows_behind_number(
             ]
 
 
-def _build_compared_rows(
-    engine: sa.Engine, compared: Sequence[ScoredExposure], user: str | None
+def _build_compared_rows(home: Home, compared: Sequence[ScoredExposure], user: str | None) -> list[ReportedRequest]:
+    return build_conversation_rows(
+        home.journal, compared, user, lambda is_offered: f"{'new' if is_offered else 'old'} version of"
+    )
+
+
+def build_conversation_rows(
+    journal: Journal, exposures: Sequence[ScoredExposure], user: str | None, describe_variant: Callable[[bool], str]
 ) -> list[ReportedRequest]:
-    began = [one.at for one in compared]
-    requests = list_requests(engine, min(began), max(began) + timedelta(seconds=1), user) if began else []
-    stored = {one.turn for one in requests if one.has_text}
-    return [_build_compared_row(one, one.turn in stored) for one in compared]
+    """Return a row for each conversation; `describe_variant` says what one that was offered the item got, or was not.
+
+    Only turns of `user` have text.
+    """
+    stored = journal.load_request_texts([one.turn for one in exposures], user=user)
+    return [
+        ReportedRequest(
+            turn=one.turn,
+            at=one.at,
+            said=f"{describe_variant(one.exposure.is_offered)} {one.exposure.item.partition('@')[0]}: "
+            f"{_describe_scores(one)}",
+            has_text=one.turn in stored,
+        )
+        for one in exposures
+    ]
 
 
-def _build_compared_row(one: ScoredExposure, has_text: bool) -> ReportedRequest:
-    scores, item = one.explicit_scores, one.exposure.item.partition("@")[0]
-    version = f"{'new' if one.exposure.is_offered else 'old'} version of {item}"
-    went = f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"
-    return ReportedRequest(turn=one.turn, at=one.at, said=f"{version}: {went}", has_text=has_text)
+def _describe_scores(one: ScoredExposure) -> str:
+    scores = one.explicit_scores
+    return f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"

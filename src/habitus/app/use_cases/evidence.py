@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.learning.learning import TurnJudgementResult, record_judgement
+from habitus.app.learning.report_rows import ReportedRequestPage, build_conversation_rows
 from habitus.app.use_cases.declaration import (
     InputField,
     PageCursor,
+    PageLimit,
     RestPageLimit,
     argument,
     option,
     paginate_items,
     use_case,
 )
+from habitus.app.use_cases.skills import MAX_VERSION
 from habitus.errors import ConflictingOptions
 from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingForecast
 from habitus.evidence.model import EvidenceItem, ItemKind
+from habitus.evidence.sums import EvidenceCount
 from habitus.journal.model import JudgementSourceKind
 from habitus.memory.cortex import Cortex
 
@@ -62,6 +66,37 @@ def show_evidence(
 
 def _format_finding_key(finding: ItemFinding) -> str:
     return f"{finding.item.kind}:{finding.item.name}:{finding.item.version}"
+
+
+@use_case(
+    "skills evidence rows",
+    route="GET /evidence/rows",
+    access=Access.VIEWER,
+    example={"name": "csv-summary", "of": EvidenceCount.USED},
+)
+def list_evidence_rows(
+    home: Home,
+    name: Annotated[str, argument("A skill, recipe or tool, or the id of a lesson.", completes="skills")],
+    version: Annotated[int, option("Its version; default is the latest.", "-v", least=0, most=MAX_VERSION)] = 0,
+    kind: Annotated[ItemKind, option(f"{', '.join(ItemKind)}.", "-k")] = ItemKind.SKILL,
+    of: Annotated[EvidenceCount, option("Which count.")] = EvidenceCount.ALL,
+    offered: Annotated[bool | None, option("Only those that were offered it, or not.", "--offered/--withheld")] = None,
+    limit: PageLimit = 100,
+    after: PageCursor = "",
+) -> ReportedRequestPage:
+    """List the conversations that a count of the evidence counts; only yours can be opened."""
+    item = EvidenceItem(kind=kind, name=name, version=version)
+    if not version:
+        found = home.evidence.find_item_findings(name)
+        item = max((one.item for one in found if one.item.kind is kind), default=item)
+    counted = home.evidence.list_counted_conversations(item, of, is_offered=offered)
+    page = paginate_items("the evidence", counted, lambda one: one.unit, limit=limit, after=after)
+    rows = build_conversation_rows(
+        home.journal, page.items, home.settings.user, lambda is_offered: "with" if is_offered else "without"
+    )
+    return ReportedRequestPage(
+        rows=[one if one.has_text else replace(one, turn="") for one in rows], next=page.next, total=page.total
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

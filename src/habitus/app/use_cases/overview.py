@@ -14,7 +14,7 @@ from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
 from habitus.app.home import Home, open_read_transaction, resolve_user_filter
 from habitus.app.learning import insights, learning
-from habitus.app.learning.report_rows import ReportedRequest, list_rows_behind_number
+from habitus.app.learning.report_rows import ReportedRequestPage, list_rows_behind_number
 from habitus.app.learning.reporting import (
     MonthlyReport,
     ReportedNumberKind,
@@ -422,15 +422,6 @@ def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = Fal
     """
     user = resolve_user_filter(home.settings, all_users)
     return build_monthly_report(home, ReportMonth.parse(month, home.clock()), user)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportedRequestPage:
-    """One page of the rows behind a number."""
-
-    rows: Sequence[ReportedRequest]
-    next: str | None
-    total: int
 
 
 @use_case(

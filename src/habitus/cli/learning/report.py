@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from habitus.app.learning.report_rows import ReportedRequestPage
 from habitus.app.learning.reporting import MonthlyReport
-from habitus.app.use_cases.overview import ReportedRequestPage
 from habitus.cli import inputs, output
 
 
@@ -51,3 +51,6 @@ def render_list_report_rows(context: typer.Context, result: ReportedRequestPage)
     ]
     output.print_table_or_message("None.", ("turn", "at", "outcome", "text"), rows, wide="outcome")
     output.print_paging_hint(len(rows), result.total, result.next)
+
+
+render_list_evidence_rows = render_list_report_rows

@@ -16,10 +16,11 @@ from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
+from habitus.app.learning.report_rows import ReportedRequestPage
 from habitus.app.learning.reporting import ReportedNumberKind, ReportMonth
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
-from habitus.app.use_cases import overview, review
+from habitus.app.use_cases import evidence, overview, review
 from habitus.app.use_cases.overview import (
     OverviewReport,
     TodayReport,
@@ -27,7 +28,8 @@ from habitus.app.use_cases.overview import (
     build_today_report,
     compute_findings_if_judged,
 )
-from habitus.evidence.model import EffectEstimate
+from habitus.evidence.model import EffectEstimate, ItemKind
+from habitus.evidence.sums import EvidenceCount
 from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
 from habitus.skills.review import Proposal, ProposalAction
@@ -312,10 +314,37 @@ def show_month_rows(
     page = overview.list_report_rows(
         habitus, of=of, month=month, skill=skill, version=version, after=after, all_users=scope.all_users
     )
-    more = _build_scope_suffix(scope)
-    return render_page(
-        request, "report_rows.html", page=page, of=of.value, month=month, skill=skill, version=version, more=more
+    back = f"/insights/month?month={month}"
+    return _render_rows(request, page, of.value, (back, f"Report {month}"), more=_build_scope_suffix(scope))
+
+
+@router.get("/insights/evidence", access=Access.VIEWER)
+def show_evidence_rows(
+    request: Request,
+    habitus: RequestHome,
+    name: str,
+    version: int = 0,
+    kind: ItemKind = ItemKind.SKILL,
+    of: EvidenceCount = EvidenceCount.ALL,
+    offered: bool | None = None,
+    after: str = "",
+) -> HTMLResponse:
+    """Show the conversations that a count of the evidence counts."""
+    page = evidence.list_evidence_rows(
+        habitus, name=name, version=version, kind=kind, of=of, offered=offered, after=after
     )
+    skill = name.partition("@")[0]
+    back = (f"/skills/{skill}?tab=results", skill) if kind is ItemKind.SKILL else ("/insights", "Insights")
+    return _render_rows(request, page, "conversations", back)
+
+
+def _render_rows(
+    request: Request, page: ReportedRequestPage, title: str, back: tuple[str, str], more: str = ""
+) -> HTMLResponse:
+    """Render the rows behind a number; `back` is the address and name of the page that states it."""
+    further = request.url.include_query_params(after=page.next)
+    address = f"{further.path}?{further.query}"
+    return render_page(request, "report_rows.html", page=page, title=title, back=back, address=address, more=more)
 
 
 def _build_scope_suffix(scope: UserScope) -> str:
