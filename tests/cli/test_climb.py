@@ -113,7 +113,7 @@ def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: D
     id = taught(direct, verified=True, body=verified)
     (step,) = direct.json("learn", "curate", env=FEW)["steps"]
     assert (step["action"], step["item"]) == ("climb", id)
-    assert step["reason"].startswith("It was verified by a trial, and helped in 2 of the 2 times it was shown")
+    assert step["reason"].startswith("It was verified by a trial, and 2 of the 2 judged requests it was shown for")
     direct("learn", "curate", "--apply", env=FEW)
     (waiting,) = direct.json("review", "list")["proposals"]
     direct.ok("review", "reject", str(waiting["id"]), "--reason", "no")

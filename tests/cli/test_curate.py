@@ -62,7 +62,7 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
         ("prune", LESSONS[0]),
     ]
     assert told["steps"][0]["text"] in RULES
-    assert told["steps"][1]["reason"] == "shown 5 times, and it never helped"
+    assert told["steps"][1]["reason"] == "shown again and again, and it never helped"
     assert (told["is_done"], direct.json("lessons", "archive")["lessons"]) == (False, [])
     assert "Nothing was changed; add --apply to do it." in direct.ok("learn", "curate", env=FEW)
 

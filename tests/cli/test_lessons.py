@@ -70,16 +70,12 @@ def test_the_json_of_a_lesson_says_what_is_known_of_it(direct: Direct) -> None:
     assert made["status"] == "stored"
     (one,) = direct.json("lessons", "list")["lessons"]
     assert one == made["lesson"]
-    assert {
-        key: one[key] for key in ("text", "kind", "scope", "owner", "trust", "retrievals", "frequency", "utility")
-    } == {
+    assert {key: one[key] for key in ("text", "kind", "scope", "owner", "trust", "utility")} == {
         "text": "Dates are day-first.",
         "kind": "lesson",
         "scope": "user",
         "owner": get_account_name(),
         "trust": "user",
-        "retrievals": 0,
-        "frequency": 1,
         "utility": 0.9193,
     }
     shown = direct.json("lessons", "show", one["id"])
@@ -268,9 +264,6 @@ def test_a_playbook_lands_in_memory_once_and_is_exported(direct: Direct, tmp_pat
         "text": "Parsing exported tables: use the csv module (not: splitting lines by hand).",
         "trust": "automatic",
         "verified": False,
-        "frequency": 1,
-        "retrievals": 0,
-        "helpful": 0,
         "confidence": 0.6,
         "created_on": "2026-01-02T03:04:05+00:00",
         "source": "self_play",

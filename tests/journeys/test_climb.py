@@ -97,12 +97,18 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     lesson = habitus.memory.encode(body).engram
     assert lesson is not None
 
-    # A lesson that a trial verified and that helped becomes a skill.
+    # A lesson that a trial verified becomes a skill once requests it was shown for are said to have succeeded.
     for number in range(3):
         await talk(habitus, f"print a label for the order A{number}")
-    (step,) = await climbed(habitus)
+    assert await climbed(habitus) == []
     told = [turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3))]
-    served = f"It was verified by a trial, and helped in 3 of the 3 times it was shown: turns {', '.join(told)}."
+    for turn in told:
+        habitus.outcome(turn, ok=True)
+    (step,) = await climbed(habitus)
+    served = (
+        f"It was verified by a trial, and 3 of the 3 judged requests it was shown for succeeded: "
+        f"turns {', '.join(told)}."
+    )
     assert (step.item, step.reason) == (SKILL, served)
     assert lesson.id in " ".join(approve(habitus))
     assert habitus.skills.load(SKILL).body.startswith(

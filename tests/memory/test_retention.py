@@ -116,7 +116,7 @@ def test_pruning_takes_at_most_a_quarter_and_only_what_never_helped() -> None:
     ]
     pruned = select_prunable_lessons([*useless, *others], KEEP.lesson_days, NOON)
     assert [e.id for e in pruned] == [e.id for e in reversed(useless)][:4]
-    assert pruned[0].reason == "shown 10 times, and it never helped"
+    assert pruned[0].reason == "shown again and again, and it never helped"
 
 
 @pytest.mark.req("LP-07")

@@ -163,7 +163,7 @@ READS = {
     "skills recipes show look-around": "name skill version counts",
     "tasks list csv-summary": "tasks: id request origin reviewed_by check",
     "skills improvements csv-summary": "candidates: candidate.text candidate.state candidate.made_on rollouts tokens",
-    "lessons list": "lessons: id text kind scope owner topic trust produced_by state version created_on retrievals",
+    "lessons list": "lessons: id text kind scope owner topic trust produced_by state version created_on",
     "lessons archive": "lessons: id text state",
     "review list --all": "proposals: id state",
     **dict.fromkeys(("review show 1", "review show 2", "review show 3"), "item diff"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable
@@ -153,7 +154,9 @@ async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitu
 
 
 @pytest.mark.req("LA-06")
-def test_a_lesson_opens_the_requests_it_was_chosen_for(habitus: Habitus, browser: TestClient, api: TestClient) -> None:
+def test_a_lesson_opens_the_requests_it_was_chosen_for(
+    habitus: Habitus, browser: TestClient, api: TestClient, run_cli: Cli
+) -> None:
     body = SelfPlayLessonBody(
         trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks"
     )
@@ -162,18 +165,26 @@ def test_a_lesson_opens_the_requests_it_was_chosen_for(habitus: Habitus, browser
     )
     lesson = habitus.memory.encode(draft).engram
     assert lesson is not None
-    for request in ("rows of two tables are to be joined", "paint the fence"):
-        with habitus.turn(request, conversation=request[:4].strip()) as opened:
-            opened.done("Done.")
-    (turn,) = api.get(f"{API}/turns", params={"lesson": lesson.id}).json()["turns"]
-    assert turn["request"] == "rows of two tables are to be joined"
-    for page in ("/lessons", f"/lessons/{lesson.id}"):
-        told = browser.get(page).text
-        assert f'href="/activity?lesson={lesson.id}"' in told
-        assert "shown 1" not in told
-    opened_page = browser.get(f"/activity?lesson={lesson.id}").text
-    assert opened_page.count('<span class="name">') == 1
-    assert "rows of two tables are to be joined" in opened_page
+    asked = "rows of two tables are to be joined"
+    for number, (request, ok) in enumerate(((asked, True), (asked, False), (asked, None), ("paint the fence", True))):
+        with habitus.turn(request, conversation=f"c{number}") as opened:
+            opened.done("Done.", ok=ok)
+    counts = {"total": 3, "succeeded": 1, "failed": 1, "no_feedback": 1}
+    shown = api.get(f"{API}/lessons/{lesson.id}").json()["shown"]
+    assert {name: shown[name] for name in counts} == counts
+    for name, number in counts.items():
+        turns = api.get(f"{API}{shown['links'][name]}").json()["turns"]
+        assert [turn["request"] for turn in turns] == [asked] * number
+    mine = {"HABITUS_USER": habitus.settings.user}
+    told = run_cli("lessons", "show", lesson.id, env=mine)
+    assert "shown for   3 requests: 1 succeeded, 1 failed, 1 without feedback" in told.out
+    assert json.loads(run_cli("lessons", "show", lesson.id, "--json", env=mine).out)["shown"] == shown
+    page = browser.get(f"/lessons/{lesson.id}").text
+    opened_pages = re.findall(r'href="(/activity\?lesson=[^"]*)">(?:shown for )?(\d+) ', page)
+    assert [int(number) for _, number in opened_pages] == list(counts.values())
+    for address, number in opened_pages:
+        assert browser.get(address.replace("&amp;", "&")).text.count('<span class="name">') == int(number)
+    assert f'href="/activity?lesson={lesson.id}"' in browser.get("/lessons").text
 
 
 @pytest.mark.req("SK-06", "LA-06")

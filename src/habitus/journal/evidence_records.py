@@ -182,13 +182,6 @@ def load_turn_exposures(connection: sa.Connection, turn: Turn) -> tuple[Exposure
     return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
-def select_turns_with_lesson(lesson: str) -> sa.Select[Any]:
-    """Return the query of the turns for which a lesson was chosen, one of each conversation."""
-    table = exposures.c
-    is_chosen = (table.kind == "lesson", table.item == lesson, table.is_offered, sa.not_(table.is_steady))
-    return sa.select(table.turn).where(*is_chosen)
-
-
 def list_exposed_units(connection: sa.Connection, *, since: datetime | None) -> Sequence[tuple[str, datetime]]:
     """Return the conversations with exposures after a time, each with the time of the first of these, oldest first."""
     both = sa.union_all(

@@ -46,7 +46,14 @@ from habitus.journal.tables import (
     turns,
     uses,
 )
-from habitus.journal.usage import DailyRequestCounts, JudgedUse, UsageCountObserver, UseVerdict, decide_use_verdict
+from habitus.journal.usage import (
+    DailyRequestCounts,
+    JudgedUse,
+    RequestCounts,
+    UsageCountObserver,
+    UseVerdict,
+    decide_use_verdict,
+)
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
 from habitus.use_counts import UsageByKey
@@ -224,7 +231,7 @@ class Journal:
                 turns.c.id.in_(used if criteria.skill == "*" else used.where(uses.c.item == criteria.skill))
             )
         if criteria.lesson:
-            query = query.where(turns.c.id.in_(evidence_records.select_turns_with_lesson(criteria.lesson)))
+            query = query.where(turns.c.id.in_(usage.select_turns_with_lesson(criteria.lesson)))
         if criteria.since is not None:
             query = query.where(turns.c.started_on >= criteria.since)
         if criteria.before is not None:
@@ -366,6 +373,10 @@ class Journal:
     def count_all_uses(self) -> UsageByKey:
         """Count every use from the facts, to check the stored counts."""
         return usage.count_uses_by_key(self._run_query(usage.load_judged_uses))
+
+    def count_lesson_requests(self, lesson: str, *, user: str | None = None) -> RequestCounts:
+        """Count the stored requests that a lesson was chosen for, one of each conversation."""
+        return self._run_query(usage.count_lesson_requests, lesson, user)
 
     def get_last_request_times(self, *, user: str | None = None) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""

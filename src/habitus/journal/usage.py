@@ -27,7 +27,7 @@ from habitus.journal.model import (
     TurnOutcome,
     UseManner,
 )
-from habitus.journal.tables import lasting_outcomes, turns, uses
+from habitus.journal.tables import exposures, lasting_outcomes, turns, uses
 from habitus.plain_data import INTERNAL
 from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, build_count_links
 
@@ -262,18 +262,16 @@ def insert_uses(connection: sa.Connection, new: Sequence[ItemUse]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DailyRequestCounts:
-    """The requests of one day by what is known about them; `skills` has one entry per use on that day."""
+class RequestCounts:
+    """Requests by what is known about them."""
 
-    IN_JSON: ClassVar = ("links",)
+    IN_JSON: ClassVar = ("total", "links")
 
-    day: date
     succeeded: int = 0
     failed: int = 0
     no_feedback: int = 0
-    skills: tuple[str, ...] = ()
-    # Whether everybody's requests are counted.
-    all_users: bool = field(default=False, metadata=INTERNAL)
+    # The address that lists them, below the root of REST.
+    address: str = field(default="", metadata=INTERNAL)
 
     @property
     def total(self) -> int:
@@ -281,10 +279,17 @@ class DailyRequestCounts:
 
     @property
     def links(self) -> Mapping[str, str]:
-        """The address of exactly the turns that each count counts, below the root of REST."""
-        scope = "&all_users=true" if self.all_users else ""
-        links = build_count_links(f"/turns?since={self.day}&until={self.day}{scope}")
+        """The address of exactly the turns that each count counts."""
+        links = build_count_links(self.address)
         return {"total" if name == "used" else name: links[name] for name in ("used", *_REQUEST_COUNTS)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DailyRequestCounts(RequestCounts):
+    """The requests of one day; `skills` has one entry per use on that day."""
+
+    day: date
+    skills: tuple[str, ...] = ()
 
 
 _REQUEST_COUNTS = ("succeeded", "failed", "no_feedback")
@@ -309,9 +314,34 @@ def count_daily_requests(
     used: defaultdict[date, list[str]] = defaultdict(list)
     for item, _, at in list_skill_uses(connection, since, user=user):
         used[at.astimezone(UTC).date()].append(item)
+    scope = "&all_users=true" if user is None else ""
     return tuple(
-        DailyRequestCounts(day=day, skills=tuple(used[day]), all_users=user is None, **went[day]) for day in all_days
+        DailyRequestCounts(
+            day=day, skills=tuple(used[day]), address=f"/turns?since={day}&until={day}{scope}", **went[day]
+        )
+        for day in all_days
     )
+
+
+def count_lesson_requests(connection: sa.Connection, lesson: str, user: str | None) -> RequestCounts:
+    """Count the stored requests that a lesson was chosen for, one of each conversation; `user` None counts all."""
+    is_mine = sa.true() if user is None else turns.c.user == user
+    is_real = turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)
+    query = sa.select(turns.c.id).where(turns.c.id.in_(select_turns_with_lesson(lesson)), is_real, is_mine)
+    judged = _load_judgements(connection, query)
+    went = dict.fromkeys(_REQUEST_COUNTS, 0)
+    for id in connection.execute(query).scalars():
+        verdict = decide_use_verdict(judged[id])
+        went[(verdict if verdict.is_known else UseVerdict.NO_FEEDBACK).value] += 1
+    scope = "&all_users=true" if user is None else ""
+    return RequestCounts(address=f"/turns?lesson={lesson}{scope}", **went)
+
+
+def select_turns_with_lesson(lesson: str) -> sa.Select[Any]:
+    """Return the query of the turns for which a lesson was chosen, one of each conversation."""
+    table = exposures.c
+    is_chosen = (table.kind == "lesson", table.item == lesson, table.is_offered, sa.not_(table.is_steady))
+    return sa.select(table.turn).where(*is_chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -261,10 +261,10 @@ class Engram:
         return self.verified or self.trust is not TrustLevel.AUTOMATIC
 
     def as_json(self) -> dict[str, Any]:
-        """Return its fields with the counters inlined, and its utility."""
+        """Return its fields and its utility, which stands for the counters of retention."""
         told: dict[str, Any] = to_plain(self)
-        counters = told.pop("counters")
-        return {**told, **counters, "utility": round(compute_lesson_utility(self), 4)}
+        del told["counters"]
+        return {**told, "utility": round(compute_lesson_utility(self), 4)}
 
     def with_counts(self, **counts: int | datetime | None) -> Engram:
         """Return the engram with some counters replaced."""
@@ -402,7 +402,7 @@ def _explain_pruning(engram: Engram, lesson_days: int, now: datetime) -> str:
     if engram.is_pinned:
         return ""
     if counters.retrievals >= _MIN_RETRIEVALS and not counters.helpful:
-        return f"shown {counters.retrievals} times, and it never helped"
+        return "shown again and again, and it never helped"
     if shown is not None and now - shown >= timedelta(days=lesson_days):
         return f"not shown since {shown:%Y-%m-%d}"
     return ""

@@ -14,7 +14,7 @@ from habitus.errors import HabitusError, Refused
 from habitus.events import AgentEvent, EventKind
 from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, is_item_ignored
 from habitus.evidence.model import EvidenceItem, ItemKind
-from habitus.journal.model import TurnOrigin
+from habitus.journal.model import TurnFilter
 from habitus.journal.usage import JudgedUse, UseVerdict
 from habitus.memory.model import Engram
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
@@ -122,15 +122,19 @@ def _is_lesson_item(item: EvidenceItem) -> bool:
 def _decide_lesson_transition(home: Home, found: ItemFinding, lesson: Engram | None) -> DueTransition | None:
     if lesson is None:
         return None
-    counted = lesson.counters
-    uses = UsageCounts(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
+    counted = home.journal.count_lesson_requests(lesson.id)
+    uses = UsageCounts(succeeded=counted.succeeded, failed=counted.failed)
     worth = _assess_utility(found, uses)
     is_verified = lesson.verified and lesson.kind.is_lesson
     then = decide_lesson_transition(worth, is_verified=is_verified, threshold=home.settings.reliable)
     if then is LifecycleTransitionKind.STAY:
         return None
-    shown = f"It was verified by a trial, and helped in {uses.succeeded} of the {counted.retrievals} times it was shown"
-    turns = [one.turn for one in home.journal.load_exposures([lesson.id]) if one.origin is TurnOrigin.REAL]
+    good = TurnFilter(lesson=lesson.id, verdict=UseVerdict.SUCCEEDED)
+    turns = [turn.id for turn in reversed(home.journal.find_turns(good, limit=_MAX_NAMED_TURNS))]
+    judged = uses.succeeded + uses.failed
+    shown = (
+        f"It was verified by a trial, and {uses.succeeded} of the {judged} judged requests it was shown for succeeded"
+    )
     return DueTransition(
         item=found.item,
         transition=then,

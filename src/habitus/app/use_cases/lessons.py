@@ -25,6 +25,7 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.errors import Invalid, NotFound
+from habitus.journal.usage import RequestCounts
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import ChangeCause, Engram, LessonDraftOutcome, LessonKind, LessonScope, LessonState
 from habitus.settings import Settings
@@ -100,6 +101,8 @@ class LessonVersion:
 @dataclass(frozen=True, kw_only=True)
 class LessonDetails:
     lesson: Engram
+    # Your requests that it was chosen for; rules and the profile are in every prompt, and chosen for none.
+    shown: RequestCounts
     history: Sequence[LessonVersion]
 
 
@@ -117,7 +120,12 @@ def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> Lesson
         LessonVersion(number=one.number, text=one.engram.text, state=one.engram.state, cause=one.cause)
         for one in memory.get_history(id)
     ]
-    return LessonDetails(lesson=hide_foreign_conversation(home.settings, memory.get(id)), history=history)
+    lesson = memory.get(id)
+    return LessonDetails(
+        lesson=hide_foreign_conversation(home.settings, lesson),
+        shown=home.journal.count_lesson_requests(lesson.id, user=resolve_user_filter(home.settings, all_users)),
+        history=history,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from habitus.app.use_cases import lessons
 from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.cli.use_case_commands import edit_in_editor, print_use_case_result
+from habitus.journal.usage import RequestCounts
 from habitus.memory.cortex import PageSyncResult
 from habitus.memory.model import Engram, LessonKind, LessonScope, compute_lesson_utility
 from habitus.memory.page_files import EditedPages
@@ -31,10 +32,8 @@ def render_list_lessons(
 ) -> None:
     when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(since, " yet")
     empty = f"No lessons{when}. Add one: habitus lessons add 'Dates are day-first.'"
-    rows = [
-        (e.id, e.kind.value, _format_scope(e), e.trust.value, _format_helpfulness(e), e.text) for e in result.lessons
-    ]
-    columns = ("id", "kind", "for", "trust", "helpful", "text")
+    rows = [(e.id, e.kind.value, _format_scope(e), e.trust.value, e.text) for e in result.lessons]
+    columns = ("id", "kind", "for", "trust", "text")
     output.print_table_or_message(empty, columns, rows, wide="text", is_cut=not wide)
     output.print_paging_hint(len(rows), result.total, result.next)
 
@@ -50,16 +49,10 @@ def _format_scope(engram: Engram) -> str:
     return f"{engram.scope.value} {engram.owner}".strip()
 
 
-def _format_helpfulness(engram: Engram) -> str:
-    """Return how often a lesson helped of the times it was shown."""
-    counters = engram.counters
-    return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
-
-
 def render_show_lesson(context: typer.Context, result: lessons.LessonDetails) -> None:
     output.print_line(result.lesson.text)
     output.print_line()
-    for name, value in _list_lesson_facts(result.lesson):
+    for name, value in _list_lesson_facts(result.lesson, result.shown):
         output.print_line(f"{name:<11} {value}")
     output.print_line()
     for version in result.history:
@@ -69,9 +62,10 @@ def render_show_lesson(context: typer.Context, result: lessons.LessonDetails) ->
         )
 
 
-def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
+def _list_lesson_facts(engram: Engram, shown: RequestCounts) -> list[tuple[str, str]]:
     """Return the labelled properties of a lesson that have a value."""
-    counters, body, evidence = engram.counters, engram.body, engram.evidence
+    body, evidence = engram.body, engram.evidence
+    went = f"{shown.succeeded} succeeded, {shown.failed} failed, {shown.no_feedback} without feedback"
     facts = [
         ("kind", engram.kind.value),
         ("for", _format_scope(engram)),
@@ -80,8 +74,7 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
         ("topic", engram.topic),
         ("source", engram.source),
         ("state", f"{engram.state.value}: {engram.reason}" if engram.reason else engram.state.value),
-        ("seen", f"{output.format_count(counters.frequency, 'time')}"),
-        ("shown", f"{output.format_count(counters.retrievals, 'time')}, helped {counters.helpful}"),
+        ("shown for", f"{output.format_count(shown.total, 'request')}: {went}" if shown.total else ""),
         ("utility", f"{compute_lesson_utility(engram):.4f}"),
         ("trigger", body.trigger if body else ""),
         ("do", body.correct_pattern if body else ""),

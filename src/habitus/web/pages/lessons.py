@@ -12,7 +12,7 @@ from habitus.app import Habitus
 from habitus.app.library.browsing import LessonFilters, browse_lessons
 from habitus.app.use_cases import lessons
 from habitus.errors import Stale
-from habitus.memory.model import Engram, LessonDraftOutcome, LessonKind, TrustLevel, parse_lesson_kind
+from habitus.memory.model import LessonDraftOutcome, LessonKind, TrustLevel, parse_lesson_kind
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
 from habitus.web.routing import AccessRouter
@@ -47,15 +47,13 @@ def _render_lessons(
 
 @router.get("/lessons/{id}", access=Access.OPEN_READING)
 def show_lesson(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    return _render_lesson(request, habitus, lessons.show_lesson(habitus, id).lesson)
+    return _render_lesson(request, habitus, id)
 
 
-def _render_lesson(
-    request: Request, habitus: Habitus, lesson: Engram, said: FlashMessage | None = None
-) -> HTMLResponse:
-    return render_page(
-        request, "lesson.html", said=said, lesson=lesson, history=habitus.memory.get_history(lesson.id)[::-1]
-    )
+def _render_lesson(request: Request, habitus: Habitus, id: str, said: FlashMessage | None = None) -> HTMLResponse:
+    found = lessons.show_lesson(habitus, id)
+    history = habitus.memory.get_history(found.lesson.id)[::-1]
+    return render_page(request, "lesson.html", said=said, lesson=found.lesson, shown=found.shown, history=history)
 
 
 @router.post("/lessons", access=Access.ADMIN)
@@ -88,7 +86,7 @@ def edit_lesson(
         hint = "Copy your text, reload the page, and save again."
         raise Stale("Another person changed this lesson meanwhile.", hint=hint) from None
     said = FlashMessage(text="Saved." if done.undo else "Nothing was changed.", undo=done.undo)
-    return _render_lesson(request, habitus, done.lesson, said)
+    return _render_lesson(request, habitus, done.lesson.id, said)
 
 
 @router.post("/lessons/{id}/away", access=Access.ADMIN)
