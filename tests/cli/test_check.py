@@ -230,7 +230,7 @@ def step(number: int, id: str, command: str, said: str, *, ok: bool = False) -> 
     return [used(id, "Bash", {"command": command}, **at), came(id, said, is_error=not ok, **at)]
 
 
-@pytest.mark.req("CL-08")
+@pytest.mark.req("CL-08", "LA-06")
 def test_rules_come_first_and_whole_and_what_nobody_would_act_on_is_not_shown(direct: Direct) -> None:
     logs = direct.cli.user_home / ".claude" / "projects" / "shop"
     for number in (1, 2):
@@ -257,6 +257,12 @@ def test_rules_come_first_and_whole_and_what_nobody_would_act_on_is_not_shown(di
     text = " ".join(" ".join(shown).split())
     assert "rule: Never apply anything to prod yourself. Give me the command instead. (said in 2 sessions" in text
     assert text.index("rule: ") < text.index("failing: `kubectl get pods` keeps failing")
+    assert "(2 sessions, 2 failed calls)" in text
+    (report,) = direct.json("check")["agents"]
+    for remark in report["remarks"]:
+        if remark["topic"] in ("failing", "rule"):
+            assert [(row["file"], row["session"]) for row in remark["rows"]] == [("1.jsonl", "1"), ("2.jsonl", "2")]
+            assert all(row["turn"] for row in remark["rows"])
     assert "`ls" not in text
     assert "pytest" not in text
     assert text.count("instead") == 1

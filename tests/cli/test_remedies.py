@@ -72,7 +72,8 @@ def test_without_files_the_agents_on_this_machine_are_read_and_nothing_is_writte
     said = direct.ok("learn").splitlines()
     assert said[:7] == [
         "Recurring failures, costliest first:",
-        f"  pytest -q: <path>: line <num>: pytest: command not found (2 sessions, 4 calls, 4 min lost; {project})",
+        "  pytest -q: <path>: line <num>: pytest: command not found "
+        f"(2 sessions, 2 failed calls, 4 min lost; {project})",
         "What worked next:",
         f"  {LESSON} (2 sessions, last in May; {project})",
         "Your corrections:",

@@ -296,6 +296,59 @@ def test_two_hosts_count_a_skill_of_their_machines_together(tmp_path: Path, url:
             assert find_stale_usage_counters(host) == []
 
 
+def write_anton_skill(folder: Path) -> Path:
+    """A skill of another system with its own counts, which no use here explains."""
+    (folder / "csv-totals").mkdir(parents=True)
+    (folder / "csv-totals/SKILL.md").write_text(
+        "---\nname: csv-totals\ndescription: Sums up a CSV file.\nmetadata:\n  display_name: CSV totals\n"
+        "  provenance: consolidator\n---\n1. Read the header.\n"
+    )
+    stages = {"stage_1": {"recommended": 7, "used": 5}, "stage_2": {"recommended": 0, "used": 0}}
+    (folder / "csv-totals/stats.json").write_text(json.dumps({"total_recalls": 7, **stages}))
+    return folder
+
+
+@pytest.mark.req("SK-06", "SK-19", "OP-01")
+@pytest.mark.parametrize("layer", ["claude", "user"])
+def test_what_another_system_counted_stays_visible_as_imported_on_a_shared_database(
+    tmp_path: Path, url: str, run_cli: Cli, layer: str
+) -> None:
+    home, source = furnish(tmp_path / "home"), write_anton_skill(tmp_path / "anton")
+    alone = {"HOME": str(tmp_path), "HABITUS_HOME": str(home), "HABITUS_USER": "ann", "HABITUS_DURABLE": "false"}
+    shared = alone | {"HABITUS_DATABASE": url}
+
+    def show(env: dict[str, str]) -> Any:
+        ran = run_cli("skills", "show", "csv-totals", "--json", env=env)
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)
+
+    def import_it(env: dict[str, str]) -> None:
+        ran = run_cli("skills", "import", str(source), "--layer", layer, "--trust", env=env)
+        assert ran.code == 0, ran.err
+
+    import_it(alone)
+    before = show(alone)
+    (told,) = before["source_counts"]
+    assert "used 5" in told
+    assert {name: before["counters"][name] for name in USES} == dict.fromkeys(USES, 0)
+    # A layer of the machine is there on the shared database too; the user's own is another one, and imported anew.
+    if layer == "user":
+        import_it(shared)
+    after = show(shared)
+    assert [after[name] for name in ("source_counts", "counters")] == [
+        before[name] for name in ("source_counts", "counters")
+    ]
+    with ExitStack() as stack:
+        host = stack.enter_context(Habitus.open(read_settings(home, shared)))
+        program, browser = open_clients(stack, host)
+        assert get_json(program, "/skills/csv-totals")["source_counts"] == [told]
+        assert told in read_page(browser, "/skills/csv-totals?tab=results")
+        assert find_stale_usage_counters(host) == []
+    ran = run_cli("skills", "export", "csv-totals", "--format", "anton", "--to", str(tmp_path / "back"), env=shared)
+    assert ran.code == 0, ran.err
+    assert json.loads((tmp_path / "back/csv-totals/stats.json").read_text())["stage_1"]["used"] == 5
+
+
 @pytest.mark.some(1)
 @pytest.mark.req("SK-06", "LA-06", "SC-04")
 async def test_one_story_has_the_same_numbers_in_every_view(
@@ -327,12 +380,18 @@ async def test_one_story_has_the_same_numbers_in_every_view(
     for user in clients:
         check_commands(run_cli, {"HABITUS_USER": user} | ({"HABITUS_DATABASE": database} if database else {}))
     assert find_stale_usage_counters(habitus) == []
-    # An agent over MCP, of the owner and of the viewer; last, because asking is a turn.
-    for user in clients:
-        behind = LazyHome(McpServerOptions(home=habitus.settings.home, user=user, profile="all"))
+    # An agent over MCP, of the owner and of the viewer by their account; last, because asking is a turn.
+    eve = open_user_accounts(habitus).get("eve")
+    assert eve is not None
+    assert eve.role is UserRole.VIEWER
+    for person in (None, eve):
+        user = "ann" if person is None else person.name
+        behind = LazyHome(McpServerOptions(home=habitus.settings.home, user=user, person=person, profile="all"))
         try:
             async with Client(make_mcp_server(behind)) as client:
+                tools = {tool.name for tool in (await client.list_tools()).tools}
                 found = json.loads(text_of(await client.call_tool("list_skills", {})))["skills"]
         finally:
             await behind.close()
+        assert ("update_skill" in tools) is (person is None)
         assert next(one["usage"] for one in found if one["name"] == "brew-tea") == USES

@@ -333,9 +333,14 @@ def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
     assert 'hx-get="/failing"' in browser.get("/").text
     (told,) = browser.get("/api/v1/failing").json()["failing"]
     assert told["failure"]["sessions"] == 2
-    text = seen(f"<main>{browser.get('/failing').text}")
-    # Not all of them are conversations that a count could open.
-    assert "2 times" not in text
+    assert [row["turn"] for row in told["failure"]["rows"]] == ["f0", "f1"]
+    assert told["failure"]["calls"] == 2
+    page = browser.get("/failing").text
+    assert "<summary>2 failed calls</summary>" in page
+    opened = re.findall(r'href="(/activity\?turn=f\d)"', page)
+    assert len(opened) == 2
+    assert all("Install it." in browser.get(address).text for address in opened)
+    text = seen(f"<main>{page}")
     assert told["remedy"] in text
     assert told["remedy"] == "Run `npm`; `pnpm` is not found."
     assert [stranger.get(path).status_code for path in ("/failing", "/api/v1/failing")] == [401, 401]

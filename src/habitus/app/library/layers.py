@@ -58,7 +58,7 @@ def open_library(home: Home, *, only: str = "") -> Library:
         layer.store.complete_pending_writes()
     return Library(
         layers,
-        usage=UsageCache(shared),
+        usage=UsageCache(shared, None if local is shared else local, USER_LAYER),
         gate_context=build_gate_context(home.settings, home.get_user()),
         placeholder_values=get_placeholder_values(home.settings),
         authorize=partial(check_change_allowed, home),

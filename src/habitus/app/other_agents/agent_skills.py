@@ -20,6 +20,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
+from habitus.learning.remedies.findings import FindingRow
 from habitus.search.index import SearchIndex
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
@@ -64,6 +65,8 @@ class AgentRemark:
     is_urgent: bool = False
     # The finding without its evidence, the same in every agent that has it; empty if it is about a skill.
     about: str = ""
+    # What its numbers count: failed calls, or statements of a rule.
+    rows: tuple[FindingRow, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

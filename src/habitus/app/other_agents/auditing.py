@@ -24,6 +24,7 @@ from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
 from habitus.skills import names, trees
 from habitus.skills.layers.layer import find_project_root
+from habitus.text import format_count
 
 UNUSED_AFTER = timedelta(days=30)
 # The latest requests matched against the skills.
@@ -265,22 +266,25 @@ def _canonicalize_skill_name(skill: str) -> str:
 def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_skills.AgentRemark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
-        cost = f"{wording.describe_evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
+        failed = format_count(len(held.rows), "failed call")
+        cost = f"{wording.describe_evidence(held, now)}; {failed}, {held.minutes:.1f} min lost"
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.LESSON,
             what=f"{(lesson := wording.describe_remedy_lesson(held))} ({cost})",
             hint="habitus learn --apply",
             is_urgent=not held.is_about_probe,
             about=lesson,
+            rows=held.rows,
         )
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS and each.signature not in taught]
     for each in again[:MAX_FAILURES]:
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
         said = _PLACEHOLDER.sub("…", each.signature)
+        failed = format_count(each.calls, "failed call")
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.FAILING,
-            what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {each.calls} calls).",
+            what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {failed}).",
             hint="habitus lessons add 'what to do instead'",
             # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
             is_urgent=bool(each.command)
@@ -288,6 +292,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
             and not each.is_probe_command
             and (each.can_have_remedy or each.sessions >= _MIN_SESSIONS_OF_WORK),
             about=f"{called}: {each.signature}",
+            rows=each.rows,
         )
     for rule in found.rules:
         if rule.is_worth_proposing:
@@ -298,4 +303,5 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
                 hint="habitus learn --apply",
                 is_urgent=rule.sessions >= MIN_SESSIONS,
                 about=rule.correction.text,
+                rows=rule.rows,
             )

@@ -207,7 +207,7 @@ def _print_remedies(told: RemedyReport) -> None:
     if again := [failure for failure in told.failures if failure.sessions >= MIN_RECURRING_SESSIONS][:MAX_FAILURES]:
         output.print_line("Recurring failures, costliest first:", style="bold")
         for failure in again:
-            lost = f"{output.format_count(failure.calls, 'call')}, {failure.minutes:g} min lost"
+            lost = f"{output.format_count(failure.calls, 'failed call')}, {failure.minutes:g} min lost"
             output.print_line(
                 f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})"
             )

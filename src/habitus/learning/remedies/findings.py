@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
@@ -31,21 +32,42 @@ def is_probe_command(words: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FindingRow:
+    """A failed call that a finding counts, with its cost, or a statement of a rule."""
+
+    session: str
+    file: str  # the name of its transcript; empty for a conversation in the journal
+    turn: str
+    at: str
+    calls: int = 0  # spent on the failure, with itself
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RecurringFailure:
     """A failure that several sessions share, and its cost."""
+
+    IN_JSON: ClassVar = ("calls", "minutes")
 
     what: str
     tool: str
     project: str
     sessions: int
-    calls: int
-    minutes: float
+    rows: tuple[FindingRow, ...]  # what `calls` counts, oldest first
     last: str
     signature: str
     command: str = ""  # the last failing command line; empty for tools
     is_open: bool = False  # no similar call succeeded later, in any session
     can_have_remedy: bool = False  # it is not about the work at hand, such as a failing test, and not transient
     is_probe_command: bool = False  # it only looked something up, or is a call of the agent's own tools
+
+    @property
+    def calls(self) -> int:
+        return len(self.rows)
+
+    @property
+    def minutes(self) -> float:
+        return _sum_minutes(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +78,15 @@ class SupportedRemedy:
     project: str  # empty if several projects have it
     sessions: int
     last: str
-    calls: int
-    seconds: float
+    rows: tuple[FindingRow, ...]  # the failed calls that it is a remedy for, oldest first
     signatures: tuple[str, ...]
     traces: tuple[str, ...]  # session and turn
     against: int = 0  # sessions that contradict it
     share: float = 1.0  # of the sessions that found any remedy
+
+    @property
+    def minutes(self) -> float:
+        return _sum_minutes(self.rows)
 
     @property
     def is_worth_proposing(self) -> bool:
@@ -83,6 +108,7 @@ class ProposedRule:
     project: str
     sessions: int  # in which it was stated
     traces: tuple[str, ...]
+    rows: tuple[FindingRow, ...]  # its statements, oldest first
 
     @property
     def is_worth_proposing(self) -> bool:
@@ -136,7 +162,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             groups[failure.signature, failure.tool, facts.project].append((facts, failure))
     found = []
     for (signature, tool, project), members in groups.items():
-        calls, seconds = (sum(getattr(failure, cost) for _, failure in members) for cost in ("calls", "seconds"))
+        rows = tuple(_build_row(facts, failure) for facts, failure in members)
         shared = _find_shared_beginning([failure.words for _, failure in members])
         command = quote_for_shell(_cut_to_shown_words(shared or members[-1][1].words))
         recurring = RecurringFailure(
@@ -144,8 +170,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             tool=tool,
             project=project,
             sessions=len({facts.session for facts, _ in members}),
-            calls=calls,
-            minutes=round(seconds / 60, 1),
+            rows=rows,
             last=max(failure.at or facts.last for facts, failure in members),
             signature=signature,
             command=command,
@@ -153,8 +178,26 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             can_have_remedy=members[-1][1].cause.can_have_remedy,
             is_probe_command=is_probe_command(members[-1][1].words),
         )
-        found.append((-seconds - 20 * calls, signature, project, recurring))
+        found.append((-_compute_cost(rows), signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
+
+
+def _build_row(facts: SessionFacts, found: CallFailure | UserCorrection) -> FindingRow:
+    # Of the journal's sessions, the file is the session.
+    file = "" if facts.file == facts.session else facts.file
+    row = FindingRow(session=facts.session, file=file, turn=found.turn, at=found.at)
+    if isinstance(found, UserCorrection):
+        return row
+    return replace(row, calls=found.calls, seconds=round(found.seconds, 1))
+
+
+def _sum_minutes(rows: Iterable[FindingRow]) -> float:
+    return round(sum(row.seconds for row in rows) / 60, 1)
+
+
+def _compute_cost(rows: Sequence[FindingRow]) -> float:
+    """Return the cost of failed calls, in seconds."""
+    return sum(row.seconds + 20 * row.calls for row in rows)
 
 
 _Support = list[tuple[SessionFacts, CallFailure, Remedy]]
@@ -235,8 +278,7 @@ def _merge_support(support: _Support) -> SupportedRemedy:
         project=last_facts.project,
         sessions=len(sessions),
         last=max(failure.at or facts.last for facts, failure, _ in support),
-        calls=sum(failure.calls for _, failure, _ in support),
-        seconds=round(sum(failure.seconds for _, failure, _ in support), 1),
+        rows=tuple(_build_row(facts, failure) for facts, failure, _ in support),
         signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
         traces=tuple(traces),
     )
@@ -315,13 +357,12 @@ def _merge_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRem
                 last,
                 project="",
                 sessions=sum(each.sessions for each in clear),
-                calls=sum(each.calls for each in clear),
-                seconds=sum(each.seconds for each in clear),
+                rows=tuple(sorted((row for each in clear for row in each.rows), key=lambda row: row.at)),
                 signatures=tuple(dict.fromkeys(one for each in clear for one in each.signatures)),
                 traces=tuple(trace for each in clear for trace in each.traces),
             )
         )
-    return sorted(found, key=lambda each: (-each.sessions, -each.seconds - 20 * each.calls, each.remedy.wrong))
+    return sorted(found, key=lambda each: (-each.sessions, -_compute_cost(each.rows), each.remedy.wrong))
 
 
 def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
@@ -349,6 +390,7 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
                 project=members[-1][0].project if len(projects) == 1 else "",
                 sessions=len(sessions),
                 traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
+                rows=tuple(_build_row(each, said) for each, said in members),
             )
         )
     return tuple(sorted(rules, key=lambda rule: (-rule.sessions, not rule.correction.is_standing)))

@@ -26,6 +26,10 @@ class UsageCache:
     """Reads and changes the cached counts in the database of the journal."""
 
     engine: sa.Engine
+    # The database of this machine, if another one is shared: it has what was imported into layers of the machine before
+    # that, which are all but the `shared_layer`.
+    machine: sa.Engine | None = None
+    shared_layer: str = ""
 
     def read(
         self,
@@ -39,16 +43,23 @@ class UsageCache:
 
         Of one version or of all; those from other systems, which have a version of their own, only if asked.
         """
-        query = sa.select(skill_counts).where(skill_counts.c.layer.in_(layers))
-        if names:
-            query = query.where(skill_counts.c.item.in_(names))
+        own = skill_counts.c
+        every = sa.select(skill_counts).where(own.layer.in_(layers), own.item.in_(names) if names else sa.true())
+        query = every.order_by(own.stage)
         if version is not None:
-            query = query.where(skill_counts.c.version == version)
+            query = query.where(own.version == version)
         elif not with_imported:
-            query = query.where(skill_counts.c.version != IMPORTED_COUNTS_VERSION)
-        found: CountsBySkill = {}
+            query = query.where(own.version != IMPORTED_COUNTS_VERSION)
         with sql.read_transaction(self.engine) as connection:
-            rows = connection.execute(query.order_by(skill_counts.c.stage)).mappings().all()
+            rows = list(connection.execute(query).mappings())
+        is_asked = with_imported or version == IMPORTED_COUNTS_VERSION
+        if self.machine is not None and is_asked and {*layers} - {self.shared_layer}:
+            imported = every.where(own.version == IMPORTED_COUNTS_VERSION, own.layer != self.shared_layer)
+            known = {(row["layer"], row["item"]) for row in rows if row["version"] == IMPORTED_COUNTS_VERSION}
+            with sql.read_transaction(self.machine) as connection:
+                here = connection.execute(imported.order_by(own.stage)).mappings()
+                rows += [row for row in here if (row["layer"], row["item"]) not in known]
+        found: CountsBySkill = {}
         for row in rows:
             stages, stage = found.setdefault((row["layer"], row["item"]), {}), Stage(row["stage"])
             counts = UsageCounts(**{name: row[name] for name in COUNT_NAMES}, last_used=row["last_used"])
@@ -101,8 +112,9 @@ class UsageCache:
         own = skill_counts.c
         has_no_use = sa.and_(own.recommended == own.recommended_before, own.used == own.used_before)
         is_told = sa.or_(own.version == IMPORTED_COUNTS_VERSION, has_no_use)
-        with sql.write_transaction(self.engine) as connection:
-            connection.execute(skill_counts.delete().where(own.layer == layer, own.item == name, is_told))
+        for engine in filter(None, (self.engine, self.machine)):
+            with sql.write_transaction(engine) as connection:
+                connection.execute(skill_counts.delete().where(own.layer == layer, own.item == name, is_told))
 
 
 _KEY_NAMES = ("layer", "item", "version", "stage")
