@@ -176,6 +176,11 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
+def format_dollars(dollars: float) -> str:
+    """Format an amount: `$12.40`, and four decimals below ten cents."""
+    return f"${dollars:.4f}" if dollars < 0.1 else f"${dollars:,.2f}"
+
+
 def format_count(number: int, thing: str) -> str:
     """Format a count: `1 skill`, `2 skills`."""
     return f"{number:,} {thing if number == 1 else thing + 's'}"

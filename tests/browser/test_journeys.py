@@ -71,7 +71,7 @@ def test_the_report_is_printed_on_one_page_without_what_surrounds_it(page: Page,
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
     page.emulate_media(media="print")
     expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
-    expect(page.get_by_role("heading", name="Cost of learning")).to_be_visible()
+    expect(page.get_by_role("heading", name="Cost", exact=True)).to_be_visible()
     assert page.pdf().count(b"/Type /Page\n") == 1
 
 

@@ -195,11 +195,12 @@ def check_pages(browser: TestClient, user: str) -> None:
         assert browser.get(address.replace("&amp;", "&")).text.count('<span class="name">') == number
     assert browser.get("/activity").text.count('<span class="name">') == sum(REQUESTS[user])
     uses = {"ann": 5, "eve": 1}[user]
-    # The tile, and each outcome that occurred below the chart and on its day.
-    assert check_numbers(browser, "/") == 1 + 2 * sum(map(bool, REQUESTS[user]))
-    assert check_numbers(browser, "/insights") == 1  # and not of what was never used
+    # The tile, each outcome that occurred below the chart and on its day, and what their agents reported.
+    cost = count_cost_numbers(browser, sum(REQUESTS[user]))
+    assert check_numbers(browser, "/") == 1 + 2 * sum(map(bool, REQUESTS[user])) + cost
+    assert check_numbers(browser, "/insights") == 1 + cost  # and not of what was never used
     assert f'href="/skills/brew-tea/uses?own=true">used {uses} time' in browser.get("/insights/effects").text
-    assert check_numbers(browser, "/insights/month") == 1 + sum(map(bool, REQUESTS[user]))
+    assert check_numbers(browser, "/insights/month") == 1 + sum(map(bool, REQUESTS[user])) + cost
     for address, least in (
         ("/insights/effects", 1),
         ("/skills", 1),
@@ -207,6 +208,18 @@ def check_pages(browser: TestClient, user: str) -> None:
         ("/skills/brew-tea?tab=results", 6),
     ):
         assert check_numbers(browser, address) >= least, address
+
+
+def count_cost_numbers(browser: TestClient, requests: int) -> int:
+    """The numbers of the cost of the month, which are the same on each page that has them."""
+    pages = [browser.get(page).text for page in ("/", "/insights", "/insights/month")]
+    shown, *others = [one.split('<ul class="rows compact cost">')[1].split("</ul>")[0] for one in pages]
+    counted = re.compile(r">(\d[\d,]*) (?:more )?(?:requests?|tokens?|decisions?)</a>")
+    numbers = counted.findall(shown)
+    assert all(counted.findall(one) == numbers for one in others)
+    told = re.findall(r">(\d+) (?:more )?requests?</a>", shown)
+    assert sum(map(int, told)) == requests
+    return len(numbers)
 
 
 # What an address with rows of requests or uses shows one of, for each.
@@ -231,10 +244,13 @@ def check_numbers(browser: TestClient, address: str) -> int:
     found = 0
     for page, rest, attributes, inside in links:
         said = " ".join(re.findall(r'aria-label="([^"]*)"', attributes) or [re.sub("<[^>]*>", "", inside)])
-        number = re.search(r"(?:^|: |used )(\d+)(?! %)\b", said.strip())
-        if number and int(number[1]) and "skill" not in said:
+        number = re.search(r"(?:^|: |used )(\d[\d,]*)(?! %)\b", said.strip())
+        count = int(number[1].replace(",", "")) if number else 0
+        if count and "skill" not in said:
             opened = browser.get(f"{page}{rest}".replace("&amp;", "&")).text.split("<main", 1)[1].split("<dialog")[0]
-            assert opened.count(ROWS[page]) == int(number[1]), (address, said, page, rest)
+            tokens = [int(one.replace(",", "")) for one in re.findall(r"<td>([\d,]+)</td><td>(?:\$|–)", opened)]
+            shown = sum(tokens) if "token" in said else opened.count(ROWS[page])
+            assert shown == count, (address, said, page, rest)
             found += 1
     return found
 

@@ -9,12 +9,13 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_run, open_improve_store
-from habitus.app.learning.reporting import DataGap, ReportedNumberKind, RequestTotals
+from habitus.app.learning.reporting import AgentCost, DataGap, ReportedNumberKind, RequestTotals
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid
 from habitus.improve.candidates import CandidateState
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.store import SCHEDULED_MARK
+from habitus.journal.model import Turn
 from habitus.learning.budget import RunBudget
 from tests.improve.test_comparing import approved, ask, conversations
 from tests.improve.test_improving import NAME, _draft, furnish, playing
@@ -154,3 +155,48 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
                 of=ReportedNumberKind.NO_FEEDBACK,
             )
         ]
+
+
+@pytest.mark.req("IM-08")
+def test_the_cost_of_agents_is_what_they_reported_and_each_sum_opens_its_requests(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        assert show_report(habitus).agent_cost == AgentCost(metered=0, priced=0, unmetered=0, tokens=0, dollars=0.0)
+        said = (
+            {"input_tokens": 900, "output_tokens": 100, "cost": 0.25},
+            {"input_tokens": 4_000, "output_tokens": 0},
+            # Its model is free.
+            {"input_tokens": 50, "output_tokens": 50, "cost": 0.0},
+            {"input_tokens": 0, "output_tokens": 0, "rounds": 2},
+            {},
+        )
+        for number, usage in enumerate(said):
+            id, now = f"t{number}", habitus.clock()
+            user = habitus.settings.user
+            habitus.journal.record_turn(Turn(id=id, session=id, request="Sum.", started_on=now, user=user, usage=usage))
+        cost = show_report(habitus).agent_cost
+        assert cost == AgentCost(metered=3, priced=2, unmetered=2, tokens=5_100, dollars=0.25)
+        counted = {name: ReportedNumberKind(link.rpartition("=")[2]) for name, link in cost.links.items()}
+        rows = {name: list_report_rows(habitus, of=of).rows for name, of in counted.items()}
+        assert {name: len(found) for name, found in rows.items()} == {
+            "tokens": 3,
+            "dollars": 2,
+            "metered": 3,
+            "priced": 2,
+            "unmetered": 2,
+        }
+        assert sum(one.tokens for one in rows["tokens"]) == cost.tokens
+        assert sum(one.dollars for one in rows["dollars"]) == cost.dollars
+
+
+@pytest.mark.req("IM-08")
+async def test_what_learning_took_is_one_sum_that_opens_its_parts(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 24)
+        habitus.spending.settle(habitus.spending.reserve(500), 300)
+        model = RunBudget(day=None).wrap_model(playing([_draft("3. Write it in capitals.")]))
+        await open_improve_run(habitus, ImproveRequest(skill=NAME, rounds=2, candidates=1), "r1", model).execute()
+        cost = show_report(habitus).cost
+        assert cost.all_tokens == cost.tokens + cost.draft_tokens + 300
+        assert cost.links["all_tokens"].endswith("&of=learning")
+        rows = list_report_rows(habitus, of=ReportedNumberKind.LEARNING, limit=500).rows
+        assert sum(one.tokens for one in rows) == cost.all_tokens

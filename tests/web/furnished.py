@@ -192,6 +192,7 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
                 started_on=began,
                 ended_on=began + timedelta(seconds=30),
                 source_type=("claude-code", "mcp", "web")[number % 3],
+                usage={"input_tokens": 9_000 + number, "output_tokens": 700, "cost": 0.02} if number % 3 == 2 else {},
                 user=habitus.settings.user,
                 selected=(SelectedSkill(name=name, place=SkillPlacementKind.LOADED, reason="the model asked for it"),),
                 exposures=tuple(shown),

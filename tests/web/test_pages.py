@@ -475,6 +475,21 @@ def test_where_withholding_would_take_too_long_the_page_names_a_trial_instead(
     assert " days at this rate" not in page
 
 
+@pytest.mark.req("IM-08", "CL-02")
+def test_what_the_month_cost_stands_on_home_insights_and_the_report(browser: TestClient, habitus: Habitus) -> None:
+    now = habitus.clock()
+    for id, usage in (("known", {"input_tokens": 1_200, "output_tokens": 34, "cost": 0.5}), ("unknown", {})):
+        user = habitus.settings.user
+        habitus.journal.record_turn(Turn(id=id, session=id, request="Sum.", started_on=now, user=user, usage=usage))
+    for address in ("/", "/insights", "/insights/month"):
+        page = browser.get(address).text
+        for of, number in (("metered", "1,234 tokens"), ("priced", "$0.50"), ("unmetered", "1 more request")):
+            assert f'of={of}&amp;month={now:%Y-%m}">{number}</a>' in page, address
+        assert "No model was asked." in page
+    rows = browser.get(f"/insights/month/rows?of=metered&month={now:%Y-%m}").text
+    assert ("<td>1,234</td><td>$0.50</td>" in rows, "turn=known" in rows, "turn=unknown" in rows) == (True, True, False)
+
+
 @pytest.mark.req("IM-08")
 def test_the_report_leads_to_the_months_before_and_after(browser: TestClient, habitus: Habitus) -> None:
     now = habitus.clock()

@@ -27,7 +27,7 @@ from habitus.journal.model import (
     TurnOutcome,
     UseManner,
 )
-from habitus.journal.tables import exposures, lasting_outcomes, turns, uses
+from habitus.journal.tables import exposures, lasting_outcomes, parse_json_object, turns, uses
 from habitus.plain_data import INTERNAL
 from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, build_count_links
 
@@ -353,6 +353,9 @@ class JudgedRequest:
     verdict: UseVerdict
     # Whether its turn is still stored.
     has_text: bool = True
+    # What its turn says that it took; 0 and None if it does not say.
+    tokens: int = 0
+    dollars: float | None = None
 
     @property
     def outcome(self) -> UseVerdict:
@@ -365,7 +368,7 @@ def list_judged_requests(
 ) -> list[JudgedRequest]:
     """Return the requests of a period, oldest first; after their retention, those of which an outcome is stored."""
     asked, kept = turns.c, lasting_outcomes.c
-    stored = sa.select(asked.id, asked.started_on).where(
+    stored = sa.select(asked.id, asked.started_on, asked.usage).where(
         asked.started_on >= since,
         asked.started_on < before,
         asked.source_type.not_in(SYNTHETIC_SOURCE_TYPES),
@@ -378,13 +381,21 @@ def list_judged_requests(
         *([] if user is None else [kept.user == user]),
     )
     judged = _load_judgements(connection, sa.select(kept.turn).where(*in_period))
-    found = {id: (at, True) for id, at in connection.execute(stored)}
+    found = {
+        id: JudgedRequest(turn=id, at=at, verdict=decide_use_verdict(judged.get(id, [])), **_read_cost(spent))
+        for id, at, spent in connection.execute(stored)
+    }
     for id, at in connection.execute(sa.select(kept.turn, kept.began_on).where(*in_period).distinct()):
-        found.setdefault(id, (at, False))
-    return [
-        JudgedRequest(turn=id, at=at, verdict=decide_use_verdict(judged.get(id, [])), has_text=has_text)
-        for id, (at, has_text) in sorted(found.items(), key=lambda one: (one[1][0], one[0]))
-    ]
+        if id not in found:
+            found[id] = JudgedRequest(turn=id, at=at, verdict=decide_use_verdict(judged[id]), has_text=False)
+    return sorted(found.values(), key=lambda one: (one.at, one.turn))
+
+
+def _read_cost(packed: str) -> dict[str, Any]:
+    """Return the tokens and dollars of a turn from its stored usage."""
+    spent = parse_json_object(packed)
+    tokens = int(spent.get("input_tokens", 0) + spent.get("output_tokens", 0))
+    return {"tokens": tokens, "dollars": spent.get("cost")}
 
 
 def list_skill_uses(

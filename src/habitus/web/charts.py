@@ -229,10 +229,13 @@ def _render_comparisons(found: Mapping[str, VersionComparison | None]) -> Markup
 _SIDE, _WIDEST, _LETTER = 60, 190, 7
 
 
+_NUMBER_WIDTH = 34
+
+
 def render_confidence_intervals(
     title: str, effects: Mapping[str, EffectEstimate], line: int = 34, long: int = 420
 ) -> Markup:
-    """Return one line per label with the confidence interval and its middle, from 100 fewer to 100 more of 100."""
+    """Return one line per label with the confidence interval, its middle and the number, from 100 fewer to 100 more."""
     longest = max(map(len, effects))
     side = min(max(_SIDE, _LETTER * longest + 12), _WIDEST) if longest else 6
 
@@ -247,10 +250,12 @@ def render_confidence_intervals(
         drawn.append(_render_element("text", short, x=0, y=y + 4))
         drawn.append(_render_element("line", css=css, x1=locate(effect.low), y1=y, x2=locate(effect.high), y2=y))
         drawn.append(_render_element("circle", css=css, cx=locate(effect.value), cy=y, r=5))
+        number_at = side + long + 10 + _NUMBER_WIDTH
+        drawn.append(_render_element("text", f"{100 * effect.value:+.0f}", x=number_at, y=y + 4, text_anchor="end"))
     drawn.append(_render_element("text", "fewer succeed", x=locate(-1), y=tall + 16))
     drawn.append(_render_element("text", "more succeed", x=locate(1), y=tall + 16, text_anchor="end"))
     said = "; ".join(f"{label}: {_describe_interval(effect)} of 100" for label, effect in effects.items())
-    return _render_chart(f"{title}. {said}", (side + long + 10, tall + _FOOT), *drawn)
+    return _render_chart(f"{title}. {said}", (side + long + 10 + _NUMBER_WIDTH, tall + _FOOT), *drawn)
 
 
 def _describe_interval(effect: EffectEstimate) -> str:

@@ -25,7 +25,7 @@ from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Sta
 from habitus.skills.proposals import AGENT_INITIATED
 from habitus.skills.review import ProposalAction
 from habitus.skills.sources.importing import ImportVerdict as ImportVerdict
-from habitus.text import format_count
+from habitus.text import format_count, format_dollars
 from habitus.tools.model import ToolStatus
 from habitus.use_counts import UsageCounts
 from habitus.web.site_map import remove_cli_commands
@@ -192,6 +192,17 @@ def get_request_source_label(source_type: str) -> tuple[str, str]:
     return source_type, AGENTS.get(source_type, source_type)
 
 
+REPORT_ROWS = {
+    "metered": "Requests whose tokens are known",
+    "priced": "Requests whose price is known",
+    "unmetered": "Requests whose cost is not known",
+    "without_text": "Requests past their retention",
+    "learning": "What learning took",
+    "paid": "What learning was paid for",
+    "budget": "Daily budget of lessons and scheduled drafts",
+}
+
+
 def describe_turn_cost(usage: Mapping[str, float]) -> str:
     """Return the tokens and the cost of a turn; empty if the agent did not report them."""
     tokens = [(usage.get(f"{name}_tokens"), label) for name, label in (("input", "in"), ("output", "out"))]
@@ -199,7 +210,7 @@ def describe_turn_cost(usage: Mapping[str, float]) -> str:
     if parts and (cached := usage.get("cached_tokens")):
         parts[0] += f" ({int(cached):,} cached)"
     if (cost := usage.get("cost")) is not None:
-        parts.append(f"${cost:.4f}" if cost < 1 else f"${cost:.2f}")
+        parts.append(format_dollars(cost))
     return ", ".join(parts)
 
 

@@ -31,7 +31,7 @@ from habitus.app.tasks.proposing import describe_period
 from habitus.comparing import BoundedMatcher, StepBudget
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
-from habitus.text import format_count, format_seconds, replace_surrogates
+from habitus.text import format_count, format_dollars, format_seconds, replace_surrogates
 from habitus.web import charts, inbox_labels, labels, site_map
 from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_request_home
@@ -151,6 +151,7 @@ def _load_templates() -> Environment:
         "markdown": render_markdown,
         "timestamp": format_timestamp,
         "counted": format_count,
+        "dollars": format_dollars,
         "period": describe_period,
         "duration": format_seconds,
         "source_word": labels.get_request_source_label,

@@ -18,6 +18,7 @@ from habitus.app.learning.reporting import (
     list_month_drafts,
     list_month_rollouts,
     list_requests,
+    select_requests,
     sum_other_spending,
 )
 from habitus.errors import Invalid
@@ -38,7 +39,7 @@ class ReportedRequest:
     has_text: bool = False
     proposal: int | None = None
     skill: str = ""
-    # What it cost; 0 for requests.
+    # What it cost; 0 if it is not known.
     tokens: int = 0
     dollars: float = 0.0
 
@@ -95,7 +96,7 @@ def list_rows_behind_number(
                 ReportedRequest(
                     turn="",
                     at=one.at or month.begin,
-                    said=f"{one.side} of {one.skill or 'self-play'}: {one.outcome or 'running'}, {one.tokens:,} tokens",
+                    said=f"{one.side} of {one.skill or 'self-play'}: {one.outcome or 'running'}",
                     skill=one.skill,
                     tokens=one.tokens,
                     dollars=one.dollars,
@@ -107,34 +108,39 @@ def list_rows_behind_number(
                 ReportedRequest(
                     turn="",
                     at=one.made_on or month.begin,
-                    said=f"draft for {one.skill} by {one.source}: {one.tokens:,} tokens",
+                    said=f"draft for {one.skill} by {one.source}",
                     skill=one.skill,
                     tokens=one.tokens,
                     dollars=one.dollars,
                 )
                 for one in list_month_drafts(home, month)
             ]
+        case kind.LEARNING:
+            parts = (kind.ROLLOUTS, kind.DRAFTS, kind.BUDGET)
+            return [row for one in parts for row in list_rows_behind_number(home, one, month, user)]
         case kind.PAID:
-            both = (list_rows_behind_number(home, one, month, user) for one in (kind.ROLLOUTS, kind.DRAFTS))
-            return [row for rows in both for row in rows if row.dollars]
+            return [row for row in list_rows_behind_number(home, kind.LEARNING, month, user) if row.dollars]
         case kind.BUDGET:
             return [
                 ReportedRequest(
                     turn="",
                     at=datetime(day.year, day.month, day.day, tzinfo=UTC),
-                    said=f"{tokens:,} tokens for lessons and scheduled drafts",
+                    said="lessons and scheduled drafts",
                     tokens=tokens,
                 )
                 for day, tokens in sum_other_spending(home, month).items()
             ]
         case _:
-            requests = list_requests(home.shared, month.begin, month.end, user)
             return [
                 ReportedRequest(
-                    turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text
+                    turn=one.turn,
+                    at=one.at,
+                    said=one.outcome.value.replace("_", " "),
+                    has_text=one.has_text,
+                    tokens=one.tokens,
+                    dollars=one.dollars or 0.0,
                 )
-                for one in requests
-                if of is kind.REQUESTS or (not one.has_text if of is kind.WITHOUT_TEXT else one.outcome == of.value)
+                for one in select_requests(list_requests(home.shared, month.begin, month.end, user), of)
             ]
 
 

@@ -28,7 +28,7 @@ from habitus.improve.report import build_candidate_report, format_points_interva
 from habitus.improve.store import SCHEDULED_MARK
 from habitus.journal import usage
 from habitus.journal.model import ScoredExposure
-from habitus.journal.usage import JudgedRequest, UseVerdict
+from habitus.journal.usage import JudgedRequest
 from habitus.learning.budget import learning_spending
 from habitus.plain_data import INTERNAL
 from habitus.skills.proposals import Proposal, ProposalState
@@ -50,6 +50,10 @@ class ReportedNumberKind(StrEnum):
     NO_FEEDBACK = "no_feedback"
     # Those past their retention.
     WITHOUT_TEXT = "without_text"
+    # Those whose tokens are known, whose price is, and those of which neither is.
+    METERED = "metered"
+    PRICED = "priced"
+    UNMETERED = "unmetered"
     # The conversations that were randomised between two versions.
     COMPARED = "compared"
     # Those of one skill's comparison, whichever month they are of.
@@ -63,7 +67,8 @@ class ReportedNumberKind(StrEnum):
     ROLLOUTS = "rollouts"
     DRAFTS = "drafts"
     BUDGET = "budget"
-    # Rollouts and drafts: what dollars were paid for.
+    # All three, and those of them that dollars were paid for.
+    LEARNING = "learning"
     PAID = "paid"
     DECISIONS = "decisions"
 
@@ -163,13 +168,38 @@ class SkillChangeSummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LearningCost:
-    """What learning took in the month."""
+class AgentCost:
+    """What the requests of the month took, as far as their agents reported it."""
 
     IN_JSON: ClassVar = ("links",)
 
+    # Requests whose tokens are known, those of them whose price is, and requests of which neither is.
+    metered: int
+    priced: int
+    unmetered: int
+    tokens: int
+    dollars: float
+    address: str = field(default="", metadata=INTERNAL, compare=False)
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of the requests that each number counts or sums up."""
+        of = ReportedNumberKind
+        counted = {"tokens": of.METERED, "dollars": of.PRICED} | {
+            one.value: one for one in (of.METERED, of.PRICED, of.UNMETERED)
+        }
+        return {name: f"{self.address}&of={one}" for name, one in counted.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearningCost:
+    """What learning took in the month."""
+
+    IN_JSON: ClassVar = ("all_tokens", "links")
+
     rollouts: int
     tokens: int
+    # Of rollouts and drafts whose price is known.
     dollars: float
     # That drafting took in runs that a person started.
     draft_tokens: int
@@ -178,6 +208,11 @@ class LearningCost:
     # Proposals that a person decided.
     decisions: int
     address: str = field(default="", metadata=INTERNAL, compare=False)
+
+    @property
+    def all_tokens(self) -> int:
+        """The tokens of rollouts, drafts and lessons together."""
+        return self.tokens + self.draft_tokens + self.budget_tokens
 
     @property
     def links(self) -> Mapping[str, str]:
@@ -189,8 +224,18 @@ class LearningCost:
             "dollars": of.PAID,
             "draft_tokens": of.DRAFTS,
             "budget_tokens": of.BUDGET,
+            "all_tokens": of.LEARNING,
         }
         return {name: f"{self.address}&of={one}" for name, one in (summed | {"decisions": of.DECISIONS}).items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MonthlyCost:
+    """What agents and learning took in a month."""
+
+    month: ReportMonth
+    agents: AgentCost
+    learning: LearningCost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,6 +277,7 @@ class MonthlyReport:
     kept: int
     rolled_back: int
     cost: LearningCost
+    agent_cost: AgentCost
     unknown: Sequence[DataGap]
 
     @property
@@ -254,7 +300,8 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
     observations = make_observations(compared, _find_compared_items(compared), home.clock())
     gain = estimate_gain_of_changes(observations)
     proposals = _list_proposed_improvements(home.review)
-    totals = _count_requests(requests, f"/report/rows?month={month}{'&all_users=true' if user is None else ''}")
+    totals = _count_requests(requests, _build_rows_address(month, user))
+    cost = _sum_cost(home, month, requests, totals.address)
     return MonthlyReport(
         month=str(month),
         requests=totals,
@@ -265,9 +312,55 @@ def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> Mo
         approved=len(list_counted_proposals(home.review, month, ReportedNumberKind.APPROVED)),
         kept=len(list_ended_comparisons(home, month, ReportedNumberKind.KEPT)),
         rolled_back=len(list_ended_comparisons(home, month, ReportedNumberKind.ROLLED_BACK)),
-        cost=_sum_learning_cost(home, month, totals.address),
+        cost=cost.learning,
+        agent_cost=cost.agents,
         unknown=[*_list_missing_feedback(totals), *_list_undecided_comparisons(month, reports, totals.address)],
     )
+
+
+def build_monthly_cost(home: Home, month: ReportMonth, user: str | None) -> MonthlyCost:
+    """Build the part of the report that says what the month took, with the requests of one user or of everybody."""
+    requests = list_requests(home.shared, month.begin, month.end, user)
+    return _sum_cost(home, month, requests, _build_rows_address(month, user))
+
+
+def _build_rows_address(month: ReportMonth, user: str | None) -> str:
+    return f"/report/rows?month={month}{'&all_users=true' if user is None else ''}"
+
+
+def _sum_cost(home: Home, month: ReportMonth, requests: Sequence[JudgedRequest], address: str) -> MonthlyCost:
+    metered = select_requests(requests, ReportedNumberKind.METERED)
+    priced = select_requests(requests, ReportedNumberKind.PRICED)
+    agents = AgentCost(
+        metered=len(metered),
+        priced=len(priced),
+        unmetered=len(select_requests(requests, ReportedNumberKind.UNMETERED)),
+        tokens=sum(one.tokens for one in metered),
+        dollars=sum(one.dollars or 0.0 for one in priced),
+        address=address,
+    )
+    return MonthlyCost(month=month, agents=agents, learning=_sum_learning_cost(home, month, address))
+
+
+def select_requests(requests: Iterable[JudgedRequest], of: ReportedNumberKind) -> list[JudgedRequest]:
+    """Return the requests that a number of the report counts or sums up."""
+    return [one for one in requests if _is_request_counted(one, of)]
+
+
+def _is_request_counted(one: JudgedRequest, of: ReportedNumberKind) -> bool:
+    match of:
+        case ReportedNumberKind.REQUESTS:
+            return True
+        case ReportedNumberKind.WITHOUT_TEXT:
+            return not one.has_text
+        case ReportedNumberKind.METERED:
+            return one.tokens > 0
+        case ReportedNumberKind.PRICED:
+            return one.dollars is not None
+        case ReportedNumberKind.UNMETERED:
+            return not one.tokens and one.dollars is None
+        case _:
+            return one.outcome.value == of.value
 
 
 def list_requests(engine: sa.Engine, begin: datetime, end: datetime, user: str | None) -> list[JudgedRequest]:
@@ -286,15 +379,9 @@ def _find_compared_items(compared: Iterable[ScoredExposure]) -> frozenset[tuple[
 
 
 def _count_requests(requests: Sequence[JudgedRequest], address: str) -> RequestTotals:
-    went = [one.outcome for one in requests]
-    return RequestTotals(
-        requests=len(requests),
-        succeeded=went.count(UseVerdict.SUCCEEDED),
-        failed=went.count(UseVerdict.FAILED),
-        no_feedback=went.count(UseVerdict.NO_FEEDBACK),
-        without_text=sum(not one.has_text for one in requests),
-        address=address,
-    )
+    of = ReportedNumberKind
+    counted = (of.REQUESTS, of.SUCCEEDED, of.FAILED, of.NO_FEEDBACK, of.WITHOUT_TEXT)
+    return RequestTotals(**{one.value: len(select_requests(requests, one)) for one in counted}, address=address)
 
 
 def _explain_no_gain(compared: Sequence[ScoredExposure]) -> str:

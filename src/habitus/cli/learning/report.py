@@ -7,10 +7,11 @@ import typer
 from habitus.app.learning.report_rows import ReportedRequestPage
 from habitus.app.learning.reporting import MonthlyReport
 from habitus.cli import inputs, output
+from habitus.text import format_dollars
 
 
 def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
-    went, cost = result.requests, result.cost
+    went, cost, agents = result.requests, result.cost, result.agent_cost
     output.print_line(f"Learning in {result.month}", style="bold")
     output.print_line(
         f"{output.format_count(went.requests, 'request')}: {went.succeeded:,} succeeded, {went.failed:,} failed, "
@@ -25,9 +26,15 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     if result.changes:
         rows = [(one.skill, one.proposal, one.state, one.exam, one.in_use) for one in result.changes]
         output.print_table(columns, rows, wide="in use")
-    dollars = f", ${cost.dollars:.2f}" if cost.dollars else ""
+    dollars = f", {format_dollars(agents.dollars)}" if agents.priced else ""
+    known = f"{agents.tokens:,} tokens{dollars} in {output.format_count(agents.metered, 'request')}"
     output.print_line(
-        f"Cost: {output.format_count(cost.rollouts, 'rollout')} with {cost.tokens:,} tokens{dollars}; "
+        f"Cost of the agents' work: {known if agents.metered else 'not known yet'}; "
+        f"{output.format_count(agents.unmetered, 'request')} without a report of it."
+    )
+    dollars = f", {format_dollars(cost.dollars)}" if cost.dollars else ""
+    output.print_line(
+        f"Cost of learning: {output.format_count(cost.rollouts, 'rollout')} with {cost.tokens:,} tokens{dollars}; "
         f"{cost.draft_tokens:,} more for drafts, {cost.budget_tokens:,} more of the daily budget; "
         f"{output.format_count(cost.decisions, 'decision')} of people."
     )
@@ -46,10 +53,12 @@ def render_list_report_rows(context: typer.Context, result: ReportedRequestPage)
             inputs.format_timestamp(one.at),
             one.said,
             "gone" if one.turn and not one.has_text else "",
+            f"{one.tokens:,}" if one.tokens else "",
+            format_dollars(one.dollars) if one.dollars else "",
         )
         for one in result.rows
     ]
-    output.print_table_or_message("None.", ("turn", "at", "outcome", "text"), rows, wide="outcome")
+    output.print_table_or_message("None.", ("turn", "at", "outcome", "text", "tokens", "dollars"), rows, wide="outcome")
     output.print_paging_hint(len(rows), result.total, result.next)
 
 

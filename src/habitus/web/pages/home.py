@@ -17,7 +17,7 @@ from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
 from habitus.app.learning.report_rows import ReportedRequestPage
-from habitus.app.learning.reporting import ReportedNumberKind, ReportMonth
+from habitus.app.learning.reporting import MonthlyCost, ReportedNumberKind, ReportMonth, build_monthly_cost
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import evidence, overview, review
@@ -104,6 +104,8 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         if effects
         else None,
         is_first_run=not found.steps.request,
+        cost=_build_cost_of_this_month(habitus, scope),
+        more=_build_scope_suffix(scope),
     )
 
 
@@ -272,7 +274,14 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
         unused=unused[:_MAX_SHOWN],
         unused_count=len(unused),
         tried=tried[:_MAX_SHOWN],
+        cost=_build_cost_of_this_month(habitus, scope) if request.state.access >= Access.VIEWER else None,
+        more=_build_scope_suffix(scope),
     )
+
+
+def _build_cost_of_this_month(habitus: Habitus, scope: UserScope) -> MonthlyCost:
+    month, user = ReportMonth.containing(habitus.clock()), resolve_user_filter(habitus.settings, scope.all_users)
+    return build_monthly_cost(habitus, month, user)
 
 
 @router.get("/insights/effects", access=Access.OPEN_READING)
