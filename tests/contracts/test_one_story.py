@@ -194,6 +194,9 @@ def check_pages(browser: TestClient, user: str) -> None:
         (address,) = re.findall(rf'href="(/activity[^"]*)">{number} {name}<', home)
         assert browser.get(address.replace("&amp;", "&")).text.count('<span class="name">') == number
     assert browser.get("/activity").text.count('<span class="name">') == sum(REQUESTS[user])
+    cards = re.findall(r'data-card="([^"]*)"', browser.get("/skills?view=map").text)
+    assert cards
+    assert re.findall(SAID, " ".join(cards)) == []
     uses = {"ann": 5, "eve": 1}[user]
     # The tile, each outcome that occurred below the chart and on its day, and what their agents reported.
     cost = count_cost_numbers(browser, sum(REQUESTS[user]))

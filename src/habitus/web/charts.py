@@ -16,7 +16,7 @@ from habitus.improve.report import CandidateReport, VersionComparison
 from habitus.journal.usage import DailyRequestCounts
 from habitus.search.model import IndexHit
 from habitus.use_counts import UsageCounts
-from habitus.web.labels import describe_offer_effect, describe_skill_uses
+from habitus.web.labels import describe_offer_effect
 
 # The outcomes from the bottom of a stacked bar to its top, each with its CSS class.
 _OUTCOMES = (("good", "succeeded"), ("bad", "failed"), ("unknown", "no_feedback"))
@@ -315,10 +315,12 @@ def _choose_named_dots(found: SkillMap) -> set[str]:
 
 
 def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
-    """Return a dot with its label and the text of its card: when to use the skill, its uses and its effect."""
+    """Return a dot with its label and the text of its card: when to use the skill, whether it was used, its effect."""
     row, title, (x, y) = dot.row, _get_dot_title(dot), _locate_on_map(dot.x, dot.y)
     about = row.item.summary.when_to_use_line if row.item.summary else ""
     effect = "" if row.effect is None else f", {describe_offer_effect(row.effect)}"
+    # A card can't be clicked, so it has no number that could be opened; the dot opens the skill, which has them.
+    use = "used" if row.counters.used else "not used yet"
     shown = about if len(about) <= _CARD_CHARS else f"{about[: _CARD_CHARS - 1]}…"
     # The square root makes the area, not the radius, proportional to use.
     radius = 4 + 9 * math.sqrt(row.counters.used / most)
@@ -330,7 +332,7 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
         _render_element("text", title, x=x - 9 if anchor == "end" else x + 9, y=y - 8, text_anchor=anchor),
         href=f"/skills/{row.item.name}",
         css="named" if is_named else None,
-        data_card=f"{shown}\n{describe_skill_uses(row.counters)}{effect}",
+        data_card=f"{shown}\n{use}{effect}",
         aria_label=title,
     )
 
