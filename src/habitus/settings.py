@@ -485,9 +485,9 @@ def _warn_unknown_variables(environ: Mapping[str, str]) -> list[str]:
     unknown = sorted(name for name in environ if name.startswith("HABITUS_") and name not in known)
     if not unknown:
         return []
-    are = "an unknown variable and is" if len(unknown) == 1 else "unknown variables and are"
+    are = "is an unknown variable and is" if len(unknown) == 1 else "are unknown variables and are"
     near = dict.fromkeys(did_you_mean(name, known) for name in unknown)
-    return [" ".join(filter(None, [f"{', '.join(unknown)}: {are} ignored.", *near]))]
+    return [" ".join(filter(None, [f"{', '.join(unknown)} {are} ignored.", *near]))]
 
 
 def _apply_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

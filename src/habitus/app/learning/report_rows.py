@@ -62,8 +62,10 @@ def list_rows_behind_number(
         case kind.COMPARED:
             return _build_compared_rows(home, list_compared_conversations(home.shared, month, user), user)
         case kind.IN_USE:
+            if not skill:
+                raise Invalid("The skill is missing.", hint="Name the skill whose versions were compared.")
             ever = open_comparison_store(home).list_comparisons(skill)
-            meant = [one for one in ever if skill and version in (0, one.new)]
+            meant = [one for one in ever if version in (0, one.new)]
             if not meant:
                 what = f"version {version} of '{skill}'" if version else f"'{skill}'"
                 raise Invalid(
