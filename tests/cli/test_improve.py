@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app.learning.improving import open_improve_store
+from habitus.memory.model import LessonDraft, LessonProducer, LessonProvenance
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import MatchesCheck
 from habitus.tasks.files import serialize_tasks
@@ -181,3 +182,50 @@ def test_the_plan_of_the_night_ranks_the_skills_and_says_why(direct: Direct) -> 
     assert "left out name-a-town 0.0 $0." in shown
     assert "One more success is worth 1 cents (success_cents), so name-a-town would cost more than it gains" in shown
     assert direct.json("skills", "improve", "--plan", env=dear)["left_out"] == ["name-a-town"]
+
+
+@pytest.mark.full
+@pytest.mark.req("IM-04")
+def test_candidates_by_rule_come_first_and_no_model_drafts_them(direct: Direct, tmp_path: Path) -> None:
+    _furnished(direct, 24)
+    before = SKILL.replace("always_include: true\n", "")
+    direct.skill_file("name-a-town").write_text(before)
+    direct.ok("skills", "edit", "name-a-town", "--append", "2. Be brief.")
+    with opened(direct) as habitus:
+        with habitus.turn("Name a town.", conversation="c1") as turn:
+            turn.run("recall_skill", {"name": "name-a-town"})
+            turn.done("Altberg", ok=False)
+        habitus.memory.encode(
+            LessonDraft(
+                text="Write it in capitals.",
+                kind="lesson",
+                produced_by=LessonProducer.DETECTOR,
+                evidence=LessonProvenance(trace=turn.id, error_signature="not accepted"),
+            )
+        )
+    # It only says the town: a draft that a model is asked for would come to nothing.
+    (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 200))
+    words = ("--rounds", "1", "-n", "2", "--yes", "-m", f"script:{tmp_path / 'model.json'}")
+    direct("skills", "improve", "name-a-town", *words)
+    found = direct.json("skills", "improvements", "name-a-town")["candidates"]
+    undone, remedied = (one["candidate"] for one in found)
+    assert (undone["source"], undone["number"], undone["tokens"]) == ("rule: undo", 1, 0)
+    assert (remedied["source"], remedied["number"], remedied["tokens"]) == ("rule: remedy", 2, 0)
+    assert undone["text"] == before
+    assert remedied["text"].endswith("2. Be brief.\n\nIf it says “not accepted”: Write it in capitals.\n")
+
+
+@pytest.mark.full
+@pytest.mark.req("IM-04")
+def test_a_worked_example_that_helps_lies_beside_the_skill_once_it_is_approved(direct: Direct, tmp_path: Path) -> None:
+    _furnished(direct, 24)
+    pair = [{"say": "Altberg"}, {"say": "ALTBERG"}]
+    both = [step for count in (12, 6) for at in range(count) for step in (pair if at % 2 else pair[::-1])]
+    (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 12 + both))
+    words = ("--rounds", "1", "-n", "1", "--yes", "-m", f"script:{tmp_path / 'model.json'}")
+    assert "Proposed: habitus review show 1" in direct("skills", "improve", "name-a-town", *words).out
+    assert "# A worked example" in direct.ok("review", "show", "1")
+    direct.ok("review", "approve", "1")
+    folder = direct.home / "skills" / "name-a-town"
+    assert "A worked example: `references/example.md`." in (folder / "SKILL.md").read_text()
+    assert (folder / "references" / "example.md").read_text().startswith("# A worked example\n\nAsked: Which town has")
