@@ -10,11 +10,12 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from habitus import operating_system
 from habitus.errors import Invalid, StorageFailed
 from habitus.locks import hold_lock
 
@@ -75,7 +76,7 @@ def has_same_files(a: Tree, b: Tree) -> bool:
 
 def open_regular_file(source: Path) -> BinaryIO:
     """Open a regular file; raise OSError for folders, pipes and devices, which could block."""
-    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = operating_system.open_for_reading(source)
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
@@ -154,16 +155,13 @@ def write_atomically(
     with replace_file(path, durable=durable) as aside:
         write_new_file(aside, content, 0o600 if mode is None else mode, durable=durable)
         if mode is None and path.exists():
-            there = path.stat()
-            aside.chmod(stat.S_IMODE(there.st_mode))
-            with suppress(PermissionError):
-                os.chown(aside, there.st_uid, there.st_gid)
+            operating_system.set_owner(aside, path.stat())
         check()
 
 
 def append_to_file(path: Path, data: bytes) -> None:
     """Append to a private file in a single write, so two processes never mix their lines."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | operating_system.O_PLAIN, 0o600)
     try:
         if os.write(handle, data) != len(data):
             raise OSError(errno.ENOSPC, "no space left")
@@ -183,28 +181,19 @@ def replace_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
         finally:
             aside.unlink(missing_ok=True)
         if durable:
-            sync_to_disk(path.parent)
+            operating_system.sync_to_disk(path.parent)
 
 
 def write_new_file(path: Path | str, content: bytes, mode: int, *, durable: bool = True) -> None:
     """Write a file that must not exist yet."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o600)
     try:
         left = memoryview(content)
         while left:
             left = left[os.write(handle, left) :]
-        os.fchmod(handle, mode)
+        operating_system.set_mode(handle, mode)
         if durable:
             os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_to_disk(path: Path | str) -> None:
-    """Flush a file, or the names in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
     finally:
         os.close(handle)
 

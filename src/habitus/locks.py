@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from habitus import operating_system
 from habitus.errors import StorageFailed
 
 LOCK_TIMEOUT_S = 60.0
@@ -44,23 +44,21 @@ def acquire_lock(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> in
 
     Creates a missing file. A folder is locked itself.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
     try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        descriptor = operating_system.open_lock_file(path)
     except OSError as error:
         raise StorageFailed(f"Can't lock {path}: {error.strerror}.", hint="Check its permissions.") from None
     until = time.monotonic() + wait_s
     while True:
         try:
-            # Polled instead of blocking, because flock has no timeout.
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                os.close(descriptor)
-                return None
-            time.sleep(_RETRY_INTERVAL_S)
+            # Polled instead of blocking, because such locks have no timeout.
+            if operating_system.try_lock_descriptor(descriptor, shared=shared):
+                return descriptor
+            if time.monotonic() < until:
+                time.sleep(_RETRY_INTERVAL_S)
+                continue
         except BaseException:
             os.close(descriptor)
             raise
-        else:
-            return descriptor
+        os.close(descriptor)
+        return None

@@ -6,8 +6,6 @@ The environment wins over the file. Nothing here reads the process environment i
 from __future__ import annotations
 
 import ipaddress
-import os
-import pwd
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -18,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from habitus.errors import Invalid, StorageFailed, did_you_mean
+from habitus.operating_system import get_account_name
 
 
 def _parse_name_list(value: object) -> object:
@@ -504,14 +503,6 @@ def _apply_environment(from_file: Mapping[str, Any], environ: Mapping[str, str])
 def _read_variables(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> dict[str, str]:
     found = {name: environ.get(f"HABITUS_{prefix}{name}".upper(), "") for name in names}
     return {name: value for name, value in found.items() if value}
-
-
-def get_account_name() -> str:
-    """Return the account of this process, whatever the variables say."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _describe_first_error(error: ValidationError) -> str:

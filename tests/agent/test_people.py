@@ -13,7 +13,8 @@ from habitus.app.conversations.past_sessions import get_past_session, list_past_
 from habitus.errors import NotFound, Refused
 from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.settings import Settings, UserSettings, get_account_name
+from habitus.operating_system import get_account_name
+from habitus.settings import Settings, UserSettings
 from habitus.skills.model import Manifest, Skill
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from scripts import changelog, docs_site
 
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from tests.environments import environment
 from tests.homes import furnish
 

@@ -16,7 +16,7 @@ from habitus.events import OutcomeKind
 from habitus.files import build_tree_file
 from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, LessonState, SelfPlayLessonBody
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct

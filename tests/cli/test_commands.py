@@ -13,7 +13,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.cli.commands import HELP_SECTIONS, build_commands
 from habitus.journal.model import UseManner
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from tests.cli.conftest import Direct
 from tests.homes import furnish
 from tests.usage import record_use

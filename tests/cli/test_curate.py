@@ -15,7 +15,7 @@ from habitus.learning.detectors.rules import RULES as RULES_OF_DETECTORS
 from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonProvenance, LessonScope
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from tests.cli.conftest import Direct
 
 FEW = {"HABITUS_RETENTION_LESSONS": "4"}

@@ -20,7 +20,8 @@ from habitus.events import OutcomeKind
 from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
 from habitus.journal.model import ExposureAssignment, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonProducer, LessonScope
-from habitus.settings import Settings, get_account_name
+from habitus.operating_system import get_account_name
+from habitus.settings import Settings
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct

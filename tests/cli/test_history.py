@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from habitus.cli import output
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from habitus.skills.model import ActorKind, Author
 from tests.cli.conftest import Direct
 

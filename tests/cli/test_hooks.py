@@ -21,8 +21,9 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.other_agents.hook_server import run_hook_daemon
 from habitus.hosts import hook, known_agents
+from habitus.operating_system import get_account_name
 from habitus.resident_process import HOOK_SERVER, is_process_running, request_stop
-from habitus.settings import Settings, get_account_name
+from habitus.settings import Settings
 from habitus.text import estimate_tokens
 from tests.cli.conftest import Direct
 from tests.conftest import Cli

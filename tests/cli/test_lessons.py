@@ -18,7 +18,7 @@ from habitus.app import Habitus, read_settings
 from habitus.cli import completion
 from habitus.cli.main import app
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from tests.cli.conftest import Direct
 from tests.conftest import HABITUS
 

@@ -13,8 +13,8 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.operating_system import get_account_name
 from habitus.recipes.catalogue import RecipeStatus
-from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("LA-03")

@@ -17,7 +17,6 @@ from subprocess import PIPE, Popen, run
 
 import pytest
 
-import habitus.cli
 from habitus.app import DATABASE, Habitus, read_settings
 from habitus.app.operating.checking import run_doctor
 from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
@@ -90,13 +89,6 @@ def test_where_there_is_no_sandbox_the_doctor_says_what_is_open(
         for name in ("files", "network", "limits"):
             assert found[f"sandbox: {name}"].detail.startswith(says)
             assert "allow_weaker_sandbox" in found[f"sandbox: {name}"].hint
-
-
-@pytest.mark.req("OP-02")
-def test_windows_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(SystemExit, match=r"^habitus: Windows is not supported. Install Habitus inside WSL 2"):
-        importlib.reload(habitus.cli)
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "operations"

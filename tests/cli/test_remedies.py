@@ -12,7 +12,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.learning import find_known_remedy
 from habitus.cli import main
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from tests.cli.conftest import Direct
 from tests.learning.logs import Line, asked, came, used, write
 

@@ -19,8 +19,8 @@ from habitus.app.conversations.command_lines import SkillCommandLineDirectory
 from habitus.app.conversations.secrets import open_call_log
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, build_failed_outcome
+from habitus.operating_system import get_account_name
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantedCredentials
-from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ENTER, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli

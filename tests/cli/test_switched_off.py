@@ -17,7 +17,8 @@ from habitus.app import Habitus, read_settings
 from habitus.app.operating.jobs import Scheduler, open_job_queue
 from habitus.mcp.server import LazyHome, make_mcp_server
 from habitus.mcp.server_options import McpServerOptions
-from habitus.settings import ScheduleSettings, get_account_name
+from habitus.operating_system import get_account_name
+from habitus.settings import ScheduleSettings
 from tests.cli.conftest import Direct
 from tests.cli.test_climb import opened
 from tests.cli.test_improve import _furnished, _script

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from habitus.app import Habitus, read_settings
 from habitus.app.library.syncing import SyncAction, SyncedSkillEntry, SyncMethod, decide_sync_action
 from habitus.hosts.known_agents import KNOWN_AGENTS
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from habitus.skills.model import ActorKind, Author, Skill
 from tests.cli.conftest import Direct
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from habitus.settings import get_account_name
+from habitus.operating_system import get_account_name
 from tests.homes import furnish
 from tests.skills.test_trust import EVIL
 

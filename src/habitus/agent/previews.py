@@ -12,17 +12,16 @@ import io
 import json
 import logging
 import re
-import resource
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from habitus import operating_system
 from habitus.optional_packages import build_missing_error, is_installed
 from habitus.text import count_bytes, to_one_line
 
@@ -257,10 +256,7 @@ def preview_document(path: Path, kind: str) -> list[str]:
 
 def main(kind: str, path: str) -> None:
     """Print the preview as JSON; runs in the limited process."""
-    for what, most in ((resource.RLIMIT_CPU, _SECONDS), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_FSIZE, 0)):
-        # Not every system has each limit.
-        with suppress(ValueError, OSError):
-            resource.setrlimit(what, (most, most))
+    operating_system.limit_own_process(cpu_s=_SECONDS, memory=_MEMORY)
     warnings.simplefilter("ignore")
     logging.disable()
     try:

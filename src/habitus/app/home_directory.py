@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import secrets
 import shutil
 import socket
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import sqlalchemy as sa
 
+from habitus import operating_system, sql
 from habitus import settings as settings_module
-from habitus import sql
 from habitus.app.operating import home_replacement
 from habitus.errors import Refused, StorageFailed
 
@@ -145,19 +144,14 @@ def _is_disk_full(home: Path) -> bool:
 
 def find_foreign_owner(home: Path) -> str:
     """Return the other user who owns the home, or its nearest existing parent, if we are root; else empty."""
-    if os.geteuid() != 0:
+    if not operating_system.is_superuser():
         return ""
     try:
         owner = next(place for place in (home, *home.parents) if place.exists()).stat().st_uid
     except OSError:
         # Using the home will raise a clearer error.
         return ""
-    if owner == 0:
-        return ""
-    try:
-        return pwd.getpwuid(owner).pw_name
-    except KeyError:
-        return str(owner)
+    return operating_system.get_user_name(owner) if owner else ""
 
 
 def copy_database_files(home: Path) -> tempfile.TemporaryDirectory[str]:
@@ -189,7 +183,7 @@ def restrict_permissions(home: Path) -> None:
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """Read the settings of this process: environment, then habitus.toml, then defaults."""
-    account = settings_module.get_account_name() if environ is None else ""
+    account = operating_system.get_account_name() if environ is None else ""
     return read_settings_from(os.environ if environ is None else environ, Path.cwd(), home, account=account)
 
 

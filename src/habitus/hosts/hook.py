@@ -4,9 +4,13 @@ Every prompt of the user waits for this file, so it imports nothing of Habitus a
 prints nothing and exits with 0, because a hook must never block the agent.
 """
 
-# A part of `os`, which takes as long to import as all the rest.
-import posix
 import sys
+
+if sys.platform == "win32":
+    import nt as posix
+else:
+    # A part of `os`, which takes as long to import as all the rest.
+    import posix
 
 SOCKET_FILE, LOG_FILE, NOTED_SESSIONS_FILE = "hooks.socket", "hooks.log", "hooks.spool"
 _MAX_EVENT_BYTES = 1 << 24
@@ -56,31 +60,51 @@ def _connect_daemon(event: str, home: str, python: str):  # type: ignore[no-unty
     # The module `socket` takes as long to import as all the rest.
     import _socket as socket
 
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        line.connect(SOCKET_FILE)
+        return _connect(socket)  # type: ignore[no-untyped-call]
     except OSError:
-        return _start_daemon(line, home, python) if event == "SessionStart" else None
+        return _start_daemon(socket, home, python) if event == "SessionStart" else None
+
+
+def _connect(socket):  # type: ignore[no-untyped-def]  # from module to socket
+    if sys.platform != "win32":
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.connect(SOCKET_FILE)
+    else:
+        # The file names a port and the token to send first.
+        with open(SOCKET_FILE) as file:
+            port, token = file.read().split()
+        line = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        line.connect(("127.0.0.1", int(port)))
+        line.sendall(token.encode() + b"\n")
     return line
 
 
-def _start_daemon(line, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _start_daemon(socket, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     """Start the daemon, which outlives this process, and wait for it; None if it takes too long."""
     import time
 
-    command = [python, "-m", "habitus", "--home", home, "jobs", "hooks"]
-    log = (posix.POSIX_SPAWN_OPEN, 1, LOG_FILE, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
-    silent = [(posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0), log, (posix.POSIX_SPAWN_DUP2, 1, 2)]
-    posix.posix_spawn(python, command, posix.environ, file_actions=silent, setsid=True)
+    _start_detached([python, "-m", "habitus", "--home", home, "jobs", "hooks"])
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until:
         try:
-            line.connect(SOCKET_FILE)
+            return _connect(socket)  # type: ignore[no-untyped-call]
         except OSError:
             time.sleep(0.02)
-        else:
-            return line
     return None
+
+
+def _start_detached(command: list[str]) -> None:
+    if sys.platform != "win32":
+        log = (posix.POSIX_SPAWN_OPEN, 1, LOG_FILE, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
+        silent = [(posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0), log, (posix.POSIX_SPAWN_DUP2, 1, 2)]
+        posix.posix_spawn(command[0], command, posix.environ, file_actions=silent, setsid=True)
+    else:
+        import subprocess
+
+        flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
+        with open(LOG_FILE, "wb") as log_file:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, creationflags=flags)
 
 
 if __name__ == "__main__":
@@ -88,4 +112,4 @@ if __name__ == "__main__":
         main(*sys.argv[1:4])
     finally:
         # Skips all cleanup and tracebacks.
-        posix._exit(0)
+        posix._exit(0)  # type: ignore[attr-defined, unused-ignore]  # stubs of Windows lack it

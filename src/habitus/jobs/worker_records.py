@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.operating_system import get_process_start_id
 
 workers = sa.Table(
     "job_workers",
@@ -67,17 +66,3 @@ def is_worker_process_alive(worker: sa.Row[Any]) -> bool:
     """Return whether a worker of this host still runs."""
     is_running = bool(worker.started) and worker.started == get_process_start_id(worker.pid)
     return is_running and (worker.pid != os.getpid() or worker.name in _own_workers)
-
-
-def get_process_start_id(pid: int) -> str:
-    """Return a text that identifies this start of a process among all with its id; empty if there is no process."""
-    try:
-        # After the name in parentheses, which may contain anything; the 20th value is the start since boot.
-        ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {int(ticks)}"
-    except (OSError, IndexError, ValueError):
-        pass
-    if Path("/proc/self").exists():
-        return ""
-    command = ["ps", "-o", "lstart=", "-p", str(pid)]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from habitus.operating_system import wait_for_input
 
 _LISTEN, _LISTENS = "subscriptions/listen", "notifications/subscriptions/acknowledged"
 _CACHED_METHODS = ("initialize", "server/discover", _LISTEN, "tools/list", "prompts/list", "resources/list")
@@ -102,7 +103,7 @@ class EarlyResponder:
     def answer_early_requests(self) -> None:
         """Answer cached requests until the client has its tools or asks for something else."""
         limit: float | None = None
-        while self._answers and select.select([self._in], [], [], limit)[0]:
+        while self._answers and wait_for_input(self._in, limit):
             line = self._read_line_unbuffered()
             self._early.append(line)
             message = _parse_message(line)

@@ -20,6 +20,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
+from habitus import operating_system
 from habitus.errors import UserError
 from habitus.mcp.early_responder import EarlyResponder
 from habitus.mcp.prompting import PROMPTS, SKILL_FILE_TEMPLATE, read_prompt_text
@@ -211,14 +212,14 @@ async def serve_stdio(scope: McpServerOptions, responder: EarlyResponder) -> Non
     behind = await LazyHome(scope).refuse_unknown_layers()
     responder.take_over_streams()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_close_home_and_exit(behind)))
-    try:
-        await _serve_streams(behind, responder)
-    except* BrokenPipeError:
-        # The client left before it got its answer.
-        pass
-    finally:
-        await behind.close()
+    with operating_system.handle_signal(loop, signal.SIGTERM, lambda: loop.create_task(_close_home_and_exit(behind))):
+        try:
+            await _serve_streams(behind, responder)
+        except* BrokenPipeError:
+            # The client left before it got its answer.
+            pass
+        finally:
+            await behind.close()
 
 
 async def _serve_streams(behind: LazyHome, responder: EarlyResponder) -> None:

@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from habitus import operating_system
 from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult
 from habitus.app.home_directory import CHAT_HISTORY_FILE
 from habitus.redact import Redactor
@@ -150,12 +151,8 @@ async def run_chat_loop(chat: Chat, terminal: TerminalSurface) -> None:
 
 @contextmanager
 def _cancel_on_ctrl_c(cancel: Callable[[], object]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, cancel)
-    try:
+    with operating_system.handle_signal(asyncio.get_running_loop(), signal.SIGINT, cancel):
         yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 _STYLE = Style.from_dict({"prompt": "ansicyan bold", "question": "bold", "choices": "ansibrightblack"})
@@ -270,23 +267,11 @@ def suppress_key_echo() -> Iterator[None]:
     if not sys.stdin.isatty():
         yield
         return
-    import termios
-
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    silent = [*before]
-    # Index 3 holds the local modes.
-    silent[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
-    try:
+    with operating_system.suppress_echo():
         yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _discard_typeahead(session: PromptSession[str]) -> None:
     clear_typeahead(session.input)
     if sys.stdin.isatty():
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        operating_system.discard_typed_input()

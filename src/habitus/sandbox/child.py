@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -66,6 +67,8 @@ class SandboxProcess:
         try:
             if fds:
                 # One byte is never split, so the descriptors surely arrive with the message they belong to.
+                if sys.platform == "win32":
+                    raise NotImplementedError
                 socket.send_fds(self._line, [data[:1]], list(fds))
                 data = data[1:]
             await self._loop.sock_sendall(self._line, data)
@@ -85,7 +88,7 @@ class SandboxProcess:
     async def receive_first_message(self) -> tuple[Message, int]:
         """Return the first message and the id of its sender as our kernel counts it."""
         sender = self.process.pid
-        if hasattr(socket, "SO_PASSCRED"):
+        if sys.platform == "linux":
             # Inside a process namespace the worker has another id than outside, which is where we signal it.
             self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             head, ancillary = await self._peek_message()
@@ -104,6 +107,8 @@ class SandboxProcess:
             await readable.wait()
         finally:
             self._loop.remove_reader(self._line)
+        if sys.platform == "win32":
+            raise NotImplementedError
         head, ancillary, _, _ = self._line.recvmsg(1, 1024, socket.MSG_PEEK)
         return head, ancillary
 
@@ -225,7 +230,9 @@ def get_signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"SIGRTMIN{number - signal.SIGRTMIN:+d}" if number >= 32 else f"signal {number}"
+        if sys.platform == "linux" and number >= 32:
+            return f"SIGRTMIN{number - signal.SIGRTMIN:+d}"
+        return f"signal {number}"
 
 
 def parse_reported_error(printed: str) -> str:
@@ -304,7 +311,8 @@ class _PipeEnd:
     """Our end of a pipe, which the event loop watches until it is closed."""
 
     def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
+        if sys.platform != "win32":
+            os.set_blocking(fd, False)
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._is_open = True

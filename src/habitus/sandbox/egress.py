@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class EgressProxy:
         finally:
             loop.remove_reader(line)
         # There is none if the call ended before it sent one.
+        if sys.platform == "win32":
+            raise NotImplementedError
         _, descriptors, _, _ = socket.recv_fds(line, 1, 1)
         for descriptor in descriptors:
             with socket.socket(fileno=descriptor) as listener, contextlib.suppress(OSError):

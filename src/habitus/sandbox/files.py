@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from habitus import operating_system
 from habitus.errors import Invalid
 from habitus.files import (
     MAX_READ_BYTES,
@@ -196,7 +198,9 @@ def _place_tree_file(folder: Path, path: str, file: TreeFile, origin: Path | Non
 
 
 def _write_file(target: Path, source: BinaryIO, *, executable: bool) -> None:
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500 if executable else 0o400)
+    fd = os.open(
+        target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o500 if executable else 0o400
+    )
     with os.fdopen(fd, "wb") as copy:
         shutil.copyfileobj(source, copy, MIB)
 
@@ -217,7 +221,7 @@ def _check_free_space(top: Path, size: int) -> None:
 
 def _copy_large_file(original: BinaryIO, target: Path, size: int) -> int:
     """Copy as many bytes as the file had when opened, completely or not at all; return the count."""
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o400)
     left = size
     try:
         with os.fdopen(fd, "wb") as copy:
@@ -231,13 +235,13 @@ def _copy_large_file(original: BinaryIO, target: Path, size: int) -> int:
 
 def _copy_chunk(original: BinaryIO, copy: BinaryIO, most: int) -> int:
     """Copy a part in the kernel, which can share blocks; between file systems, through memory."""
-    try:
-        return os.copy_file_range(original.fileno(), copy.fileno(), most)
-    except (AttributeError, OSError):
-        data = original.read(min(most, MIB))
-        copy.write(data)
-        copy.flush()
-        return len(data)
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return os.copy_file_range(original.fileno(), copy.fileno(), most)
+    data = original.read(min(most, MIB))
+    copy.write(data)
+    copy.flush()
+    return len(data)
 
 
 def sanitize_file_name(name: str) -> str:
@@ -316,6 +320,8 @@ def _get_file_stamp(found: os.stat_result) -> tuple[int, int]:
 
 def _walk_openable_files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
     """Yield the files a person can open: relative path, status, name and the open folder they lie in."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     count = 0
     with suppress(OSError):
         for here, below, names, within in os.fwalk(folder, follow_symlinks=False):
@@ -333,6 +339,8 @@ def _walk_openable_files(folder: Path) -> Iterator[tuple[str, os.stat_result, st
 
 def _open_file(name: str, within: int) -> BinaryIO:
     # Sandboxed code may swap the file for a link or a pipe at any time, so neither may be followed or waited for.
+    if sys.platform == "win32":
+        raise NotImplementedError
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
     source = os.fdopen(fd, "rb")
     if not stat.S_ISREG(os.fstat(fd).st_mode):

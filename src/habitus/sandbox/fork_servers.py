@@ -11,11 +11,13 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from habitus import operating_system
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.sandbox.child import (
     NO_SERVICES,
@@ -141,6 +143,8 @@ class ForkServer:
 
     def _determine_call_outcome(self, reply: Message, limits: SandboxLimits, err: OutputCapture) -> Outcome:
         code = reply.get("exit_code")
+        if sys.platform == "win32":
+            raise NotImplementedError
         if code == 0 and not reply["timed_out"] and not reply["setup_error"]:
             return OK
         if reply.get("timed_out"):
@@ -187,7 +191,7 @@ def _open_pipes(
         stack.callback(PipeWriter(ours, stdin).close)
     else:
         # No input is an empty one: an open pipe would let a tool wait forever.
-        theirs = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        theirs = os.open(os.devnull, os.O_RDONLY | operating_system.O_PLAIN)
     return taps, [theirs, *fds]
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from habitus.sandbox.inside import confine, folders
 from habitus.sandbox.model import MIB, SandboxLimits
 
 _LOOK_EVERY_S = 0.5
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ResourceGuard:
@@ -154,6 +154,8 @@ def _list_mapped_deleted_files(file: Path, device: int) -> Iterator[tuple[str, i
         if line.endswith("(deleted)"):
             span, _, _, place, number, _ = line.split(None, 5)
             major, minor = (int(part, 16) for part in place.split(":"))
+            if sys.platform == "win32":
+                raise NotImplementedError
             if os.makedev(major, minor) == device:
                 yield "-".join(f"{int(end, 16):x}" for end in span.split("-")), int(number)
 
@@ -166,8 +168,10 @@ def _list_processes(child: SandboxProcess) -> list[int]:
 
 def _read_cpu_seconds(process: int) -> float:
     for line in _read_proc_lines(Path("/proc", str(process), "stat")):
+        if sys.platform == "win32":
+            raise NotImplementedError
         # Fields 14 to 17: user and system time of the process and of the children it waited for.
-        return sum(map(int, line.rpartition(")")[2].split()[11:15])) / _TICKS
+        return sum(map(int, line.rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
     return 0.0
 
 

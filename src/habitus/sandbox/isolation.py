@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from habitus import operating_system
 from habitus.errors import Invalid
 from habitus.sandbox.files import COMMANDS
 from habitus.sandbox.inside import confine
@@ -249,7 +250,7 @@ def _count_user_tasks() -> int:
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if folder.stat().st_uid == os.getuid():
+            if folder.stat().st_uid == operating_system.get_user_id():
                 count += sum(1 for _ in (folder / "task").iterdir())
         except OSError:
             continue

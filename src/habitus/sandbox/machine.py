@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from habitus import operating_system
 from habitus.errors import Refused
 from habitus.sandbox.model import ProtectionMeasureStatus
 
@@ -82,13 +83,13 @@ def probe_machine(*, search_path: str | None = None, proc: Path = Path("/proc"))
 def _probe_machine_cached(search_path: str, proc: Path) -> MachineCapabilities:
     system = platform.system()
     if system != "Linux":
-        return MachineCapabilities(system=system, is_root=os.geteuid() == 0)
+        return MachineCapabilities(system=system, is_root=operating_system.is_superuser())
     found = shutil.which("bwrap", path=search_path)
     landlock_abi, has_seccomp = _probe_kernel()
     nests, error = _probe_bubblewrap(found, has_seccomp) if found else (False, "")
     return MachineCapabilities(
         system=system,
-        is_root=os.geteuid() == 0,
+        is_root=operating_system.is_superuser(),
         bubblewrap=Path(found) if found and not error else None,
         bubblewrap_error=error,
         bubblewrap_nests=nests,
@@ -280,7 +281,7 @@ class ControlGroup:
 
     def open_descriptors(self) -> list[int]:
         """Return descriptors through which a process moves itself into the group; the caller closes them."""
-        return [os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
+        return [os.open(folder / "cgroup.procs", os.O_WRONLY | operating_system.O_PLAIN) for folder in self._folders]
 
     def list_members(self) -> list[int]:
         """Return the ids of the processes in the group."""
@@ -303,6 +304,8 @@ class ControlGroup:
 
     def close(self) -> bool:
         """Kill the remaining processes and remove the group. False if a dying process still holds it; retry later."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         for member in self.list_members():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(member, signal.SIGKILL)

@@ -14,14 +14,15 @@ import io
 import json
 import logging
 import os
-import select
+import selectors
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from habitus import resident_process
+from habitus import operating_system, resident_process
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.locks import hold_lock
 from habitus.redact import Redactor
@@ -30,7 +31,6 @@ from habitus.resident_process import (
     get_lock_path,
     open_private_file,
     serve_until_idle,
-    start_in_background,
 )
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.model import Cell, CellTimeouts, compute_cell_timeouts
@@ -249,14 +249,14 @@ class _InterruptibleReader(io.RawIOBase):
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
-        self._poll = select.poll()
-        self._poll.register(line, select.POLLIN)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(line, selectors.EVENT_READ)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._poll.poll(1000):
+        while not self._selector.select(1):
             # The signal is noticed here.
             pass
         return self._line.recv_into(buffer)
@@ -271,9 +271,11 @@ def ensure_daemon_running(folder: Path, command: list[str]) -> None:
     """Start a daemon with this command if none runs. Of two, the second finds the lock taken and exits."""
     if is_daemon_running(folder):
         return
+    if sys.platform == "win32":
+        raise NotImplementedError
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "keeper.log"
-    keeper = start_in_background(command, log)
+    keeper = operating_system.start_in_background(command, log)
     deadline = time.monotonic() + _START_S
     while not is_daemon_running(folder):
         ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)

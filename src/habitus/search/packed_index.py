@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from habitus import operating_system
 from habitus.files import TEMPORARY_PREFIX, replace_file
 from habitus.search import calibration
 from habitus.search.model import ENTRY_FORMAT
@@ -172,7 +173,7 @@ def _delete_leftovers(path: Path) -> None:
 
 
 def _write_index_data(aside: Path, packed: PackedIndex, embedder: Embedder) -> None:
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o600)
     with os.fdopen(fd, "wb") as file:
         checksum, at, placed = 0, _HEADER_BYTES, {}
         file.write(bytes(_HEADER_BYTES))

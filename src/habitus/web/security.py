@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from habitus import tracing
+from habitus import operating_system, tracing
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
@@ -217,7 +217,7 @@ def load_sign_in_service(home: Home) -> SignInService:
     people.provider  # noqa: B018
     with suppress(OSError):
         # O_EXCL: of two servers starting at once, both use the key of the first. Only the owner may read it.
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o600)
         with os.fdopen(descriptor, "wb") as made:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):

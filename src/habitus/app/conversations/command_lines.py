@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from habitus import operating_system
 from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView, list_loadable_skills
 from habitus.app.conversations.running_code import (
@@ -252,7 +253,8 @@ class SessionCommandLineService:
         who = f"{user.name}, session {view.conversation}"
         self._caller = _open_command_line_runner(home, self._directory, self.list_allowed_skills, who=who)
         is_here = home.settings.sandbox.runtime == "local" and probe_machine().bubblewrap is not None
-        self._proxy = CommandLineProxy(self._caller, given.folder / COMMANDS, uid=os.getuid()) if is_here else None
+        uid = operating_system.get_user_id()
+        self._proxy = CommandLineProxy(self._caller, given.folder / COMMANDS, uid=uid) if is_here else None
         self.services: HostServices = {"skills.run": self._answer_call}
 
     def list_allowed_skills(self) -> Collection[str]:

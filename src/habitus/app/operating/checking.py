@@ -28,9 +28,10 @@ from habitus.files import Tree
 from habitus.learning.budget import DailyTokenUsageStore
 from habitus.llm.agents import list_installed_programs
 from habitus.memory.cortex import Cortex
+from habitus.operating_system import get_account_name
 from habitus.sandbox.machine import describe_protections, probe_machine
 from habitus.screening.findings import ScreeningPolicy
-from habitus.settings import AccMode, MemoryMode, Settings, get_account_name
+from habitus.settings import AccMode, MemoryMode, Settings
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import UserRequest

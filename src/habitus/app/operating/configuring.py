@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from habitus import resident_process
+from habitus import operating_system
 from habitus import settings as settings_module
 from habitus.app import home_directory
 from habitus.app.conversations.models import require_model_program_access
@@ -324,7 +324,7 @@ def start_index_rebuild(settings: Settings) -> bool:
         ):
             return False
     command = [sys.executable, "-m", __name__, str(settings.home)]
-    resident_process.start_in_background(command, _ensure_cache_folder(settings) / "rebuild.log")
+    operating_system.start_in_background(command, _ensure_cache_folder(settings) / "rebuild.log")
     return True
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.journal.outbox import JournalOutbox
 from habitus.redact import Redactor
+from habitus.resident_process import HOOK_SERVER, is_process_running
 from habitus.sandbox.machine import probe_machine
 from habitus.settings import Settings
 from habitus.sql.outage import PROBE_TIMEOUT_S
@@ -116,21 +116,10 @@ def _check_hooks(settings: Settings) -> Iterator[HealthCheck]:
     wait = f", {noted} transcripts pending" if noted else ""
     runs = (
         "the resident process runs"
-        if _is_daemon_answering(settings)
+        if is_process_running(folder, HOOK_SERVER, timeout_s=PROBE_TIMEOUT_S)
         else "the next session starts the resident process"
     )
     yield HealthCheck.ok("hooks", f"{runs}{wait}")
-
-
-def _is_daemon_answering(settings: Settings) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(PROBE_TIMEOUT_S)
-        try:
-            # A relative path, because a socket address has room for about 100 characters.
-            line.connect(os.path.relpath(settings.home / SOCKET_FILE))
-        except OSError:
-            return False
-    return True
 
 
 def _check_vault(home: Home) -> Iterator[HealthCheck]:

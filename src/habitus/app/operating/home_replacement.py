@@ -15,8 +15,9 @@ from pathlib import Path
 
 from habitus import resident_process
 from habitus.errors import Refused
-from habitus.files import sync_to_disk, write_atomically
+from habitus.files import write_atomically
 from habitus.locks import acquire_lock, hold_lock
+from habitus.operating_system import sync_to_disk
 
 _LOCK_FILE = "home.lock"
 _ASIDE, _NEW, _OLD, _BEGUN = ".replacing", "new", "old", "begun.json"

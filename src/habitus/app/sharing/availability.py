@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-from habitus import sql
+from habitus import operating_system, sql
 from habitus.app.home_directory import OUTBOX_DIR, can_write_home, explain_read_only, get_database_url
 from habitus.errors import StorageFailed
 from habitus.journal.outbox import JournalOutbox
@@ -84,14 +84,7 @@ def _open_socket(host: str, port: int, until: float) -> socket.socket:
     seconds = max(until - time.monotonic(), 0.001)
     if not host.startswith("/"):
         return socket.create_connection((host, port), timeout=seconds)
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.settimeout(seconds)
-    try:
-        line.connect(f"{host}/.s.PGSQL.{port}")
-    except OSError:
-        line.close()
-        raise
-    return line
+    return operating_system.connect_unix_socket(f"{host}/.s.PGSQL.{port}", seconds)
 
 
 class ReadinessState(StrEnum):

@@ -7,8 +7,6 @@ import io
 import signal
 import sys
 import tempfile
-import termios
-import tty
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from habitus import operating_system
 from habitus.agent import stream
 from habitus.agent.session import Session
 from habitus.app import Habitus, read_settings
@@ -357,29 +356,11 @@ _CTRL_C = "\x03"
 
 async def _serve_until_key(habitus: Habitus) -> None:
     """Serve the web page of the tour's home until a key ends it."""
-    with _single_key_mode():
-        asyncio.get_running_loop().add_reader(sys.stdin, _stop_on_quit_key)
-        with closing(HomePool(habitus)) as desks:
-            await serve_http_apps(
-                desks, habitus.settings.home, ServerAddress(host="127.0.0.1", port=0), output.print_line
-            )
+    keys = operating_system.read_single_keys(asyncio.get_running_loop(), _stop_on_quit_key)
+    with keys, closing(HomePool(habitus)) as desks:
+        await serve_http_apps(desks, habitus.settings.home, ServerAddress(host="127.0.0.1", port=0), output.print_line)
 
 
-def _stop_on_quit_key() -> None:
-    if sys.stdin.read(1) in ("q", "Q", _CTRL_C, ""):
+def _stop_on_quit_key(key: str) -> None:
+    if key in ("q", "Q", _CTRL_C, ""):
         signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _single_key_mode() -> Iterator[None]:
-    """Read single keys while the block runs and restore the terminal afterwards."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    now = termios.tcgetattr(sys.stdin)
-    # Ctrl-C is delivered as a key: as a signal it would also end the `make` that started the tour.
-    now[6][termios.VINTR] = b"\0"
-    termios.tcsetattr(sys.stdin, termios.TCSANOW, now)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

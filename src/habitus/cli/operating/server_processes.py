@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import typer
 
+from habitus import operating_system
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid, Refused
 from habitus.mcp.http import open_listening_socket
@@ -63,6 +64,9 @@ def _end_with_parent() -> None:
 
 def run_server_processes(context: typer.Context, host: str, port: int, count: int, *, with_jobs: bool) -> None:
     """Run `count` processes of this command until interrupted; the first one also runs the jobs."""
+    if not operating_system.CAN_SHARE_SOCKETS:
+        hint = "Omit --workers, and start 'habitus up' once for each port."
+        raise Refused("Several processes can't serve one port on Windows.", hint=hint)
     with open_habitus(context) as habitus:
         if habitus.shared.dialect.name != "postgresql":
             raise Refused(

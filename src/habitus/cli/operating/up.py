@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from habitus import tracing
+from habitus import operating_system, tracing
 from habitus.app import Habitus
 from habitus.app.operating.housekeeping import remove_abandoned_solver_folders
 from habitus.app.operating.jobs import run_background_worker
@@ -227,11 +227,12 @@ class StreamEndingServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Stop on SIGINT and SIGTERM; uvicorn would raise the signal again after shutdown."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # Only the main thread can install signal handlers.
-            with suppress(NotImplementedError, RuntimeError):
-                loop.add_signal_handler(number, self._request_exit)
-        yield
+        with ExitStack() as handled:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # Only the main thread can install signal handlers.
+                with suppress(ValueError, RuntimeError):
+                    handled.enter_context(operating_system.handle_signal(loop, number, self._request_exit))
+            yield
 
     def _request_exit(self) -> None:
         if not self.should_exit:

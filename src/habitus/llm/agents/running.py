@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, assert_never
 
+from habitus import operating_system
 from habitus.errors import StorageFailed
 from habitus.llm.agents.program import AgentProgram, ProgramCall, ProgramOutput, ProgramRequest
 from habitus.llm.agents.programs import CLOUD_VARIABLES
@@ -111,7 +111,7 @@ def remove_abandoned_workspaces(parent: Path, remove: Callable[[str], None]) -> 
         with suppress(OSError, StorageFailed):
             # A folder that is being created has no lock for a moment.
             is_new = time.time() - outer.lstat().st_mtime < _SWEEP_AFTER_S
-            if is_new or outer.lstat().st_uid != os.getuid():
+            if is_new or outer.lstat().st_uid != operating_system.get_user_id():
                 continue
             with try_lock(outer) as lock:
                 if lock is not None:
@@ -222,7 +222,7 @@ def _is_passed_variable(variable: str, kept: tuple[str, ...]) -> bool:
 async def _kill_process_group(process: asyncio.subprocess.Process) -> None:
     """Kill the program with everything it started."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        operating_system.kill_process_tree(process.pid)
     await process.wait()
 
 

@@ -11,6 +11,7 @@ import json
 import re
 import socket
 import struct
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,12 +22,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from habitus import sql
+from habitus import operating_system, sql
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
 from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.files import compute_tree_hash, write_atomically
 from habitus.redact import CountingRedactor, Redactor
-from habitus.resident_process import bind_socket
 from habitus.sandbox.child import parse_reported_error
 from habitus.sandbox.credentials.grants import (
     CommandLineCall,
@@ -369,7 +369,7 @@ class CommandLineProxy:
         async with self._opening:
             if self._server is None:
                 door = await asyncio.to_thread(self._open_socket)
-                self._server = await asyncio.start_unix_server(self._serve_client, sock=door, limit=LONGEST_LINE)
+                self._server = await asyncio.start_server(self._serve_client, sock=door, limit=LONGEST_LINE)
 
     async def close(self) -> None:
         """Stop listening and cancel the calls that are still running."""
@@ -390,7 +390,7 @@ class CommandLineProxy:
         # The whole of it, because a call may have its own /tmp where our package lies.
         script = f"#!{get_base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n"
         write_atomically(command, script.encode(), mode=0o500, durable=False)
-        door = bind_socket(self._folder / SOCKET)
+        door, _ = operating_system.listen_locally(self._folder / SOCKET)
         self._own = (self._folder / SOCKET).stat().st_ino
         return door
 
@@ -454,5 +454,7 @@ class CommandLineProxy:
 
 
 def _get_peer_uid(line: socket.socket) -> int:
+    if sys.platform != "linux":
+        raise NotImplementedError
     _, uid, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(uid)

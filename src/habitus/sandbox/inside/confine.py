@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import struct
 import sys
@@ -31,21 +30,27 @@ _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 
-libc = ctypes.CDLL(None, use_errno=True)
+# Windows, where none of this runs, has another library and no name for that of the process.
+_C_LIBRARY = None if os.name == "posix" else "msvcrt"
+libc = ctypes.CDLL(_C_LIBRARY, use_errno=True)
 # Elsewhere a person has accepted that code runs almost unprotected.
 _IS_LINUX = sys.platform == "linux"
 if _IS_LINUX:
     libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 # PyDLL keeps the interpreter's lock during the call, so a forked child holds it too.
-_with_lock = ctypes.PyDLL(None, use_errno=True)
+_with_lock = ctypes.PyDLL(_C_LIBRARY, use_errno=True)
 
 
 def set_rlimits(limits: Mapping[str, int]) -> None:
     """Set each named rlimit (`as`, `nproc`, …), never above the current hard limit."""
+    import resource
+
     for name, wanted in limits.items():
         which = getattr(resource, f"RLIMIT_{name.upper()}", None)
         if which is None:
             continue
+        if sys.platform == "win32":
+            raise NotImplementedError
         _, most = resource.getrlimit(which)
         value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(which, (value, value))
@@ -86,6 +91,8 @@ def mount(kind: str, target: str, flags: int, options: str = "") -> None:
 
 def enter_user_namespace(flags: int) -> None:
     """Enter a new user namespace that maps only ourselves, with the other namespaces of `flags` inside it."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     uid, gid = os.getuid(), os.getgid()
     unshare(CLONE_NEWUSER | flags)
     # The kernel lets an unprivileged process write gid_map only after setgroups is denied.
@@ -126,6 +133,8 @@ def adopt_orphans() -> None:
 def kill_descendants(but: int = 0) -> None:
     """Kill all descendants, including adopted ones, until none is left."""
     # A process that forks faster than we kill would otherwise keep us here forever.
+    if sys.platform == "win32":
+        raise NotImplementedError
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         found = [pid for pid in list_descendants(os.getpid()) if pid != but]
@@ -184,6 +193,8 @@ def bring_loopback_up() -> None:
     # Importing `socket` builds its enums, which takes longer than this call.
     from _socket import AF_INET, SOCK_DGRAM, socket
 
+    if sys.platform == "win32":
+        raise NotImplementedError
     line = socket(AF_INET, SOCK_DGRAM)
     fcntl.ioctl(line.fileno(), 0x8914, struct.pack("16sh", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
     line.close()

@@ -11,7 +11,13 @@ from collections.abc import Callable
 
 # A million empty files fill a disk too, so every entry counts at least one block.
 _LEAST = 4096
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Windows opens no folder; no untrusted code ran there, so its paths lead where they seem to.
+_OPENS_FOLDERS = os.open in os.supports_dir_fd
+_FOLDER = os.O_RDONLY
+for _flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"):
+    _FOLDER |= getattr(os, _flag, 0)
+# Opens a folder that we may not read yet.
+_O_PATH = getattr(os, "O_PATH", 0)
 
 
 def measure_folder(folder: str) -> int:
@@ -21,6 +27,12 @@ def measure_folder(folder: str) -> int:
     """
     seen: set[int] = set()
     total = 0
+    if not _OPENS_FOLDERS:
+        return sum(
+            measure_entry(os.lstat(os.path.join(top, name)))
+            for top, below, files in os.walk(folder)
+            for name in (*below, *files)
+        )
 
     def look(here: int) -> list[str]:
         nonlocal total
@@ -41,7 +53,8 @@ def measure_folder(folder: str) -> int:
 
 def measure_entry(entry: os.stat_result) -> int:
     """Return the disk space that counts for one entry."""
-    return max(entry.st_blocks * 512, _LEAST)
+    blocks: int = getattr(entry, "st_blocks", entry.st_size // 512 + 1)
+    return max(blocks * 512, _LEAST)
 
 
 def remove_folder(folder: str, *, last: str = "") -> None:
@@ -55,6 +68,9 @@ def remove_folder(folder: str, *, last: str = "") -> None:
 
 def empty_folder(folder: str, *, but: str = "") -> None:
     """Remove the content of a folder, except a file named `but` directly in it."""
+    if not _OPENS_FOLDERS:
+        _empty_folder_by_path(folder, but)
+        return
     top = os.stat(folder).st_ino
 
     def clear(here: int) -> list[str]:
@@ -69,6 +85,18 @@ def empty_folder(folder: str, *, but: str = "") -> None:
         return below
 
     _walk_folder(folder, clear, lambda here, name: os.rmdir(name, dir_fd=here))
+
+
+def _empty_folder_by_path(folder: str, but: str) -> None:
+    for top, below, files in os.walk(folder, topdown=False):
+        for name in below:
+            os.rmdir(os.path.join(top, name))
+        for name in files:
+            if top != folder or name != but:
+                path = os.path.join(top, name)
+                # Windows removes no file that is read-only.
+                os.chmod(path, 0o600)
+                os.unlink(path)
 
 
 def _walk_folder(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
@@ -103,7 +131,9 @@ def _walk_folder(folder: str, enter: Callable[[int], list[str]], leave: Callable
 
 def _open_folder(name: str, above: int | None = None) -> int:
     """Open a folder of ours, restoring the owner's permissions if code removed them."""
-    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    if not _O_PATH:
+        return os.open(name, _FOLDER, dir_fd=above)
+    handle = os.open(name, _O_PATH | _FOLDER, dir_fd=above)
     try:
         mode = os.fstat(handle).st_mode
         if mode & 0o700 != 0o700:

@@ -23,6 +23,8 @@ from typing import Any
 
 from . import asking, confine, folders, landlock, seccomp, wire
 
+assert sys.platform == "linux"
+
 ConfinementSpec = dict[str, Any]
 
 # The descriptor of a call over which it asks the host.

@@ -36,6 +36,8 @@ def main() -> None:
 
 
 def _send_request(question: bytes) -> bytes:
+    if sys.platform == "win32":
+        raise NotImplementedError
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     line.connect(os.path.join(os.path.dirname(sys.argv[0]), SOCKET))
     try:  # noqa: SIM105  # contextlib takes longer to import than all else here

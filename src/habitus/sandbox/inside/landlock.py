@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 from collections.abc import Sequence
 
 from .confine import PR_SET_NO_NEW_PRIVS, check_libc_result, libc, prctl
@@ -42,6 +43,8 @@ def restrict_process(*, read: Sequence[str], write: Sequence[str], may_connect: 
 
 
 def _add_rule(ruleset: int, path: str, rights: int) -> None:
+    if sys.platform != "linux":
+        raise NotImplementedError
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -6,9 +6,12 @@ import ctypes
 import errno
 import os
 import struct
+import sys
 from collections.abc import Sequence
 
 from .confine import ANY_NAMESPACE, PR_SET_NO_NEW_PRIVS, prctl
+
+assert sys.platform != "win32"
 
 _PR_SET_SECCOMP = 22
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 
 # A port on a call's own loopback, where the host proxies the granted hosts.
 EGRESS_PORT = 3128
@@ -48,9 +49,11 @@ def receive(fd: int) -> Message | None:
 
 def receive_with_fds(line: socket.socket) -> tuple[Message | None, list[int]]:
     """Return the next message, or None, with the descriptors that came with its first byte."""
-    from socket import recv_fds
+    if sys.platform == "win32":
+        raise NotImplementedError
+    import socket
 
-    head, fds, _, _ = recv_fds(line, 1, 8)
+    head, fds, _, _ = socket.recv_fds(line, 1, 8)
     if not head:
         return None, fds
     rest = _read_exactly(line.fileno(), 3)

@@ -23,6 +23,8 @@ import types
 
 from . import asking, confine, landlock, seccomp, wire
 
+assert sys.platform != "win32"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -146,7 +147,7 @@ class LocalRuntime:
                 hint="Use another name, or close it there.",
             )
         os.ftruncate(held, 0)
-        os.pwrite(held, self._owner.encode(), 0)
+        os.write(held, self._owner.encode())
         self._locks[name] = held
         return pad
 
@@ -167,9 +168,10 @@ class LocalWorker:
     async def wait_until_ready(self) -> None:
         """Wait for the first message and start the guard."""
         _, sender = await self._child.receive_first_message()
-        with contextlib.suppress(OSError, AttributeError):
-            # A pidfd can't hit another process that was later given the same number.
-            self._pidfd = os.pidfd_open(sender)
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                # A pidfd can't hit another process that was later given the same number.
+                self._pidfd = os.pidfd_open(sender)
         self._guard.start()
         self._made = await asyncio.to_thread(MadeFilesTracker, self._files)
 
@@ -201,7 +203,7 @@ class LocalWorker:
 
     async def interrupt(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            if self._pidfd is not None:
+            if sys.platform == "linux" and self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
             else:
                 self._child.process.send_signal(signal.SIGINT)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from habitus import operating_system
 from habitus.errors import HabitusError, UserError
 from habitus.files import check_inner_path
 from habitus.sandbox.child import Message, OutputCapture, ProcessGone
@@ -324,7 +325,7 @@ class IncomingFile:
         self._read = hashlib.sha256()
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._half.unlink(missing_ok=True)
-        self._file = os.open(self._half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = os.open(self._half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o600)
 
     def write(self, data: bytes) -> None:
         self._read.update(data)
@@ -334,7 +335,7 @@ class IncomingFile:
 
     def keep_if_intact(self) -> str:
         """Move the file into place and return "", or why that failed; discard it if its content differs."""
-        os.fchmod(self._file, 0o500 if self._digest.endswith("x") else 0o400)
+        operating_system.set_mode(self._file, 0o500 if self._digest.endswith("x") else 0o400)
         os.close(self._file)
         try:
             # If it differs, the source changed while it was sent; the next cell sends it again.

@@ -384,7 +384,10 @@ def _build_code_bundle() -> bytes:
     """Return a reproducible zip of the code that runs there: our sandbox and the one library it uses."""
     package = Path(errors.__file__).parent
     beneath = [
-        *(package / f"{name}.py" for name in ("errors", "events", "files", "locks", "optional_packages", "text")),
+        *(
+            package / f"{name}.py"
+            for name in ("errors", "events", "files", "locks", "operating_system", "optional_packages", "text")
+        ),
         *(package / "redact").glob("*.py"),
     ]
     files = [*beneath, *(package / "sandbox").rglob("*.py")]

@@ -20,6 +20,7 @@ from habitus.files import (
     get_temporary_path,
     translate_disk_errors,
 )
+from habitus.operating_system import open_for_reading
 from habitus.skills import auto_executed
 from habitus.skills.formats.base import (
     FormatExportResult,
@@ -65,8 +66,8 @@ def read_folder(top: Path, notes: DiagnosticCollector) -> dict[str, TreeFile]:
 
 def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     """Read a regular file that is not a link; raise `UnreadableEntryError` above the limit."""
-    # O_NOFOLLOW and O_NONBLOCK: a link could leave the folder, and opening a pipe would wait forever.
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    # A link could leave the folder.
+    handle = open_for_reading(path, follow_links=False)
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from habitus import operating_system
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.files import parse_user_path
 from habitus.skills.sources import discovery
@@ -261,7 +261,7 @@ def _wait_for_git(git: subprocess.Popen[str], budget: DownloadBudget, grows: Pat
             budget.spend(max(size - counted, 0))
             counted = max(size, counted)
     except BaseException:
-        os.killpg(git.pid, signal.SIGKILL)
+        operating_system.kill_process_tree(git.pid)
         git.communicate()
         raise
 

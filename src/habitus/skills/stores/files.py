@@ -20,11 +20,11 @@ from habitus.files import (
     TreeFile,
     build_tree_file,
     get_temporary_path,
-    sync_to_disk,
     translate_disk_errors,
     write_atomically,
     write_new_file,
 )
+from habitus.operating_system import StatFunction, open_folder_for_stat, sync_everything, sync_to_disk
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.base import BackendSkillFacts, FolderContents, FolderWrite
@@ -76,12 +76,8 @@ class DirectoryBackend:
             return {}
         except OSError as error:
             raise StorageFailed(f"Can't read {self.root}: {error.strerror}.", hint="Check its permissions.") from None
-        # Paths relative to an open directory spare the kernel from resolving the root each time.
-        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            return {folder: self._check_stamp(folder, known.get(folder, ""), handle) for folder in folders}
-        finally:
-            os.close(handle)
+        with open_folder_for_stat(self.root) as get_stat:
+            return {folder: self._check_stamp(folder, known.get(folder, ""), get_stat) for folder in folders}
 
     def _list_linked_folders(self) -> Iterator[str]:
         seen: set[str] = set()
@@ -97,7 +93,7 @@ class DirectoryBackend:
                     seen.add(real)
                 yield _decode_name(entry.name)
 
-    def _check_stamp(self, folder: str, known: str, handle: int) -> str:
+    def _check_stamp(self, folder: str, known: str, get_stat: StatFunction) -> str:
         """Return the known stamp if the times and sizes of its paths still match; otherwise an empty one."""
         if not known or known.endswith(_YOUNG_MARK):
             return ""
@@ -111,7 +107,7 @@ class DirectoryBackend:
             self._watched[folder] = cached
         try:
             for path, mtime, ctime, size in cached[1]:
-                found = os.stat(path, dir_fd=handle)
+                found = get_stat(path)
                 # ctime catches edits that restore the old mtime, as some sync tools and editors do.
                 if found.st_mtime_ns != mtime or found.st_ctime_ns != ctime or (size >= 0 and found.st_size != size):
                     return ""
@@ -122,13 +118,10 @@ class DirectoryBackend:
     def is_stamp_current(self, folder: str, stamp: str) -> bool:
         """Whether the folder still matches this stamp."""
         try:
-            handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+            with open_folder_for_stat(self.root) as get_stat:
+                return stamp != "" and self._check_stamp(folder, stamp, get_stat) == stamp
         except OSError:
             return False
-        try:
-            return stamp != "" and self._check_stamp(folder, stamp, handle) == stamp
-        finally:
-            os.close(handle)
 
     def find_directory(self, folder: str) -> Path:
         return self.root / folder
@@ -222,7 +215,7 @@ class DirectoryBackend:
         finally:
             self._syncs = self._is_durable
             if self._is_durable and not is_alone:
-                os.sync()
+                sync_everything()
         # After a pause no file counts as too young, so the next check needn't read them all again.
         if not is_alone:
             time.sleep(_YOUNG_NS / 1e9)
