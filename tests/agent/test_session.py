@@ -16,13 +16,14 @@ from habitus.agent.stream import NoticeEvent
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.model import SkillPlacementKind, Turn, TurnOutcome
+from habitus.journal.model import SkillPlacementKind, Turn, TurnOutcome, UseManner
 from habitus.journal.usage import get_effective_outcome
 from habitus.llm.model import CompletionRequest, Image, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import build_call, calls, says
 from habitus.llm.transcription import TranscriptionResult
 from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
+from tests.usage import record_use
 
 
 def said(ask: CompletionRequest) -> str:
@@ -414,6 +415,7 @@ async def test_update_skill_edits_the_text_that_an_extending_skill_shows(talk: T
 @pytest.mark.req("AG-06", "SK-09")
 async def test_results_name_the_version_as_it_is_and_the_proposal_beside_it(talk: Talk, habitus: Habitus) -> None:
     habitus.skills.create(Skill(name="tea", description="Brews tea", body="1. Boil."), habitus.build_author())
+    record_use(habitus, "tea", manner=UseManner.ASKED)
     change = {"name": "tea", "operation": "append", "content": "2. Wait."}
     more = {"name": "tea", "operation": "append", "content": "3. Pour."}
     look = [calls("read_skill", {"name": "tea"}), calls("list_skills", {})]
@@ -425,4 +427,4 @@ async def test_results_name_the_version_as_it_is_and_the_proposal_beside_it(talk
     assert (second["proposal"], read["proposal"]) == (pending.id, pending.id)
     assert (read["version"], read["status"], "3. Pour." in read["content"]) == (1, "pending", True)
     (tea,) = [one for one in listed["skills"] if one["name"] == "tea"]
-    assert (tea["version"], tea["proposal"]) == (1, pending.id)
+    assert (tea["version"], tea["proposal"], tea["usage"]["used"]) == (1, pending.id, 1)

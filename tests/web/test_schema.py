@@ -121,7 +121,8 @@ def test_what_is_answered_is_as_described(app: ASGIApp, api: TestClient, habitus
             continue
         for shape, id in {**KNOWN, "/lessons/{id}": lesson, "/jobs/{id}": job}.items():
             path = re.sub(r"\{\w+\}", id, path) if path.startswith(shape) else path
-        answered = api.get(f"/api/v1{path}", params=ASKED)
+        named = {"name": "close-the-month"} if path == "/evidence/rows" else {}
+        answered = api.get(f"/api/v1{path}", params=ASKED | named)
         assert answered.status_code == 200, (path, answered.text)
         operation.validate_response(Response.from_any(answered))
         looked += 1

@@ -174,10 +174,12 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
             for address, stages in view.library.read_all_counters().items()
             if (usage := sum_counters(stages)).used
         }
+        # A pending skill has no layer of its own yet; the uses are of the skill as it is.
+        layers = {name: item.layer for name, item in view.snapshot.by_name.items()}
         return build_json_result(
             {
                 "skills": [
-                    _describe_skill(view, skill, used.get((skill.layer, skill.name)))
+                    _describe_skill(view, skill, used.get((layers.get(skill.name, skill.layer), skill.name)))
                     for skill in (*found, *view.list_pending_skills().values())
                     if (given.tag is None or skill.has_tag(given.tag)) and not skill.manifest.disable_model_invocation
                 ]

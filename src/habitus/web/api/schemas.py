@@ -22,7 +22,7 @@ from habitus.app.conversations.chats import ChatSessions
 from habitus.app.library.uploading import UploadedFile
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases.declaration import parse_expected_version
-from habitus.memory.model import Engram, LessonCounters, LessonKind, LessonScope
+from habitus.memory.model import Engram, LessonKind, LessonScope
 from habitus.plain_data import to_plain
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListItem
 from habitus.skills.model import Author, SkillSummary
@@ -135,7 +135,7 @@ _SkillEntryModel = make_response_model(
 )
 _TEXT_FIELDS: dict[str, Any] = dict.fromkeys(("files", "source_counts", "missing_packages", "evidence"), list[str])
 _SkillDetailsModel = make_response_model("SkillDetails", base=_SkillEntryModel, body=(str, None), **_TEXT_FIELDS)
-LessonModel = make_response_model("Lesson", Engram, LessonCounters, without=("counters",), utility=float)
+LessonModel = make_response_model("Lesson", Engram, without=("counters",), utility=float)
 PendingItemModel = make_response_model(
     "PendingItem",
     state=str,
