@@ -75,8 +75,9 @@ def test_connecting_says_what_is_added_and_inviting_warns_of_an_own_address(
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-# The names of areas that are shown and lie on one that is shown before them.
-COVERED_LABELS = """[...document.querySelectorAll(".map .area:not(.covered)")].filter((one, at, all) =>
+# Labels of the map that are shown and lie on one that is shown before them.
+COVERED_LABELS = """[...document.querySelectorAll(".map text")]
+  .filter((one) => getComputedStyle(one).opacity > 0).filter((one, at, all) =>
   all.slice(0, at).some((other) => {
     const [a, b] = [one.getBoundingClientRect(), other.getBoundingClientRect()];
     return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;

@@ -283,7 +283,8 @@ def render_effect_over_time(skill: SkillEffect) -> Markup:
     return _render_chart(f"{skill.name}, more successes per 100 conversations. {said}", (wide, _TALL), *drawn)
 
 
-_MAP, _NAMED = (960, 560), 10
+# Dots whose names are shown.
+_MAP, _FEW = (960, 560), 24
 # Characters of when-to-use that the card of a dot shows.
 _CARD_CHARS = 90
 
@@ -300,18 +301,9 @@ def render_skill_map(found: SkillMap) -> Markup:
 
 
 def _choose_named_dots(found: SkillMap) -> set[str]:
-    """Return the names of the most used skills whose labels cover neither an area's label nor each other."""
-    taken = [(*_locate_on_map(area.x, area.y), 4.5 * len(area.label)) for area in found.areas]
-    named = set()
-    for dot in found.dots[:_NAMED]:
-        x, y = _locate_on_map(dot.x, dot.y)
-        half = 3.3 * len(_get_dot_title(dot))
-        x, y = x + (half if _get_label_anchor(x) != "end" else -half), y - 8
-        is_free = all(abs(x - at) > half + other or abs(y - high) > 14 for at, high, other in taken)
-        if dot.row.counters.used and is_free:
-            named.add(dot.row.item.name)
-            taken.append((x, y, half))
-    return named
+    """Return the names of the most used skills, or of all if there are few; the page hides labels that overlap."""
+    is_small = len(found.dots) <= _FEW
+    return {dot.row.item.name for dot in found.dots[:_FEW] if is_small or dot.row.counters.used}
 
 
 def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:

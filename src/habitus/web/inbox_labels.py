@@ -146,8 +146,12 @@ def describe_decision(item: InboxItem) -> str:
     return "approved; its host applies it"
 
 
+# The turns that a reason names; the item's own page has them.
+_NAMED_TURNS = re.compile(r": turns? [^ ,]+(?:, [^ ,]+)*(?: and \d+ before)?(?=\.)")
+
+
 def get_item_reason(item: InboxItem) -> str:
-    """Return the agent's reason for the proposal, or else why it is pending."""
+    """Return the agent's reason for the proposal without the turns it names, or else why it is pending."""
     if isinstance(item.subject, Proposal) and item.subject.author.reason:
-        return item.subject.author.reason
+        return _NAMED_TURNS.sub("", item.subject.author.reason)
     return "; ".join(describe_pending_reason(reason) for reason in item.reasons if reason)

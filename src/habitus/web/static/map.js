@@ -27,10 +27,12 @@ function moveTo(x, y, width) {
 
 // Labels keep their size on the screen, so on a narrow one, or before zooming in, some would cover others.
 function hideCoveredLabels() {
-  const shown = [];
-  map.querySelectorAll(".area").forEach((label) => {
+  const [shown, frame] = [[], map.getBoundingClientRect()];
+  const labels = [".area", ".named text", ".ring text"].flatMap((kind) => [...map.querySelectorAll(kind)]);
+  labels.forEach((label) => {
     const box = label.getBoundingClientRect();
-    const isCovered = shown.some((one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
+    const isCut = box.left < frame.left || box.right > frame.right;
+    const isCovered = isCut || shown.some((one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
     label.classList.toggle("covered", isCovered);
     if (!isCovered) shown.push(box);
   });
