@@ -28,7 +28,9 @@ function moveTo(x, y, width) {
 // Labels keep their size on the screen, so on a narrow one, or before zooming in, some would cover others.
 function hideCoveredLabels() {
   const [shown, frame] = [[], map.getBoundingClientRect()];
-  const labels = [".area", ".named text", ".ring text"].flatMap((kind) => [...map.querySelectorAll(kind)]);
+  // The most used skills are painted last and named first.
+  const [areas, names, rings] = [".area", ".named text", ".ring text"].map((kind) => [...map.querySelectorAll(kind)]);
+  const labels = [...areas, ...names.reverse(), ...rings];
   labels.forEach((label) => {
     const box = label.getBoundingClientRect();
     const isCut = box.left < frame.left || box.right > frame.right;
