@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tests.cli.conftest import Direct
 from tests.cli.test_agent_as_model import provider, real
 from tests.cli.test_climb import opened
 from tests.fake_provider import FakeProvider, Reply
-from tests.llm.agents import claude, codex
+from tests.llm.agents import SAYS, claude, codex
 from tests.mcp.test_real_clients import answers, calls, results_in
 
 __all__ = ["provider", "real"]
@@ -237,6 +238,76 @@ echo '{claude("ALTBERG")}'"""
     assert "PRIVATE TALK" not in repr(found)
     assert not any(one.is_opened for one in found.values())
     # What no recursive removal can remove is removed as well.
+    assert [*(direct.cli.user_home / ".cache" / "habitus").iterdir()] == []
+
+
+# Each is planted where the host reads after the run, by the formats that it recognizes.
+_PLANTED = {
+    "files beside a transcript that are pipes": (
+        "gemini-cli",
+        """own="$HOME/.gemini/tmp/x"; mkdir -p "$own/chats"; mkfifo "$own/.project_root"
+cat > "$own/chats/session-1.json" <<'END'\n{"sessionId": "s", "projectHash": "x", "messages": []}\nEND""",
+    ),
+    "messages beside a session that are links": (
+        "opencode",
+        """own="$HOME/data/opencode"; mkdir -p "$own/message" "$own/part"
+echo '{"id": "ses_1", "directory": "/x"}' > "$own/opencode-1.db"
+ln -s 'THEIRS/message' "$own/message/opencode-1"; ln -s 'THEIRS/part' "$own/part/m"; ln -s 'THEIRS/part' "$own/part/x"
+mkfifo "$own/part/pipe.json" """,
+    ),
+    "a pipe as the journal of a database": (
+        "opencode",
+        """python3 -c 'import sqlite3
+with sqlite3.connect("x") as one: one.execute("CREATE TABLE session (id)")'
+mv x "$HOME/data/opencode/opencode-1.db"; mkfifo "$HOME/data/opencode/opencode-1.db-journal" """,
+    ),
+    "an endless view": (
+        "opencode",
+        """python3 -c 'import sqlite3
+with sqlite3.connect("x") as one: one.execute("CREATE VIEW session AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL "
+"SELECT id + 1 FROM n) SELECT id, 1 AS directory FROM n")'
+mv x "$HOME/data/opencode/opencode-1.db" """,
+    ),
+    "folders too deep to look through": (
+        "codex",
+        """mkdir -p "$CODEX_HOME/sessions"; cd "$CODEX_HOME/sessions"; python3 -c 'import os
+for _ in range(1200): os.mkdir("deep"); os.chdir("deep")' """,
+    ),
+    "a pipe as settings": ("codex", """rm "$CODEX_HOME/config.toml"; mkfifo "$CODEX_HOME/config.toml" """),
+    "a pipe as usage": ("copilot", """rm -f "$HOME/usage.json"; mkfifo "$HOME/usage.json" """),
+    "a large file with nothing in it": (
+        "codex",
+        """mkdir -p "$CODEX_HOME/sessions"; truncate -s 900G "$CODEX_HOME/sessions/rollout-1.jsonl" """,
+    ),
+}
+
+
+@BOXED
+@pytest.mark.req("IM-10")
+@pytest.mark.parametrize("what", _PLANTED)
+def test_what_a_solver_plants_for_the_host_to_read_is_neither_followed_nor_waited_for(
+    direct: Direct, what: str, tmp_path: Path
+) -> None:
+    command, (agent, plant) = furnish(direct), _PLANTED[what]
+    call = {"type": "tool", "callID": "c", "tool": "bash", "state": {"input": {"command": "PRIVATE TALK"}}}
+    theirs = {"message/m": {"role": "user"}, "part/a": {"type": "text", "text": "Sum up."}, "part/b": call}
+    for name, content in theirs.items():
+        (file := tmp_path / f"{name}.json").parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(content))
+    script = plant.replace("THEIRS", str(tmp_path)) + f"\ncat <<'END'\n{SAYS[agent]('ALTBERG')}\nEND"
+    name = {"opencode": "opencode:openai/m"}.get(agent, agent)
+    env = direct.cli.environ(put_program(direct, script, find_solver_program(agent).program.command))
+    said = subprocess.run(
+        [*direct.cli.command, *command, "--solver", name, "--budget", "$5"],
+        cwd=direct.cli.cwd,
+        env=env,
+        check=False,
+        capture_output=True,
+        timeout=120,
+    )
+    found = rollouts(direct)
+    assert found["say", True].outcome == "ok", said
+    assert "PRIVATE TALK" not in repr(found)
     assert [*(direct.cli.user_home / ".cache" / "habitus").iterdir()] == []
 
 

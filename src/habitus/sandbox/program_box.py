@@ -5,6 +5,7 @@ The program sees no home, no process of the host and no network except the hosts
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from habitus.errors import Refused
 from habitus.sandbox.egress import PROXY_VARIABLES, EgressProxy
+from habitus.sandbox.inside import folders
 from habitus.sandbox.inside.wire import EGRESS_PORT
 from habitus.sandbox.isolation import CERTIFICATES, get_current_interpreter
 from habitus.sandbox.machine import MachineCapabilities
@@ -34,21 +36,26 @@ _SETTINGS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramBox:
-    """The box of one run: the folders that the program may write, and the hosts it may reach."""
+    """The box of one run: its home and its working folder, which it may write, and the hosts it may reach."""
 
     machine: MachineCapabilities
-    writable: tuple[Path, ...]
+    home: Path
+    work: Path
     hosts: tuple[str, ...]
 
     @asynccontextmanager
     async def wrap_command(self, command: Sequence[str], cwd: Path) -> AsyncIterator[BoxedCommand]:
-        """Yield the command inside the box; its way out is open until the block ends."""
+        """Yield the command inside the box; its way out is open until the block ends.
+
+        What it left in its home is read outside, so only regular files stay there.
+        """
         async with EgressProxy(self.hosts).serve_requests() as door:
             try:
                 argv = build_box_arguments(self, command, cwd, door)
                 yield BoxedCommand(argv=argv, descriptors=(door,), environ=_ENVIRONMENT)
             finally:
                 os.close(door)
+                await asyncio.to_thread(folders.remove_unreadable_entries, str(self.home))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +83,7 @@ def build_box_arguments(box: ProgramBox, command: Sequence[str], cwd: Path, door
             argv += ["--symlink", str(path.readlink()), str(path)]
         elif path.exists():
             argv += ["--ro-bind", str(path), str(path)]
-    for path in box.writable:
+    for path in (box.home, box.work):
         argv += ["--bind", str(path), str(path)]
     argv += ["--remount-ro", "/", "--chdir", str(cwd), "--"]
     return (*argv, python.executable, "-I", "-S", "-c", _START, str(door), *command)

@@ -48,7 +48,7 @@ def open_solver_box(solver: SolverProgram, question: ProgramRequest, work: Path)
     if not (hosts := (*solver.find_hosts(question), *configured)):
         what = f"The address of '{solver.find_provider(question)}' is not known here."
         raise Refused(what, hint=f"Set its base URL in your settings of {solver.program.title}.")
-    return ProgramBox(machine=probe_machine(), writable=(room, work), hosts=hosts)
+    return ProgramBox(machine=probe_machine(), home=room, work=work, hosts=hosts)
 
 
 _ADDRESS = re.compile(r"""base_?url"?\s*[:=]\s*"(https?://[^"]+)""", re.IGNORECASE)

@@ -55,6 +55,7 @@ from habitus.tasks.rollouts import SAID, Rollout
 ROLLOUT_TIMEOUT_S = 600.0
 _MENU_SAMPLE = 10  # of the person's other skills that a rollout is made among
 _NEAREST = 5  # of them, those whose description is most like the skill's
+_MAX_TRANSCRIPT_BYTES = 256 << 20  # of a rollout
 _MAX_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
 _VISIBLE_PLACES = (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED)
 _WORKSPACE_HINT = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
@@ -379,11 +380,13 @@ class AgentProgramSolver:
 
     def _read_transcripts(self, room: Path) -> list[StudiedTurn]:
         turns: list[StudiedTurn] = []
+        most = _MAX_TRANSCRIPT_BYTES
         for path in sorted(room.glob(self.solver.transcripts)):
-            # What the program left may be a link to a file of this machine, or a pipe.
-            if not (path.is_file() and path.resolve().is_relative_to(room.resolve())):
+            # What a program without a box left may be a link to a file of this machine, or a pipe.
+            if not (path.is_file() and path.resolve().is_relative_to(room.resolve())) or path.suffix == ".zst":
                 continue
-            study_file(path, self.home.redactor, turns.append)
+            if (most := most - path.stat().st_size) >= 0:
+                study_file(path, self.home.redactor, turns.append)
         return turns
 
     def _is_skill_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedCall]) -> bool:

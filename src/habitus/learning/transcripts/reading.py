@@ -324,10 +324,15 @@ def is_database(path: Path) -> bool:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open a database read-only, also while another process writes to it."""
+    """Open a database read-only, also while another process writes to it. A view can't be read: it may be endless."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    database.set_authorizer(_allow_tables)
     database.row_factory = sqlite3.Row
     return database
+
+
+def _allow_tables(action: int, first: str | None, second: str | None, schema: str | None, view: str | None) -> int:
+    return sqlite3.SQLITE_OK if view is None and action != sqlite3.SQLITE_RECURSIVE else sqlite3.SQLITE_DENY
 
 
 def read_database_transcripts(

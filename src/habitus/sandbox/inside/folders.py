@@ -1,4 +1,4 @@
-"""Measures and removes folders that untrusted code filled, however deep, long-named or locked they are.
+"""Measures, tidies and removes folders that untrusted code filled, however deep, long-named or locked they are.
 
 Each step starts from an open folder: the length of a path is limited, the depth of folders is not.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable
 
 # A million empty files fill a disk too, so every entry counts at least one block.
@@ -97,6 +98,39 @@ def _empty_folder_by_path(folder: str, but: str) -> None:
                 # Windows removes no file that is read-only.
                 os.chmod(path, 0o600)
                 os.unlink(path)
+
+
+_MOST_DEPTH = 32
+_MOST_BYTES = 1 << 30
+
+
+def remove_unreadable_entries(folder: str) -> None:
+    """Remove what must not be read below a folder: links, pipes, devices, huge files and very deep folders."""
+    depth = 0
+
+    def clear(here: int) -> list[str]:
+        nonlocal depth
+        depth += 1
+        below = []
+        with os.scandir(here) as listing:
+            for entry in listing:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif depth > _MOST_DEPTH or not _is_readable_file(entry.stat(follow_symlinks=False)):
+                    os.unlink(entry.name, dir_fd=here)
+        return below
+
+    def leave(here: int, name: str) -> None:
+        nonlocal depth
+        if depth > _MOST_DEPTH:
+            os.rmdir(name, dir_fd=here)
+        depth -= 1
+
+    _walk_folder(folder, clear, leave)
+
+
+def _is_readable_file(entry: os.stat_result) -> bool:
+    return stat.S_ISREG(entry.st_mode) and entry.st_size <= _MOST_BYTES
 
 
 def _walk_folder(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
