@@ -259,10 +259,13 @@ async def test_conversations_over_mcp_are_compared(home: Path) -> None:
         behind = LazyHome(McpServerOptions(home=home))
         try:
             async with Client(make_mcp_server(behind)) as client:
+                before = await client.read_resource(f"skill://{NAME}/SKILL.md")
                 answer = await client.call_tool("recall_skill", {"name": NAME})
                 is_new = NEW in str(answer.content)
                 read.append(is_new)
                 version = f"version {1 + is_new}, drawn to be compared with version {2 - is_new}"
+                after = await client.read_resource(f"skill://{NAME}/SKILL.md")
+                assert [NEW in str(one.contents) for one in (before, after)] == [is_new, is_new]
                 why = await client.call_tool("why", {"name": NAME})
                 assert f"This conversation has {version}." in str(why.content)
         finally:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from habitus.app.operating.people import UserAccount
     from habitus.app.sharing.availability import ReadinessReport
     from habitus.mcp.serving import McpHomeService
+    from habitus.mcp.skills import McpSkillResources
 
 SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -137,6 +138,9 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
 
         return answer
 
+    def skills_of(home: McpHomeService, ctx: RequestContext) -> McpSkillResources:
+        return home.get_skills(get_client_id(ctx), ctx.session)
+
     async def list_templates(ctx: RequestContext, params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[SKILL_FILE_TEMPLATE])
 
@@ -166,9 +170,11 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         instructions=read_prompt_text("instructions"),
         on_list_tools=serve(lambda home, ctx, params: home.list_tools(get_client_id(ctx), ctx.session)),
         on_call_tool=serve(lambda home, ctx, params: home.call_tool(get_client_id(ctx), ctx.session, params)),
-        on_list_resources=serve(lambda home, ctx, params: home.skills.list_resources(params and params.cursor)),
+        on_list_resources=serve(
+            lambda home, ctx, params: skills_of(home, ctx).list_resources(params and params.cursor)
+        ),
         on_list_resource_templates=list_templates,
-        on_read_resource=serve(lambda home, ctx, params: home.skills.read_resource(str(params.uri))),
+        on_read_resource=serve(lambda home, ctx, params: skills_of(home, ctx).read_resource(str(params.uri))),
         on_list_prompts=list_prompts,
         on_get_prompt=serve(lambda home, ctx, params: home.get_prompt(params.name, params.arguments or {})),
         on_completion=serve(lambda home, ctx, params: home.complete_argument(params)),
@@ -177,9 +183,9 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         on_subscriptions_listen=listen,
     )
     server.extensions[SKILLS_EXTENSION] = {"directoryRead": True}
-    list_skills = serve(lambda home, ctx, params: home.skills.list_manifests(params.cursor))
-    get_skill = serve(lambda home, ctx, params: home.skills.get_manifest(params.uri))
-    read_directory = serve(lambda home, ctx, params: home.skills.list_directory(params.uri))
+    list_skills = serve(lambda home, ctx, params: skills_of(home, ctx).list_manifests(params.cursor))
+    get_skill = serve(lambda home, ctx, params: skills_of(home, ctx).get_manifest(params.uri))
+    read_directory = serve(lambda home, ctx, params: skills_of(home, ctx).list_directory(params.uri))
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, serve(set_level))
     server.add_request_handler("skills/list", types.PaginatedRequestParams, list_skills)
     server.add_request_handler("skills/get", SkillUriParams, get_skill)

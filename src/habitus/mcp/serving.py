@@ -16,12 +16,14 @@ import mcp_types as types
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, SubscriptionBus, ToolsListChanged
 
+from habitus.agent.choosing import ExposureAssigner
 from habitus.agent.hosted_turn import AsyncHostTurn, Watch
 from habitus.agent.session import generate_id
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
+from habitus.app.conversations.sessions import open_random_assignment, open_version_pins
 from habitus.app.library.layers import get_library_revision
 from habitus.app.library.publishing import SkillPublisher
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
@@ -35,6 +37,7 @@ from habitus.mcp.server_options import McpServerOptions
 from habitus.mcp.skills import McpSkillResources
 from habitus.skills.choosing.selection import RequestUser
 from habitus.skills.names import BUILT_IN_TOOLS
+from habitus.sql.outage import OutageGuard
 from habitus.text import to_one_line
 
 log = logging.getLogger(__name__)
@@ -204,6 +207,18 @@ class McpHomeService:
             return describe_skill_for_task_drafter(self._habitus, skill)
         return ""
 
+    def get_skills(self, client: str, session: ServerSession) -> McpSkillResources:
+        """Return the skills as this client reads them: of those that are compared, the versions of its conversation."""
+        if not self._habitus.settings.evidence.compare_versions:
+            return self.skills
+        known = self._get_client_conversation(client, session)
+        if known.skills is None:
+            home, outage = self._habitus, OutageGuard()
+            lots = open_random_assignment(home.settings, home.journal, known.id, outage)
+            pins = open_version_pins(home, known.id, lots, outage, ExposureAssigner())
+            known.skills = McpSkillResources(SkillPublisher(home, self._user, pins))
+        return known.skills
+
     async def disconnect_client(self, client: str) -> None:
         """End the conversation of a client."""
         if (gone := self._clients.pop(client, None)) is not None:
@@ -305,6 +320,8 @@ class McpClientConversation:
         self.session = session
         # The tools as the client has last seen them; None if it never asked.
         self.listed_tools: Mapping[str, types.Tool] | None = None
+        # The skills as files; None until the client reads one.
+        self.skills: McpSkillResources | None = None
         # The files of skills whose changes the client wants to hear of.
         self.subscribed_files: set[str] = set()
         # From this level on the client wants log messages.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from habitus.agent.library_view import list_loadable_skills
+from habitus.agent.library_view import VersionPins, list_loadable_skills
 from habitus.app.home import Home
 from habitus.app.library.explaining import build_request, select_skills_for_request
 from habitus.app.operating.checking import lint_skills
@@ -17,6 +17,7 @@ from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
 from habitus.skills import trees
 from habitus.skills.choosing.selection import RequestUser
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Severity, SkillSummary
 from habitus.skills.sources import discovery
 
@@ -30,32 +31,39 @@ class PublishableSkill:
 
 
 class SkillPublisher:
-    """Serves the skills that one user's agent may load."""
+    """Serves the skills that one user's agent may load; with `pins`, in the versions of one conversation."""
 
-    def __init__(self, home: Home, user: RequestUser) -> None:
+    def __init__(self, home: Home, user: RequestUser, pins: VersionPins | None = None) -> None:
         self._home = home
         self._user = user
+        self._pins = pins
 
     def list_summaries(self) -> list[SkillSummary]:
         """Return every skill that this user's agent may load, by name."""
+        return [item.summary for item in self._list_skills() if item.summary is not None]
+
+    def _list_skills(self) -> list[ListedSkill]:
         seen = self._home.skills.snapshot(user=self._user.name)
+        if self._pins is not None:
+            seen = self._pins.pin_versions(seen, self._home.skills, self._user.name)
         chosen = select_skills_for_request(self._home, build_request(self._home, "", self._user.name))
         names = list_loadable_skills(seen) & chosen.list_eligible_names()
-        return [item.summary for item in seen.listing if item.name in names and item.summary is not None]
+        return [item for item in seen.listing if item.name in names and item.summary is not None]
 
     def get_skill(self, name: str) -> PublishableSkill:
         """Return a skill's files. Raises `NotFound` if the agent may not load it."""
-        found = next((one for one in self.list_summaries() if one.name == name), None)
-        tree = None if found is None else self._home.skills.get_layer(found.layer).store.read_tree(name)
-        if found is None or tree is None:
+        found = next((one for one in self._list_skills() if one.name == name), None)
+        store = None if found is None else self._home.skills.get_layer(found.layer).store
+        tree = None if found is None or store is None else store.read_tree(name, found.pinned_version)
+        if found is None or found.summary is None or tree is None:
             raise NotFound(f"No skill '{name}' is served here.", hint="It may have been renamed; list them again.")
         shown = dict(sorted(drop_eval_files(tree).items()))
         read = {path: self._read_redacted(found, path, file) for path, file in shown.items()}
         return PublishableSkill(
-            summary=found, files={path: content for path, content in read.items() if content is not None}
+            summary=found.summary, files={path: content for path, content in read.items() if content is not None}
         )
 
-    def _read_redacted(self, skill: SkillSummary, path: str, file: TreeFile) -> bytes | None:
+    def _read_redacted(self, skill: ListedSkill, path: str, file: TreeFile) -> bytes | None:
         content = file.content
         # Files too large for the database are read from disk.
         if content is None:
