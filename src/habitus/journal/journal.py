@@ -46,14 +46,7 @@ from habitus.journal.tables import (
     turns,
     uses,
 )
-from habitus.journal.usage import (
-    DailyRequestCounts,
-    JudgedUse,
-    RequestCounts,
-    UsageCountObserver,
-    UseVerdict,
-    decide_use_verdict,
-)
+from habitus.journal.usage import JudgedUse, UsageCountObserver, UseVerdict, decide_use_verdict
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
 from habitus.use_counts import UsageByKey
@@ -217,9 +210,7 @@ class Journal:
         )
 
     def find_turns(self, criteria: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
-        """Return the real turns that match the filter, newest first, in brief; `after` is the last turn of the previous
-        page.
-        """
+        """Return the real turns that match, newest first, in brief; `after` is the last turn of the page before."""
         query = sa.select(turns).where(_is_real_turn(), _belongs_to_user(criteria.user))
         if criteria.text:
             query = query.where(turns.c.request.icontains(criteria.text, autoescape=True))
@@ -346,7 +337,7 @@ class Journal:
         """Return the ids of all sessions that have turns."""
         return frozenset(self._list_distinct(turns.c.session, _belongs_to_user(user)))
 
-    def count_daily_requests(self, number: int, *, user: str | None = None) -> tuple[DailyRequestCounts, ...]:
+    def count_daily_requests(self, number: int, *, user: str | None = None) -> tuple[usage.DailyRequestCounts, ...]:
         """Return the requests of the last days by what is known about them."""
         return self._run_query(usage.count_daily_requests, self._clock(), number, user)
 
@@ -374,7 +365,7 @@ class Journal:
         """Count every use from the facts, to check the stored counts."""
         return usage.count_uses_by_key(self._run_query(usage.load_judged_uses))
 
-    def count_lesson_requests(self, lesson: str, *, user: str | None = None) -> RequestCounts:
+    def count_lesson_requests(self, lesson: str, *, user: str | None = None) -> usage.RequestCounts:
         """Count the stored requests that a lesson was chosen for, one of each conversation."""
         return self._run_query(usage.count_lesson_requests, lesson, user)
 
@@ -394,10 +385,7 @@ class Journal:
     def load_exposures(
         self, items: Sequence[str] | None = None, *, user: str | None = None, chosen: Collection[tuple[str, str]] = ()
     ) -> list[ScoredExposure]:
-        """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores.
-
-        Without the steady exposures of items that are `chosen` for requests.
-        """
+        """Return the exposures of items (or all) with later scores, without the steady ones of `chosen` items."""
         return self._run_query(evidence_records.load_exposures, items, user=user, chosen=chosen)
 
     def has_explicit_outcome(self) -> bool:

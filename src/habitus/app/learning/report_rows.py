@@ -60,7 +60,7 @@ def list_rows_behind_number(
     kind = ReportedNumberKind
     match of:
         case kind.COMPARED:
-            return _build_compared_rows(home, list_compared_conversations(home.shared, month, user), user)
+            return _build_compared_rows(home.journal, list_compared_conversations(home.shared, month, user), user)
         case kind.IN_USE:
             if not skill:
                 raise Invalid("The skill is missing.", hint="Name the skill whose versions were compared.")
@@ -71,7 +71,7 @@ def list_rows_behind_number(
                 raise Invalid(
                     f"{what[0].upper()}{what[1:]} was not compared.", hint="See 'habitus skills comparisons'."
                 )
-            return _build_compared_rows(home, list_comparison_exposures(home.shared, meant[-1], user), user)
+            return _build_compared_rows(home.journal, list_comparison_exposures(home.shared, meant[-1], user), user)
         case kind.PROPOSED | kind.APPROVED | kind.DECISIONS:
             return [
                 ReportedRequest(
@@ -146,9 +146,11 @@ def list_rows_behind_number(
             ]
 
 
-def _build_compared_rows(home: Home, compared: Sequence[ScoredExposure], user: str | None) -> list[ReportedRequest]:
+def _build_compared_rows(
+    journal: Journal, compared: Sequence[ScoredExposure], user: str | None
+) -> list[ReportedRequest]:
     return build_conversation_rows(
-        home.journal, compared, user, lambda is_offered: f"{'new' if is_offered else 'old'} version of"
+        journal, compared, user, lambda is_offered: f"{'new' if is_offered else 'old'} version of"
     )
 
 
