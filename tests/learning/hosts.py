@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from tests.learning.logs import Line, asked, came, used, write
@@ -86,7 +87,16 @@ def codex_packed(path: Path, deeds: Sequence[Did]) -> None:
     plain.unlink()
 
 
-def gemini(path: Path, deeds: Sequence[Did]) -> None:
+def gemini_older(path: Path, deeds: Sequence[Did]) -> None:
+    """The folder is named by the hash of the project, and every shell result lists all its fields."""
+    folder = path.parent / sha256(CWD.encode()).hexdigest() / "chats"
+    folder.mkdir(parents=True)
+    gemini(folder / path.name, deeds, is_older=True)
+    (path.parent / "newer").mkdir()
+    (path.parent / "newer" / ".project_root").write_text(CWD)
+
+
+def gemini(path: Path, deeds: Sequence[Did], *, is_older: bool = False) -> None:
     messages: list[Line] = []
     for number, did in enumerate(deeds):
         if not did.command:
@@ -95,6 +105,9 @@ def gemini(path: Path, deeds: Sequence[Did]) -> None:
         # A command that ran is a success to the program, whatever its exit code.
         status = "cancelled" if did.code is None else "success"
         said = "\n".join([f"Output: {did.said}", *[f"Exit Code: {did.code}"] * bool(did.code), "Process Group PGID: 7"])
+        if is_older:
+            fields = ("Error: (none)", f"Exit Code: {did.code or 0}", "Signal: (none)", "Background PIDs: (none)")
+            said = "\n".join([f"Command: {did.command}", "Directory: (root)", f"Output: {did.said}", *fields])
         response = {"functionResponse": {"name": "run_shell_command", "response": {"output": said}}}
         call = {
             "id": str(number),
@@ -104,7 +117,8 @@ def gemini(path: Path, deeds: Sequence[Did]) -> None:
             "result": [response],
         }
         messages.append({"type": "gemini", "timestamp": _at(number), "content": "", "toolCalls": [call]})
-    document = {"sessionId": path.stem, "projectHash": "0", "directories": [CWD], "messages": messages}
+    document = {"sessionId": path.stem, "projectHash": "0", "messages": messages}
+    document |= {} if is_older else {"directories": [CWD]}
     path.with_name(f"session-{path.name}.json").write_text(json.dumps(document, indent=1))
 
 
@@ -340,6 +354,7 @@ WRITERS: dict[str, Callable[[Path, Sequence[Did]], None]] = {
     "codex": codex,
     "codex, compressed": codex_packed,
     "gemini": gemini,
+    "gemini, older": gemini_older,
     "opencode": opencode,
     "opencode, files": opencode_files,
     "copilot": copilot,

@@ -110,6 +110,9 @@ def test_two_errors_are_two_remedies_each_with_its_condition(call: str, errors: 
 
 NO_ROLLBACK = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
 NO_CACHE = "Error: not a CMake build directory (missing CMakeCache.txt)"
+REFUSED = "psql: error: connection to server at localhost, port 5433 failed: Connection refused"
+NO_BACKEND = 'Error: Backend initialization required, please run "terraform init"'
+NO_LOGIN = "error: You must be logged in to the server (Unauthorized)"
 NEXT |= {
     "with its condition": (
         [ran("helm upgrade api ./chart", NO_ROLLBACK), ran("helm rollback api"), ran("helm upgrade api ./chart")],
@@ -169,6 +172,38 @@ def test_what_worked_next_in_two_sessions_is_a_lesson_and_in_one_a_candidate(cas
         (),
         [text.partition(" (")[0]],
     )
+
+
+@pytest.mark.req("EL-10")
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        (
+            [ran("helm upgrade api x", NO_ROLLBACK), ran("helm rollback api 4 -n eu"), ran("helm upgrade api x")],
+            [ran("helm upgrade web y", NO_ROLLBACK), ran("helm rollback web -n us"), ran("helm upgrade web y")],
+            'run `helm rollback … -n …` first when `helm upgrade` says "another operation is in progress"',
+        ),
+        (
+            [ran("psql -c 1", REFUSED), ran("docker compose up -d db && sleep 3"), ran("psql -c 1")],
+            [ran("psql -l", REFUSED), ran("docker compose up --detach db"), ran("psql -l")],
+            "run `docker compose up … db` first when `psql` finds no server running",
+        ),
+        (
+            [ran("terraform plan", NO_BACKEND), ran("terraform init -backend-config=eu.hcl"), ran("terraform plan")],
+            [ran("terraform state", NO_BACKEND), ran("terraform init -backend-config=us.hcl"), ran("terraform state")],
+            'run `terraform init -backend-config=…` first when `terraform` says "Backend initialization required"',
+        ),
+        (
+            [ran("kubectl get pods", NO_LOGIN), ran("aws eks update-kubeconfig --name eu"), ran("kubectl get pods")],
+            [ran("kubectl top pods", NO_LOGIN), ran("aws eks update-kubeconfig --name eu"), ran("kubectl top pods")],
+            'run `aws eks update-kubeconfig --name eu` first when `kubectl` says "You must be logged in to the server"',
+        ),
+    ],
+)
+def test_a_preparation_is_one_remedy_whatever_its_arguments(
+    first: list[SessionCall], second: list[SessionCall], text: str
+) -> None:
+    assert lessons(session(1, *first), session(2, *second)) == [f"In this project {text}. (2 sessions, last in May)"]
 
 
 NOT_NEXT = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.learning.detectors import make_error_signature
-from habitus.learning.detectors.error_signatures import classify_error
+from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
 
 GOLDEN = [
     # numbers
@@ -86,6 +86,10 @@ def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other:
         ),
         ("Error: Some of the tasks failed:", "Some of the tasks failed"),
         (
+            "Error: listen EADDRINUSE: address already in use :::3001\n ELIFECYCLE  Command failed with exit code 1.",
+            "address already in use",
+        ),
+        (
             "remote: You are not allowed to push to main.\nerror: failed to push some refs to 'origin'",
             "You are not allowed to push to main",
         ),
@@ -93,3 +97,15 @@ def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other:
 )
 def test_an_error_is_recognized_by_its_reason_and_not_by_the_headline(error: str, expected: str) -> None:
     assert classify_error(error).recognizable_phrase == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "subject"),
+    [
+        ("The system library `openssl` required by crate `openssl-sys` was not found.", "openssl-sys"),
+        ("'settings.py' was not found", "settings.py"),
+        ("config.yaml does not exist", "config.yaml"),
+    ],
+)
+def test_what_was_not_found_is_named_and_not_the_word_before(error: str, subject: str) -> None:
+    assert (classify_error(error).cause, classify_error(error).subject) == (ErrorCause.FILE, subject)

@@ -118,12 +118,13 @@ def test_claude_code_sidechains_are_turns_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("CL-08")
-def test_the_rollout_of_a_codex_subagent_is_no_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [{"parent_thread_id": "parent"}, {"originator": "codex_exec"}])
+def test_a_rollout_that_no_person_asked_for_is_no_session(tmp_path: Path, told: dict[str, str]) -> None:
     WRITERS["codex"](tmp_path / "s", [Did(said="Look."), Did(command="ls")])
     (path,) = tmp_path.iterdir()
     first, *rest = path.read_text().splitlines()
     meta = json.loads(first)
-    meta["payload"]["parent_thread_id"] = "parent"
+    meta["payload"] |= told
     path.write_text("\n".join([json.dumps(meta), *rest]))
     assert [turn.is_sidechain for turn in only(path).turns] == [True]
 
@@ -574,7 +575,7 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
             Did(command="git push", said="ok"),
         ],
     )
-    beside = {"message", "part", "workspace.json"}
+    beside = {"message", "part", "workspace.json", ".project_root"}
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not beside & {*path.parts}]
     (transcript,) = [found for path in files for found in read_transcripts(path)]
     assert (transcript.source, transcript.project, transcript.unread) == (host.split(",")[0], "/srv/shop", {})

@@ -228,7 +228,9 @@ _CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
             rf"no such file or directory:? {_NAME}{_END}|(?:can't|cannot|could not) (?:open|access|find|stat|read)"
             rf"(?:(?: the)? file)?+ {_NO_NAME}{_FLAG}{_END}|{_NAME}: no such file or directory"
             rf"|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
-            rf"|{_NAME}{_END} (?:does not exist|not found|doesn't exist)|no such file"
+            rf"|(?<![\w./-])(?!(?:was|is|are|were|file)\b){_NAME}[\"'`’]? (?:(?:was|is|are|were) )?"
+            r"(?:does not exist|not found|doesn't exist)"
+            r"|no such file"
             r"|not a git repository|file not found",
         ),
     )
@@ -260,6 +262,7 @@ _ERROR_WORDS = re.compile(
 # Says that something failed, and a later line says what.
 _HEADLINE = re.compile(
     r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred"
+    r"|\bELIFECYCLE\b|script failed \(code"
     r"|^\w+ error:?$|:$",
     re.I,
 )
@@ -272,8 +275,11 @@ def _find_essential_error_line(text: str) -> str:
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in rest:
         return lines[-1]
-    first = next((line for line in lines if _ERROR_WORDS.search(line)), lines[0] if lines else "")
-    told = [line for line in lines if _ERROR_WORDS.search(line) and not _HEADLINE.search(line)]
+    # The first line says what is wrong if "Error:" stood before it, whatever its words.
+    is_told = head is not None and "error:" in head[0].lower()
+    alarming = [line for at, line in enumerate(lines) if _ERROR_WORDS.search(line) or (is_told and not at)]
+    first = next(iter(alarming or lines), "")
+    told = [line for line in alarming if not _HEADLINE.search(line)]
     # Where only headlines read like errors, what follows the first of them is what they announce.
     if first and not told:
         told = [line for line in lines[lines.index(first) :] if not _HEADLINE.search(line)]

@@ -295,8 +295,13 @@ _PREPARES = (
 
 
 def _is_known_preparation(call: SessionCall) -> bool:
-    words = {part for each in call.commands for word in each.words for part in (word, *re.split(r"[:.]", word))}
+    words = {part for each in call.commands for word in each.words for part in (word, *_split_word(word))}
     return bool(words & _PREPARES) or any("activate" in word for word in words)
+
+
+def _split_word(word: str) -> Sequence[str]:
+    """Return the parts of a target or subcommand, such as `db:migrate` or `update-kubeconfig`."""
+    return re.split(r"[:.]", word) if is_flag(word) else re.split(r"[:.-]", word)
 
 
 def _is_response_to_error(act: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:

@@ -390,7 +390,7 @@ def parse_commands(line: str) -> tuple[ShellCommand, ...]:
             before = ()
         command = ShellCommand(
             words=words,
-            at=_find_program_index(words),
+            at=find_program_index(words),
             env=(*env, *assigned),
             place=place,
             before=before,
@@ -446,7 +446,8 @@ def _strip_wrappers(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _find_program_index(words: tuple[str, ...]) -> int:
+def find_program_index(words: tuple[str, ...]) -> int:
+    """Return the index of the program among the words of a command, after what runs it."""
     at = 0
     while runner := _find_runner(words[at:]):
         after = at + len(runner)

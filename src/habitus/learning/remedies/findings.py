@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import ClassVar
 
 from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
-from habitus.learning.remedies.calls import Remedy, RemedyKind, get_program_name, is_flag, quote_for_shell
+from habitus.learning.remedies.calls import (
+    Remedy,
+    RemedyKind,
+    find_program_index,
+    get_program_name,
+    is_flag,
+    quote_for_shell,
+)
 from habitus.learning.remedies.corrections import UserCorrection, choose_wording, is_same_rule
 from habitus.learning.remedies.session_facts import CallFailure, SessionFacts
 from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
@@ -238,9 +246,31 @@ def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
             return remedy.change, remedy.wrong[:1], added, remedy.says
         case RemedyKind.FIRST:
             # A preparation depends on the state, which only the error tells.
-            return remedy.change, remedy.tool, tuple(map(get_program_name, remedy.wrong[:1])), remedy.right, remedy.says
+            failed = tuple(map(get_program_name, remedy.wrong[:1]))
+            return remedy.change, remedy.tool, failed, _make_preparation_key(remedy), remedy.says
         case _:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right, remedy.says
+
+
+# Programs whose first argument is a program of its own.
+_GROUPED_PROGRAMS = frozenset({"aws", "az", "gcloud"})
+_SUBPROGRAMS = frozenset(
+    {"docker compose", "docker buildx", "npm run", "pnpm run", "yarn run", "uv pip", "kubectl config"}
+)
+
+
+def _make_preparation_key(remedy: Remedy) -> tuple[str, ...]:
+    """Return the subcommand that a preparation runs, if the error says when to; its arguments vary with the state."""
+    words = _get_first_step(remedy.right)
+    if remedy.tool or not (remedy.says or remedy.cause is ErrorCause.SERVICE) or len(words) < 2:
+        return remedy.right
+    at = find_program_index(words)
+    at += words[at] in _GROUPED_PROGRAMS or " ".join(words[at : at + 2]) in _SUBPROGRAMS
+    return words[: at + 2]
+
+
+def _get_first_step(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(takewhile(lambda word: word != "&&", words))
 
 
 def _list_preceding_words(remedy: Remedy) -> tuple[str, ...]:
@@ -266,6 +296,8 @@ def _merge_support(support: _Support) -> SupportedRemedy:
         remedy = replace(
             remedy, wrong=_find_common_words([made.wrong for _, _, made in support]), right=_find_common_words(rights)
         )
+    if remedy.change is RemedyKind.FIRST:
+        remedy = replace(remedy, right=_merge_preparations(rights))
     added = _list_preceding_words(remedy)
     if remedy.change is RemedyKind.FIRST or added:
         shared = _find_shared_beginning([made.wrong for _, _, made in support]) or remedy.wrong[:1]
@@ -290,6 +322,25 @@ def _find_common_words(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if any(len(right) != len(last) for right in rights):
         return last
     return tuple(word if all(right[at] == word for right in rights) else VARYING_WORD for at, word in enumerate(last))
+
+
+def _merge_preparations(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return what all preparations have in common, in the words of the last; a mark stands for what varies."""
+    if len(set(rights)) == 1:
+        return rights[0]
+    rights = [_get_first_step(right) for right in rights]
+    merged = list[str]()
+    for word in rights[-1]:
+        flag = word.partition("=")[0]
+        if all(word in right for right in rights):
+            merged.append(word)
+        elif is_flag(word) and "=" in word and all(any(each.startswith(f"{flag}=") for each in one) for one in rights):
+            merged.append(f"{flag}={VARYING_WORD}")
+        elif merged[-1:] != [VARYING_WORD]:
+            merged.append(VARYING_WORD)
+    # Further arguments, but for the value of a flag, say nothing.
+    is_value = len(merged) > 1 and is_flag(merged[-2])
+    return tuple(merged[:-1] if merged[-1] == VARYING_WORD and not is_value else merged)
 
 
 def _find_shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

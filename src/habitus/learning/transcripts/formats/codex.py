@@ -40,7 +40,8 @@ def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
     payload, at = mapping_or_empty(row.get("payload")), string_or_empty(row.get("timestamp"))[:40]
     match row.get("type"):
         case "session_meta" | "turn_context":
-            if payload.get("parent_thread_id"):
+            # A script writes the prompts of `codex exec`.
+            if payload.get("parent_thread_id") or payload.get("originator") == "codex_exec":
                 talk.is_side = True
             if cwd := string_or_empty(payload.get("cwd")):
                 talk.set_project(cwd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from habitus.learning.transcripts.model import Transcript
@@ -21,6 +22,7 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 SOURCE = "gemini"
 _FAILED_BY_STATUS = {"success": False, "error": True}
 _PROJECT_FILE = ".project_root"
+_HASH = re.compile(r"[0-9a-f]{64}")
 # A shell command that ran is a success to the program, whatever the command's exit code; these lines end its text.
 _SHELL_TOOL = "run_shell_command"
 _SHELL_END = re.compile(
@@ -51,10 +53,20 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 def _find_project(folder: Path) -> str:
     """Return the project that a folder of sessions is for; the folder's name, which may be a hash, if nothing tells."""
+    if project := _read_project_file(folder):
+        return project
+    if not _HASH.fullmatch(folder.name):
+        return folder.name
+    # Older versions named the folder by the hash of the project, whose newer folder may lie beside it.
+    beside = filter(None, map(_read_project_file, sorted(folder.parent.iterdir())))
+    return next((each for each in beside if sha256(each.encode()).hexdigest() == folder.name), folder.name)
+
+
+def _read_project_file(folder: Path) -> str:
     try:
         return (folder / _PROJECT_FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        return folder.name
+        return ""
 
 
 def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
@@ -76,24 +88,25 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
 def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
     id, status = string_or_empty(call.get("id")), string_or_empty(call.get("status")).lower()
     name, text = string_or_empty(call.get("name")), _join_results(call.get("result"))
-    ended = _parse_shell_failure(text) if name == _SHELL_TOOL else {}
     talk.add_call(id, name, call.get("args"), at=at)
-    has_failed = None if ended else _FAILED_BY_STATUS.get(status)
-    talk.add_result(id, text, fields=(ended or call,), has_failed=has_failed, at=at)
+    if name != _SHELL_TOOL:
+        talk.add_result(id, text, fields=(call,), has_failed=_FAILED_BY_STATUS.get(status), at=at)
+        return
+    output, code = _parse_shell_result(text)
+    ended = {"exit_code": code, "output": output} if code else call
+    talk.add_result(id, output, fields=(ended,), has_failed=None if code else _FAILED_BY_STATUS.get(status), at=at)
 
 
-def _parse_shell_failure(text: str) -> Mapping[str, object]:
-    """Return the output and exit code of a shell command that failed; empty if it did not."""
+def _parse_shell_result(text: str) -> tuple[str, int]:
+    """Return the output of a shell command without the lines around it, and its exit code or signal."""
     lines, ended = text.splitlines(), dict[str, str]()
     while lines and (found := _SHELL_END.fullmatch(lines[-1])):
         ended[found[1] or ""] = found[2] or ""
         lines.pop()
-    numbers = [int(value) for key in ("Exit Code", "Signal") if (value := ended.get(key, "")).isdigit()]
-    if not any(numbers):
-        return {}
+    numbers = (int(value) for key in ("Exit Code", "Signal") if (value := ended.get(key, "")).isdigit())
     output = "\n".join(lines)
     said = output.partition("Output: ")[2] or output
-    return {"exit_code": max(numbers), "output": "" if said == "(empty)" else said}
+    return "" if said == "(empty)" else said, max(numbers, default=0)
 
 
 def _join_results(value: object) -> str:
