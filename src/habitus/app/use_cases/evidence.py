@@ -72,7 +72,7 @@ def _format_finding_key(finding: ItemFinding) -> str:
     "skills evidence rows",
     route="GET /evidence/rows",
     access=Access.VIEWER,
-    example={"name": "csv-summary", "of": EvidenceCount.USED},
+    example={"name": "data-summary", "of": EvidenceCount.USED},
 )
 def list_evidence_rows(
     home: Home,
@@ -87,8 +87,11 @@ def list_evidence_rows(
     """List the conversations that a count of the evidence counts; only yours can be opened."""
     item = EvidenceItem(kind=kind, name=name, version=version)
     if not version:
-        found = home.evidence.find_item_findings(name)
-        item = max((one.item for one in found if one.item.kind is kind), default=item)
+        found = [one.item for one in home.evidence.compute_findings().items if one.item.kind is kind]
+        item = max((one for one in found if name in (one.name, one.name.partition("@")[0])), default=item)
+    if not item.version and kind is ItemKind.SKILL:
+        # Raises for an unknown name; a skill that was never offered has no rows.
+        home.skills.find(name)
     counted = home.evidence.list_counted_conversations(item, of, is_offered=offered)
     page = paginate_items("the evidence", counted, lambda one: one.unit, limit=limit, after=after)
     rows = build_conversation_rows(
