@@ -23,7 +23,7 @@ from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
-from habitus.app.conversations.sessions import open_random_assignment, open_version_pins
+from habitus.app.conversations.sessions import open_version_pins
 from habitus.app.library.layers import get_library_revision
 from habitus.app.library.publishing import SkillPublisher
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
@@ -31,11 +31,13 @@ from habitus.app.review.inbox import list_pending
 from habitus.app.sharing.availability import ReadinessReport, check_readiness, is_database_back
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.events import ToolResult
+from habitus.evidence.model import UnitRandomizer
 from habitus.mcp import offered_tools
 from habitus.mcp.prompting import get_completion_target, render_prompt
 from habitus.mcp.server_options import McpServerOptions
 from habitus.mcp.skills import McpSkillResources
 from habitus.skills.choosing.selection import RequestUser
+from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.names import BUILT_IN_TOOLS
 from habitus.sql.outage import OutageGuard
 from habitus.text import to_one_line
@@ -209,14 +211,18 @@ class McpHomeService:
 
     def get_skills(self, client: str, session: ServerSession) -> McpSkillResources:
         """Return the skills as this client reads them: of those that are compared, the versions of its conversation."""
-        if not self._habitus.settings.evidence.compare_versions:
-            return self.skills
-        known = self._get_client_conversation(client, session)
+        home, known = self._habitus, self._get_client_conversation(client, session)
         if known.skills is None:
-            home, outage = self._habitus, OutageGuard()
-            lots = open_random_assignment(home.settings, home.journal, known.id, outage)
-            pins = open_version_pins(home, known.id, lots, outage, ExposureAssigner())
-            known.skills = McpSkillResources(SkillPublisher(home, self._user, pins))
+            outage = OutageGuard()
+            pins = open_version_pins(home, known.id, UnitRandomizer(), outage, ExposureAssigner())
+
+            def pin(seen: LibrarySnapshot) -> LibrarySnapshot:
+                if pins is None:
+                    return seen
+                outage.begin_turn()
+                return outage.read_or_default(lambda: pins.pin_versions(seen, home.skills, self._user.name), seen)
+
+            known.skills = McpSkillResources(SkillPublisher(home, self._user, pin))
         return known.skills
 
     async def disconnect_client(self, client: str) -> None:

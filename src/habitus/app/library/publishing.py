@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from habitus.agent.library_view import VersionPins, list_loadable_skills
+from habitus.agent.library_view import list_loadable_skills
 from habitus.app.home import Home
 from habitus.app.library.explaining import build_request, select_skills_for_request
 from habitus.app.operating.checking import lint_skills
@@ -17,7 +17,7 @@ from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
 from habitus.skills import trees
 from habitus.skills.choosing.selection import RequestUser
-from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.model import Severity, SkillSummary
 from habitus.skills.sources import discovery
 
@@ -31,21 +31,21 @@ class PublishableSkill:
 
 
 class SkillPublisher:
-    """Serves the skills that one user's agent may load; with `pins`, in the versions of one conversation."""
+    """Serves the skills that one user's agent may load; `pin` puts the versions of a conversation into a snapshot."""
 
-    def __init__(self, home: Home, user: RequestUser, pins: VersionPins | None = None) -> None:
+    def __init__(
+        self, home: Home, user: RequestUser, pin: Callable[[LibrarySnapshot], LibrarySnapshot] = lambda seen: seen
+    ) -> None:
         self._home = home
         self._user = user
-        self._pins = pins
+        self._pin = pin
 
     def list_summaries(self) -> list[SkillSummary]:
         """Return every skill that this user's agent may load, by name."""
         return [item.summary for item in self._list_skills() if item.summary is not None]
 
     def _list_skills(self) -> list[ListedSkill]:
-        seen = self._home.skills.snapshot(user=self._user.name)
-        if self._pins is not None:
-            seen = self._pins.pin_versions(seen, self._home.skills, self._user.name)
+        seen = self._pin(self._home.skills.snapshot(user=self._user.name))
         chosen = select_skills_for_request(self._home, build_request(self._home, "", self._user.name))
         names = list_loadable_skills(seen) & chosen.list_eligible_names()
         return [item for item in seen.listing if item.name in names and item.summary is not None]
