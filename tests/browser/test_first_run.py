@@ -92,6 +92,7 @@ def test_the_menu_of_a_phone_and_the_map(page: Page, site: Site) -> None:
     expect(pages.get_by_role("link", name="Inbox")).to_be_hidden()
     pages.get_by_role("button", name="Menu").click()
     expect(pages.get_by_role("link", name="Inbox")).to_be_visible()
+    expect(pages.get_by_role("button", name="Sign out")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     assert page.evaluate(COVERED_LABELS) == []
     dots = page.locator(".map a")
