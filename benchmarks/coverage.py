@@ -2,10 +2,11 @@
 
     python benchmarks/coverage.py [--episodes 10000] [--seeds 20] [--first-seed 0]
 
-`coverage` is how often the 90 % interval holds the truth, `bound_coverage` how often the bound to decide by does at the
-end. Items are decided when the bound first leaves out zero, looked at after every exposure; a decision is `wrong` if
-it is on the other side of the truth. `ms_an_item` is what all verdicts take from the database on, for each item: from
-sums that are kept and the exposures `since`, and the first time.
+`coverage` is how often the 90 % interval holds the truth, `bound_coverage` how often the bound to decide by does at
+the end. Items are decided when the bound first leaves out zero, looked at after every exposure; a decision is `wrong`
+if it is on the other side of the truth. `large_shown_*` is the verdict on large effects that stands at the end.
+`ms_an_item` is what all verdicts take from the database on, for each item: from sums that are kept and the exposures
+`since`, and the first time.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def _scores(drawn: Drawn) -> dict[str, float]:
     side, _ = first_sides(rows, items)
     truth = drawn.truth[seen]
     is_large = np.abs(truth) >= LARGE
+    shown = np.array([int(bound.low > 0) - int(bound.high < 0) for bound in bounds])
     return {
         "spearman_ties_averaged": correlation(ranks(truth), ranks(values)),
         "coverage": float(np.mean((lows <= truth) & (truth <= highs))),
@@ -74,7 +76,8 @@ def _scores(drawn: Drawn) -> dict[str, float]:
         "large_decided": _share(side[is_large] == np.sign(truth[is_large])),
         "large_wrong": _share(side[is_large] == -np.sign(truth[is_large])),
         "effectless_decided": _share(side[drawn.is_effectless[seen]] != 0),
-        "known_at_the_end": _share(np.array([b.low > 0 or b.high < 0 for b in bounds])[is_large]),
+        "large_shown_right": _share(shown[is_large] == np.sign(truth[is_large])),
+        "large_shown_wrong": _share(shown[is_large] == -np.sign(truth[is_large])),
     }
 
 
