@@ -70,6 +70,11 @@ class MachineCapabilities:
     is_filtered: bool = False  # our system calls are already filtered, usually by a container
 
     @property
+    def can_run_weaker(self) -> bool:
+        """Whether code runs without protection, if that is allowed: Windows lacks what the worker needs."""
+        return self.system != "Windows"
+
+    @property
     def is_linux(self) -> bool:
         return self.system == "Linux"
 
@@ -166,7 +171,7 @@ def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> 
     missing = [
         protection for protection in describe_protections(machine) if protection.required and not protection.is_on
     ]
-    if missing and not allow_weaker:
+    if missing and not (allow_weaker and machine.can_run_weaker):
         names = ", ".join(protection.name for protection in missing)
         hints = " ".join(dict.fromkeys(protection.hint for protection in missing))
         raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", hint=hints)
@@ -227,7 +232,8 @@ def _describe_disk_limit(machine: MachineCapabilities) -> str:
 
 
 def _describe_unsupported(system: str) -> Iterable[ProtectionMeasureStatus]:
-    hint = "Use Linux or a virtual machine, or the SSH runtime; or take the risk: set allow_weaker_sandbox."
+    hint = "Use Linux, WSL 2 or a virtual machine, or the SSH runtime"
+    hint += "." if system == "Windows" else "; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):
         yield ProtectionMeasureStatus(
             name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", hint=hint

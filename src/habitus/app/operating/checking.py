@@ -219,15 +219,17 @@ def _check_git() -> HealthCheck:
 
 def _check_sandbox(home: Home) -> list[HealthCheck]:
     """Report each protection; a required one that is off counts as broken if there are tools to run."""
-    is_needed = bool(home.tools.all()) and not home.settings.allow_weaker_sandbox
+    machine = probe_machine()
+    runs_weaker = home.settings.allow_weaker_sandbox and machine.can_run_weaker
+    is_needed = bool(home.tools.all()) and not runs_weaker
     checks = []
-    for protection in describe_protections(probe_machine()):
+    for protection in describe_protections(machine):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
             checks.append(HealthCheck.ok(name, protection.why))
             continue
         state = HealthCheckState.BROKEN if protection.required and is_needed else HealthCheckState.MISSING
-        is_open = protection.required and home.settings.allow_weaker_sandbox
+        is_open = protection.required and runs_weaker
         detail = "off, but code runs anyway: allow_weaker_sandbox is set." if is_open else "off."
         detail = "off; needed to run code." if protection.required and not is_open else detail
         checks.append(HealthCheck(name=name, state=state, detail=detail, hint=protection.hint))
