@@ -163,6 +163,41 @@ def test_an_answer_is_stopped_on_another_replica(tmp_path: Path, postgres_server
             asks.stop_turn("nothing")
 
 
+@pytest.mark.req("CL-02", "OP-07")
+def test_a_conversation_goes_from_replica_to_replica(tmp_path: Path, postgres_server: str) -> None:
+    script = tmp_path / "model.json"
+    script.write_text(json.dumps({"pause": 0.2, "steps": [{"say": "One by one they go up."}] * 3}))
+    with postgres.schema(postgres_server) as address, ExitStack() as replicas:
+        clients = []
+        for host in ("one", "two"):
+            environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": address}
+            settings = read_settings(furnish(tmp_path / host), environ)
+            habitus = replicas.enter_context(
+                Habitus.open(settings.model_copy(update={"model": f"script:{script}", "cwd": tmp_path}))
+            )
+            desks, keys = HomePool(habitus), load_sign_in_service(habitus)
+            replicas.callback(desks.close)
+            client = TestClient(make_web_app(desks, keys, [HOST]), base_url=f"http://{HOST}")
+            cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
+            client.cookies.set(keys.cookie, cookie)
+            client.headers.update({"X-CSRF": keys.make_csrf_token(cookie)})
+            clients.append(client)
+        id = clients[0].post("/chat", data={"text": "Go."}).headers["hx-push-url"].removeprefix("/chat/")
+        for turns, (runs, other) in enumerate((clients, clients[::-1], clients), start=1):
+            if turns > 1:
+                runs.post(f"/chat/{id}", data={"text": "Go on."})
+            # The page of the other replica says that it is being answered, and its stream ends with the whole answer.
+            page = other.get(f"/chat/{id}").text
+            live = re.search(r'<live-part class="turn" from="([^"]+)">', page)
+            assert live is not None
+            moved = other.get(live[1], headers={"Last-Event-ID": "3"}).text
+            assert moved.count("One by one they go up.") == 1
+            assert re.findall(r"(?m)^event: (.+)$", moved) == ["over"]
+            # Each replica goes on with all turns, whoever answered them.
+            for client in clients:
+                assert client.get(f"/chat/{id}").text.count('class="turn"') == turns
+
+
 @pytest.mark.req("CL-02")
 def test_a_change_asks_the_person_on_the_page(talking: Callable[[Steps], tuple[TestClient, HomePool]]) -> None:
     skill = {"name": "make-soup", "title": "Soup", "description": "Soup", "content": "1. Cut leeks.\n"}

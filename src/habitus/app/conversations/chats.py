@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ MAX_OPEN = 20
 _ANSWER_TIMEOUT_S = 600.0
 # How often the journal is asked about a turn of another process.
 _LOOK_S = 1.0
+# How often, and how long, the start of a turn is looked for in the journal.
+_BEGIN_LOOK_S, _BEGIN_TIMEOUT_S = 0.02, 5.0
 # How long the end of a turn waits for its lessons.
 _LEARNING_TIMEOUT_S = 5.0
 
@@ -60,11 +63,12 @@ ChatEvent = TurnEvent | ConsentRequested | TurnEnd
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActiveChatTurn:
-    """The request being answered, the names of its attachments, and the index of its first event."""
+    """The request being answered, the names of its attachments, the index of its first event, and the turn before."""
 
     request: str = ""
     attached: tuple[str, ...] = ()
     began_at: int = 0
+    previous: str = ""
 
 
 _opening = threading.Lock()
@@ -110,7 +114,7 @@ class ChatSessions:
 
     def get_active_turn(self, id: str) -> ActiveChatTurn | None:
         """Return the turn being answered, also by another process; None if nothing runs."""
-        if (talk := self._open.get(id)) is not None:
+        if (talk := self._find_own_chat(id)) is not None:
             return talk.active_turn if talk.is_running else None
         turn = self._find_last_turn(id)
         return (
@@ -127,7 +131,7 @@ class ChatSessions:
 
         Of a turn that another process answers, only the end is told, as the journal has it.
         """
-        if (talk := self._open.get(id)) is not None:
+        if (talk := await run_in_thread(lambda: self._find_own_chat(id))) is not None:
             return await self._loop.run_async(talk.wait_for_events(after))
         while (turn := await run_in_thread(lambda: self._find_last_turn(id))) is not None:
             if turn.ended_on is not None:
@@ -138,10 +142,21 @@ class ChatSessions:
         self._get_chat(id)
         return ()
 
+    def _find_own_chat(self, id: str) -> _ChatSession | None:
+        """Return the chat that this process has open; None if another process has answered in it since."""
+        talk = self._open.get(id)
+        if talk is None or talk.is_answering or (turn := self._find_last_turn(id)) is None:
+            return talk
+        return talk if turn.id in talk.list_known_turns() else None
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._home.shared.dialect.name == "postgresql" and not self._home.is_offline
+
     def _find_last_turn(self, id: str) -> Turn | None:
         """Return the last turn of a conversation of this person on a database of many processes; None without one."""
-        is_shared = self._home.shared.dialect.name == "postgresql" and not self._home.is_offline
-        turns = self._home.journal.list_session_turns(id, user=self._home.settings.user) if id and is_shared else []
+        is_known = bool(id) and self._is_shared
+        turns = self._home.journal.list_session_turns(id, user=self._home.settings.user) if is_known else []
         return turns[-1] if turns else None
 
     def _is_turn_running_elsewhere(self, turn: Turn) -> bool:
@@ -181,11 +196,25 @@ class ChatSessions:
 
     async def _send_message(self, text: str, id: str, files: Sequence[UploadedFile]) -> str:
         conversation = id or generate_id()
+        if await run_in_thread(lambda: self._find_own_chat(conversation)) is None:
+            # A session that another process went on with is read anew from the journal.
+            await self._open.close_key(conversation)
+        before = await run_in_thread(lambda: self._find_last_turn(id))
         opening = partial(run_in_thread, lambda: self._open_chat(conversation, resume=bool(id)))
         async with self._open.hold(conversation, opening) as talk:
-            talk.start_turn(text, files)
+            talk.start_turn(text, files, previous=before.id if before is not None else "")
         await self._open.shrink_to_limit()
+        await self._wait_until_recorded(talk, conversation)
         return conversation
+
+    async def _wait_until_recorded(self, talk: _ChatSession, id: str) -> None:
+        """Wait until other processes can see that the turn has begun: the browser's next request may reach one."""
+        until = time.monotonic() + _BEGIN_TIMEOUT_S
+        while talk.is_running and time.monotonic() < until and self._is_shared:
+            turn = await run_in_thread(lambda: self._find_last_turn(id))
+            if turn is not None and turn.id != talk.active_turn.previous:
+                return
+            await asyncio.sleep(_BEGIN_LOOK_S)
 
     def _open_chat(self, id: str, *, resume: bool) -> _ChatSession:
         self.require_chat_model()
@@ -227,6 +256,7 @@ class _ChatSession:
         self._happened: list[ChatEvent] = []
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        self._is_learning = False
         self._asked: dict[int, asyncio.Future[Consent]] = {}
 
     @property
@@ -234,12 +264,23 @@ class _ChatSession:
         """Whether a turn is running."""
         return self._running is not None and not self._running.done()
 
-    def start_turn(self, text: str, files: Sequence[UploadedFile]) -> None:
+    @property
+    def is_answering(self) -> bool:
+        """Whether the running turn has not ended yet; afterwards it may still learn."""
+        return self.is_running and not self._is_learning
+
+    def list_known_turns(self) -> tuple[str, ...]:
+        """Return the last turn of this session, and the one before it, which is the last if it was not recorded."""
+        last = self.session.last
+        return (self.active_turn.previous, last.id if last is not None else "")
+
+    def start_turn(self, text: str, files: Sequence[UploadedFile], *, previous: str) -> None:
         """Start a turn. Raises `Invalid` if one is still running."""
         if self.is_running:
             raise Invalid("An answer is still being written.", hint="Wait for it, or stop it.")
         names = tuple(file.name for file in files)
-        self.active_turn = ActiveChatTurn(request=text, attached=names, began_at=len(self._happened))
+        self.active_turn = ActiveChatTurn(request=text, attached=names, began_at=len(self._happened), previous=previous)
+        self._is_learning = False
         self._running = asyncio.create_task(self._run_turn(text, files))
 
     async def _run_turn(self, text: str, files: Sequence[UploadedFile]) -> None:
@@ -253,6 +294,7 @@ class _ChatSession:
         except HabitusError as error:
             reason = str(error)
         finally:
+            self._is_learning = True
             await run_in_thread(laid.close)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.session.wait_for_learning(), _LEARNING_TIMEOUT_S)
