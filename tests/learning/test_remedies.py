@@ -384,7 +384,18 @@ SAID_TWICE = {
         "You must not run migrations.",
     ),
 }
+SAID_TWICE |= {
+    "Don't ever commit csv or parquet files, the repo must stay free of data.": (
+        "Don't ever commit csv or parquet files, the repo must stay free of data.",
+        "there is a parquet in the commit, take it out. Data never goes into git.",
+    ),
+    "Static storage only please, we never touch the heap at runtime on these boards.": (
+        "Static storage only please, we never touch the heap at runtime on these boards.",
+        "that vector has to go. In firmware nothing gets allocated after init, use static buffers",
+    ),
+}
 NO_RULE = {
+    "two requests": ("Throttle per tenant and not globally.", "Throttle should give up and not hang."),
     "a report": ("the import never finishes on the October file", "it always shows the October file twice"),
     "for the moment": ("don't commit yet", "don't commit it yet, I want to look"),
     "a request": ("run the tests now", "run the tests now"),

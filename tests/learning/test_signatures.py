@@ -86,6 +86,14 @@ def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other:
         ),
         ("Error: Some of the tasks failed:", "Some of the tasks failed"),
         (
+            "Installing dependencies from lock file\n\nThe project changed significantly since it was locked.",
+            "The project changed significantly since it was locked",
+        ),
+        (
+            "Build started...\nBuild succeeded.\nYour startup project 'A' doesn't reference the design package.",
+            "doesn't reference the design package",
+        ),
+        (
             "Error: listen EADDRINUSE: address already in use :::3001\n ELIFECYCLE  Command failed with exit code 1.",
             "address already in use",
         ),

@@ -256,16 +256,21 @@ _ERROR_PREFIX = re.compile(
 )
 _ERROR_WORDS = re.compile(
     r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused"
-    r"|could not|couldn't|unable to|not allowed|unsupported|rejected|too (?:long|large|many)",
+    r"|could not|couldn't|unable to|not allowed|unsupported|rejected|too (?:long|large|many)"
+    r"|(?:do|does|is|are|was|did)(?:n't| not)\b",
     re.I,
 )
 # Says that something failed, and a later line says what.
 _HEADLINE = re.compile(
     r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred"
-    r"|\bELIFECYCLE\b|script failed \(code"
+    r"|\bELIFECYCLE\b|script failed \(code|exited with exit code"
     r"|^\w+ error:?$|:$",
     re.I,
 )
+
+
+# Says what is being done, before what went wrong.
+_PROGRESS = re.compile(r"\w+ing\b|build (?:started|succeeded)|.*\.\.\.$", re.I)
 
 
 def _find_essential_error_line(text: str) -> str:
@@ -278,7 +283,7 @@ def _find_essential_error_line(text: str) -> str:
     # The first line says what is wrong if "Error:" stood before it, whatever its words.
     is_told = head is not None and "error:" in head[0].lower()
     alarming = [line for at, line in enumerate(lines) if _ERROR_WORDS.search(line) or (is_told and not at)]
-    first = next(iter(alarming or lines), "")
+    first = next(iter(alarming or [line for line in lines if not _PROGRESS.match(line)] or lines), "")
     told = [line for line in alarming if not _HEADLINE.search(line)]
     # Where only headlines read like errors, what follows the first of them is what they announce.
     if first and not told:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from habitus.learning.remedies.rule_equivalence import is_restated
+from habitus.learning.remedies.rule_equivalence import find_similar_sentences, is_paraphrase, is_restated
 from habitus.learning.transcripts.model import UserStopKind, UserUtterance
 from habitus.memory.model import LessonKind
 from habitus.search.texts.words import extract_content_words
@@ -61,6 +61,13 @@ _REPORTED = re.compile(
     r"|\b(?:never mind|don'?t (?:worry|bother|mind|know|think|see|understand|care|need|have))\b",
     re.I,
 )
+# A remark with one of these words may restate a rule, whatever its grammar: "PRs only, nothing straight on main".
+_MAY_RESTATE = re.compile(
+    rf"\b(?:always|never|ever|every|everywhere|don'?t|do not|nothing|only|must|no|not|as usual|{_ELSEWHERE}|nur|nicht"
+    r"|kein\w*|grundsätzlich|pas)\b",
+    re.I,
+)
+_TOLD_OF_THINGS = re.compile(r"\b(?:always|never) \w+s\b", re.I)  # "the import never finishes"
 _MOMENTARY = re.compile(r"\b(?:yet|(?<!from )now|this time|today|for the moment|until i)\b", re.I)
 # Its object stands in the sentence before, unless the sentence has named it: "No trailers in commits, never add them".
 _DANGLING = re.compile(
@@ -80,6 +87,7 @@ class UserCorrection:
     turn: str
     at: str = ""
     is_standing: bool = False  # it is meant beyond this moment
+    is_remark: bool = False  # it is no order by its grammar, so it can only restate a rule
 
 
 def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
@@ -87,8 +95,13 @@ def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserC
         after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
         text = each.text if after else _PASTED.sub("", each.text)
         if after or len(text.split()) <= _LONGEST_REMARK:
-            for rule in _find_rules(text, is_stopped=after is not None):
+            rules = _find_rules(text, is_stopped=after is not None)
+            for rule in rules:
                 yield _make_correction(rule, after, turn, each.at)
+            for remark in _find_remarks(text, rules):
+                made = _make_correction(remark, None, turn, each.at)
+                is_standing = made.is_standing and not (_REPORTED.search(remark) or _TOLD_OF_THINGS.search(remark))
+                yield replace(made, is_standing=is_standing, is_remark=True)
 
 
 def _make_correction(text: str, after: UserStopKind | None, turn: str, at: str) -> UserCorrection:
@@ -122,6 +135,15 @@ def _find_rules(said: str, *, is_stopped: bool) -> list[str]:
     return rules
 
 
+def _find_remarks(said: str, rules: Sequence[str]) -> Iterator[str]:
+    """Yield the sentences that are in no rule and may restate one."""
+    for sentence in _SENTENCE.split(said.strip()):
+        text = _strip_asides(sentence.strip())
+        is_candidate = _MAY_RESTATE.search(text) and not _MOMENTARY.search(text) and not text.endswith("?")
+        if _has_length_of_rule(text) and is_candidate and not any(text in rule for rule in rules):
+            yield text
+
+
 def _has_length_of_rule(text: str) -> bool:
     return SHORTEST <= len(text.split()) <= LONGEST
 
@@ -148,9 +170,28 @@ def _strip_asides(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def is_same_rule(one: UserCorrection, other: UserCorrection) -> bool:
-    """Return whether two corrections state the same rule."""
-    return is_restated(one.text, other.text)
+def group_same_rules(corrections: Sequence[UserCorrection]) -> list[list[int]]:
+    """Return the places of the corrections that state one rule, once at least as an order or as a standing one."""
+    similar = find_similar_sentences([each.text for each in corrections])
+    groups: list[list[int]] = []
+    for at in range(len(corrections)):
+        group = next((found for found in groups if _states_same_rule(at, found, corrections, similar[at])), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(at)
+    return [
+        group for group in groups if any(not corrections[at].is_remark or corrections[at].is_standing for at in group)
+    ]
+
+
+def _states_same_rule(
+    at: int, group: Sequence[int], corrections: Sequence[UserCorrection], similar: Collection[int]
+) -> bool:
+    one, first = corrections[at], corrections[group[0]]
+    is_order = not one.is_remark and not first.is_remark
+    return (is_order and is_restated(first.text, one.text)) or any(
+        other in similar and is_paraphrase(one.text, corrections[other].text) for other in group
+    )
 
 
 def choose_wording(same: Iterable[UserCorrection]) -> UserCorrection:
@@ -158,5 +199,6 @@ def choose_wording(same: Iterable[UserCorrection]) -> UserCorrection:
     return max(enumerate(same), key=lambda one: (*_rate_wording(one[1]), one[0]))[1]
 
 
-def _rate_wording(said: UserCorrection) -> tuple[bool, bool, int]:
-    return not _DANGLING.search(said.text), said.is_standing, len(extract_content_words(said.text))
+def _rate_wording(said: UserCorrection) -> tuple[bool, bool, bool, int]:
+    is_whole = not _DANGLING.search(said.text)
+    return not said.is_remark, is_whole, said.is_standing, len(extract_content_words(said.text))

@@ -18,7 +18,7 @@ from habitus.learning.remedies.calls import (
     is_flag,
     quote_for_shell,
 )
-from habitus.learning.remedies.corrections import UserCorrection, choose_wording, is_same_rule
+from habitus.learning.remedies.corrections import UserCorrection, choose_wording, group_same_rules
 from habitus.learning.remedies.session_facts import CallFailure, SessionFacts
 from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
 
@@ -30,13 +30,25 @@ _SHOWN_WORDS = 6  # of a command that keeps failing
 # Programs that an agent asks what is there; that they find nothing is an answer.
 _PROBES = LOOKUP_PROGRAMS | {
     *("ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"),
-    *("curl", "wget", "nc", "ping"),
+    *("curl", "wget", "nc", "ping", "squeue", "sacct", "sinfo"),
 }
+# Programs that complain of the work at hand until it is edited.
+_CHECKERS = frozenset(
+    """
+    black eslint flake8 golangci-lint hadolint ktlint mypy phpcs phpstan pint prettier psalm pylint pyright rubocop ruff
+    shellcheck standardrb stylelint swiftlint tflint tsc yamllint
+    """.split()  # noqa: SIM905
+)
 
 
 def is_probe_command(words: Sequence[str]) -> bool:
     """Return whether a command only looks something up."""
     return bool(words) and get_program_name(words[0]) in _PROBES
+
+
+def _is_checker(words: tuple[str, ...]) -> bool:
+    """Return whether a command examines the work at hand, so that it fails until that is edited."""
+    return bool(words) and get_program_name(words[find_program_index(words)]) in _CHECKERS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +79,7 @@ class RecurringFailure:
     command: str = ""  # the last failing command line; empty for tools
     is_open: bool = False  # no similar call succeeded later, in any session
     can_have_remedy: bool = False  # it is not about the work at hand, such as a failing test, and not transient
-    is_probe_command: bool = False  # it only looked something up, or is a call of the agent's own tools
+    is_probe_command: bool = False  # it only looked something up or examined the work, which fails as it should
 
     @property
     def calls(self) -> int:
@@ -184,7 +196,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             command=command,
             is_open=all(failure.ending is NoRemedyReason.NOTHING for _, failure in members),
             can_have_remedy=members[-1][1].cause.can_have_remedy,
-            is_probe_command=is_probe_command(members[-1][1].words),
+            is_probe_command=is_probe_command(members[-1][1].words) or _is_checker(members[-1][1].words),
         )
         found.append((-_compute_cost(rows), signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
@@ -417,15 +429,9 @@ def _merge_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRem
 
 
 def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
-    groups: list[list[tuple[SessionFacts, UserCorrection]]] = []
-    for facts in seen:
-        for correction in facts.corrections:
-            group = next((each for each in groups if is_same_rule(each[0][1], correction)), None)
-            if group is None:
-                groups.append(group := [])
-            group.append((facts, correction))
+    said = [(facts, correction) for facts in seen for correction in facts.corrections]
     rules = []
-    for members in groups:
+    for members in ([said[at] for at in group] for group in group_same_rules([correction for _, correction in said])):
         corrections = [each for _, each in members]
         sessions, projects = ({getattr(each, of) for each, _ in members} for of in ("session", "project"))
         if len(sessions) < MIN_SESSIONS and not any(each.after for each in corrections):

@@ -7,6 +7,7 @@ topic differ in a word (staging or production, tests or linter), so all that one
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache, lru_cache
@@ -91,6 +92,8 @@ _FILLERS = STOP_WORDS | frozenset(
     yourself you're
     """.split()  # noqa: SIM905 (as in the list of stop words)
 )
+# Restatements in natural words lie above it; most sentences on another topic lie far below.
+_MIN_SENTENCE_SIMILARITY = 0.42
 # Words above it are forms or synonyms of each other, but for those that share their ending (lock, unlock) and these.
 _MIN_SIMILARITY = 0.58
 _OPPOSED = frozenset(["http", "https", "horizontal", "vertical"])
@@ -118,6 +121,21 @@ def is_restated(one: str, other: str) -> bool:
     # Two rules without one word in common are not compared by meaning, which takes time.
     has_common = not {each.concept for each in first}.isdisjoint(each.concept for each in second)
     return has_common and (_is_covered(first, second) or _is_covered(second, first))
+
+
+def find_similar_sentences(texts: Sequence[str]) -> list[frozenset[int]]:
+    """Return for each sentence the places of those that may say the same, by their meaning."""
+    vectors = get_default_embedder().embed(texts)
+    return [
+        frozenset(map(int, np.flatnonzero(vectors @ vector >= _MIN_SENTENCE_SIMILARITY)) if vector.any() else ())
+        for vector in vectors
+    ]
+
+
+def is_paraphrase(one: str, other: str) -> bool:
+    """Return whether similar sentences differ in more than a word each, as two rules on one topic do."""
+    first, second = ({term.concept for term in _parse_rule(text)} for text in (one, other))
+    return min(len(first - second), len(second - first)) > 0 and len(first ^ second) > 2
 
 
 def _is_covered(rule: tuple[_Term, ...], other: tuple[_Term, ...]) -> bool:
