@@ -83,8 +83,9 @@ async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it
             (new, True, 0.8),
         }
         for conversation, version in ((old, 1), (new, 2)):
-            (turn,) = habitus.journal.list_session_turns(conversation)
-            (part,) = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, turn.id, user=None).selected
+            (kept_turn,) = habitus.journal.list_session_turns(conversation)
+            why = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, kept_turn.id, user=None)
+            (part,) = why.selected
             other = 3 - version
             assert part.version == version
             assert f"version {version}, drawn to be compared with version {other}" in part.reason

@@ -161,7 +161,7 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
 def test_the_cost_of_agents_is_what_they_reported_and_each_sum_opens_its_requests(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         assert show_report(habitus).agent_cost == AgentCost(metered=0, priced=0, unmetered=0, tokens=0, dollars=0.0)
-        said = (
+        said: tuple[dict[str, float], ...] = (
             {"input_tokens": 900, "output_tokens": 100, "cost": 0.25},
             {"input_tokens": 4_000, "output_tokens": 0},
             # Its model is free.

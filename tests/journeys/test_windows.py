@@ -110,12 +110,15 @@ def test_a_page_is_served_and_several_processes_are_refused(person: Person) -> N
     command = [sys.executable, "-m", "habitus", "up", "--port", "0"]
     with subprocess.Popen(command, env=person.environ, cwd=person.folder, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        line = next(line for line in server.stdout if "http://" in line)
-        address = "http://" + line.partition("http://")[2].split()[0]
-        with urllib.request.urlopen(address) as page:
-            assert page.status == 200
-        server.send_signal(signal.SIGINT)
-        assert server.wait(60) == 0
+        try:
+            link = next(line for line in server.stdout if "/enter?key=" in line)
+            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            with browser.open("http://" + link.partition("http://")[2].strip()) as page:
+                assert page.status == 200
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
 
 
 def test_hooks_reach_their_process_over_the_loopback(person: Person) -> None:

@@ -131,7 +131,7 @@ sys.modules["msvcrt"] = types.SimpleNamespace(  # type: ignore[assignment]  # re
 sys.modules["nt"] = _there
 ctypes.windll = types.SimpleNamespace(kernel32=_Kernel)  # type: ignore[attr-defined]
 subprocess.DETACHED_PROCESS, subprocess.CREATE_NEW_PROCESS_GROUP = 8, 512  # type: ignore[attr-defined]
-subprocess.Popen.__init__ = _start  # type: ignore[assignment, method-assign]
+subprocess.Popen.__init__ = _start  # type: ignore[method-assign]
 os.getlogin = lambda: "somebody"
 platform.system = lambda: "Windows"
 sys.addaudithook(_hide_kernel_files)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache, lru_cache
 from itertools import product
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from habitus.search.texts.embedding import Vectors, get_default_embedder, normalize_rows
 from habitus.search.texts.words import STOP_WORDS, extract_terms
+
+# Embedding needs numpy, which a session that starts does not wait for.
+if TYPE_CHECKING:
+    from habitus.search.texts.embedding import Vectors
 
 # Words of one line mean the same in a rule for a coding agent.
 _SYNONYMS = """
@@ -125,9 +127,11 @@ def is_restated(one: str, other: str) -> bool:
 
 def find_similar_sentences(texts: Sequence[str]) -> list[frozenset[int]]:
     """Return for each sentence the places of those that may say the same, by their meaning."""
+    from habitus.search.texts.embedding import get_default_embedder
+
     vectors = get_default_embedder().embed(texts)
     return [
-        frozenset(map(int, np.flatnonzero(vectors @ vector >= _MIN_SENTENCE_SIMILARITY)) if vector.any() else ())
+        frozenset((vectors @ vector >= _MIN_SENTENCE_SIMILARITY).nonzero()[0].tolist() if vector.any() else ())
         for vector in vectors
     ]
 
@@ -173,8 +177,10 @@ def _is_synonym(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _embed_word(word: str) -> Vectors:
-    (vector,) = normalize_rows(get_default_embedder().embed_words([word]))
-    return np.asarray(vector)
+    from habitus.search.texts.embedding import get_default_embedder, normalize_rows
+
+    vector: Vectors = normalize_rows(get_default_embedder().embed_words([word]))[0]
+    return vector
 
 
 @lru_cache(maxsize=4096)
