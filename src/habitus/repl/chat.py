@@ -363,7 +363,7 @@ class Chat:
 
     def _undo_last_change(self) -> None:
         if not self._undos:
-            raise NotFound("There is nothing to undo in this chat.", hint="'habitus undo since ' goes further back.")
+            raise NotFound("There is nothing to undo in this chat.", hint="'habitus undo since TIME' goes further back.")
         self._run_command(self._undos.pop())
 
     # /skill save

@@ -151,9 +151,9 @@ def _parse_review_command(rest: str) -> CliInvocation:
 
 
 def _parse_lessons_command(rest: str) -> CliInvocation:
-    action, *words = rest.split() or ["all"]
+    action, *words = rest.split() or ["list"]
     if action not in LESSON_ACTIONS:
-        return CliInvocation(words=("lessons", "list", "--scope", action))
+        return CliInvocation(words=("lessons", "list", "--scope", "all" if action == "list" else action))
     if not words:
         raise Invalid("Which lesson?", hint=f"Write /lessons {action} ID; /lessons lists them.")
     return CliInvocation(words=("lessons", action, *words))
