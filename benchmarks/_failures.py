@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.app import read_settings
-from habitus.app.learning.learning import find_known_remedy
+from habitus.app.learning.learning import find_known_remedy_for_failure
 from habitus.app.wiring import open_home
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.findings import collect_remedy_findings
-from habitus.learning.remedies.session_facts import SessionFacts, SessionFactsCollector
+from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector, SessionFailuresAndCorrections
 from habitus.learning.transcripts.model import TranscriptTurn
 
 DATA = Path(__file__).parent / "data"
@@ -67,8 +67,8 @@ def _steps(lines: Iterable[str]) -> list[Step]:
     return made
 
 
-def facts(kind: Kind, number: int, project: str) -> SessionFacts:
-    reader = SessionFactsCollector(session=f"{kind.name} {number}", project=project, file=f"{number}.jsonl")
+def facts(kind: Kind, number: int, project: str) -> SessionFailuresAndCorrections:
+    reader = FailuresAndCorrectionsCollector(session=f"{kind.name} {number}", project=project, file=f"{number}.jsonl")
     events = []
     for at, step in enumerate(kind.sessions[number]):
         when = f"2026-05-{number + 1:02}T10:{at:02}:00Z"
@@ -124,10 +124,10 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
         for held in collect_remedy_findings(
             facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM
         ).lessons:
-            home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user))
+            home.memory.encode(wording.draft_remedy_or_correction_lesson(held, now=home.clock(), user=settings.user))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)
-            hint = find_known_remedy(home, failed.tool, arguments(failed), failed.error, str(place))
+            hint = find_known_remedy_for_failure(home, failed.tool, arguments(failed), failed.error, str(place))
             right += kind.is_right(hint)
             wrong += [f"{kind.name}: {hint}"] if hint and not kind.is_right(hint) else []
             missed += [kind.name] if kind.says and not kind.is_right(hint) else []

@@ -11,7 +11,7 @@ from typing import Any
 from _report import Metrics, progress
 from habitus import sql
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import WorkerConfig, run_worker
+from habitus.jobs.worker import WorkerConfig, run_worker_until_block_ends
 from habitus.sql.change_notifications import get_change_feed
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -62,7 +62,7 @@ def _rate(url: str, jobs: int, workers: int) -> float:
 def _work(url: str, ready: Event, stop: Event) -> None:
     engine = sql.open_engine(url, connections=1, dedicated=True)
     feed = get_change_feed(sql.open_engine(url))
-    with run_worker(engine, {"nothing": Nothing()}, WorkerConfig(concurrency=_HANDS, feed=feed)):
+    with run_worker_until_block_ends(engine, {"nothing": Nothing()}, WorkerConfig(concurrency=_HANDS, feed=feed)):
         ready.set()
         stop.wait()
     engine.dispose()

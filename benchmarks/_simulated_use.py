@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, ItemObservation
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -61,14 +61,14 @@ class Use:
     propensity: float
     truth: Floats  # of each item: the mean effect of offering it where it was chosen; nan if it never was
 
-    def observations(self) -> Iterator[Observation]:
+    def observations(self) -> Iterator[ItemObservation]:
         for row, (success, kind) in enumerate(zip(self.success.tolist(), self.kind.tolist(), strict=True)):
             unit, request_kind, age = str(row), str(kind), (len(self.kind) - row) / _A_DAY
             each = zip(
                 self.chosen[row].tolist(), self.is_offered[row].tolist(), self.is_used[row].tolist(), strict=True
             )
             for item, is_offered, is_used in each:
-                yield Observation(
+                yield ItemObservation(
                     unit=unit,
                     item=ITEMS[item],
                     is_offered=is_offered,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, ItemObservation
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -43,10 +43,10 @@ class Drawn:
     truth: Floats  # of each item: the mean effect of offering it where it was chosen; with drift, lately
     is_effectless: Flags
 
-    def observations(self) -> Iterator[Observation]:
+    def observations(self) -> Iterator[ItemObservation]:
         episodes, items = np.nonzero(self.is_chosen)
         for episode, item in zip(episodes.tolist(), items.tolist(), strict=True):
-            yield Observation(
+            yield ItemObservation(
                 unit=str(episode),
                 item=ITEMS[item],
                 is_offered=bool(self.is_offered[episode, item]),

@@ -27,7 +27,7 @@ from _witness import first_sides
 from habitus import sql
 from habitus.app.learning.evidence import EvidenceService
 from habitus.evidence.findings import collect_evidence_findings
-from habitus.evidence.model import Observation
+from habitus.evidence.model import ItemObservation
 from habitus.journal import tables
 from habitus.journal.journal import Journal
 from habitus.redact import Redactor
@@ -97,12 +97,12 @@ def _ms_an_item(exposures: int) -> dict[str, float]:
         begun = time.process_time()
         evidence.compute_findings()
         spent.append(round(1000 * (time.process_time() - begun) / COUNT, 2))
-    latest = journal.load_evidence_sums(_TODAY).until
-    since = sum(len(batch.exposures) for batch in journal.iterate_exposures((), since=latest))
+    latest = journal.load_latest_cached_evidence_sums(_TODAY).until
+    since = sum(len(batch.exposures) for batch in journal.iterate_exposure_batches((), since=latest))
     return {"kept": spent[2], "first": spent[0], "since": since}
 
 
-def _fill(engine: sa.Engine, rows: Sequence[Observation]) -> None:
+def _fill(engine: sa.Engine, rows: Sequence[ItemObservation]) -> None:
     offered, outcomes = [], {}
     for row in rows:
         at = _TODAY - timedelta(days=row.age_days)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import _report
-from habitus.improve.exam import compute_difference_interval
-from habitus.improve.gate import MOST_ROUNDS, GateRule, PairTally, compute_sign_flip_p_value
+from habitus.improve.exam import compute_pass_rate_difference_interval
+from habitus.improve.gate import MOST_ROUNDS, GateRule, RolloutPairCounts, compute_sign_flip_p_value
 
 CANDIDATES = 20
 REROLLED = 0.2
@@ -134,13 +134,13 @@ def race(gate: GateRule, world: World, old: Any, draw: np.random.Generator) -> t
     for tally in play(old, new, draw, gate.rounds):
         rounds += is_open
         # The exact test over tasks is slow, and asked only where it decides.
-        for run in np.flatnonzero(is_open & (gate.is_claim_shown(tally) | tally.is_repeated)):
-            accepted[run] = compute_sign_flip_p_value(tally.gains[run].tolist()) <= gate.allowed_task_error
-        is_open &= ~(accepted | tally.is_repeated | gate.is_hopeless(tally))
+        for run in np.flatnonzero(is_open & (gate.is_claim_shown_on_gate_tasks(tally) | tally.is_repeated)):
+            accepted[run] = compute_sign_flip_p_value(tally.gains[run].tolist()) <= gate.allowed_error_of_task_test
+        is_open &= ~(accepted | tally.is_repeated | gate.is_acceptance_hopeless(tally))
     return accepted, rounds
 
 
-def play(old: Any, new: Any, draw: np.random.Generator, rounds: int) -> Iterator[PairTally]:
+def play(old: Any, new: Any, draw: np.random.Generator, rounds: int) -> Iterator[RolloutPairCounts]:
     """Yield the tally of all runs after each round."""
     better = worse = np.zeros(len(old))
     gains, before = np.zeros(old.shape, dtype=np.int64), None
@@ -152,7 +152,7 @@ def play(old: Any, new: Any, draw: np.random.Generator, rounds: int) -> Iterator
         is_repeated = np.zeros(len(old), dtype=bool) if before is None else (passed == before).all((0, 2))
         before = passed
         same = number * old.shape[1] - better - worse
-        yield PairTally(better=better, same=same, worse=worse, gains=gains, is_repeated=is_repeated)
+        yield RolloutPairCounts(better=better, same=same, worse=worse, gains=gains, is_repeated=is_repeated)
 
 
 def examine(world: World, runs: int, draw: np.random.Generator) -> dict[str, float]:
@@ -160,7 +160,7 @@ def examine(world: World, runs: int, draw: np.random.Generator) -> dict[str, flo
     rates, effect = world.draw_rates(runs, draw), world.effect_on_new_tasks(draw)
     *_, last = play(rates, world.change_rates(rates, draw), draw, MOST_ROUNDS)
     means = last.gains / MOST_ROUNDS
-    found = [compute_difference_interval(row.tolist()) for row in means]
+    found = [compute_pass_rate_difference_interval(row.tolist()) for row in means]
     return {
         "covered": round(float(np.mean([one.low <= effect <= one.high for one in found])), 4),
         "width": round(float(np.mean([one.high - one.low for one in found])), 2),

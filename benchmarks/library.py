@@ -32,7 +32,7 @@ from habitus.skills.model import ActorKind, Author, Skill, Stage
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
-from habitus.use_counts import UsageCounts, UseKey
+from habitus.use_counts import UsageCountKey, UsageCounts
 
 ME = Author(actor=ActorKind.USER, name="bench")
 BODY = "\n".join(f"{number}. Look at part {number} and decide whether it needs work." for number in range(1, 31))
@@ -102,7 +102,9 @@ def counting(processes: int, increments: int) -> Metrics:
         for worker in workers:
             worker.join()
         seconds = time.perf_counter() - started
-        found = UsageCache(open_store(home).engine).read(["user"])["user", "skill-00000"][Stage.STEPS].used
+        found = (
+            UsageCache(open_store(home).engine).read_counts_by_skill(["user"])["user", "skill-00000"][Stage.STEPS].used
+        )
         return {
             "increments_wanted": processes * increments,
             "increments_found": found,
@@ -111,9 +113,12 @@ def counting(processes: int, increments: int) -> Metrics:
 
 
 def count(home: Path, increments: int) -> None:
-    usage, key = UsageCache(open_store(home).engine), UseKey(layer="user", item="skill-00000", version=1, stage="steps")
+    usage, key = (
+        UsageCache(open_store(home).engine),
+        UsageCountKey(layer="user", item="skill-00000", version=1, stage="steps"),
+    )
     for _ in range(increments):
-        usage.add({key: UsageCounts(used=1)})
+        usage.add_usage_counts({key: UsageCounts(used=1)})
 
 
 def reading(system: str, files: list[Path], read: Callable[[Path], str]) -> Metrics:

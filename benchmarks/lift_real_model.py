@@ -28,7 +28,7 @@ import numpy as np
 import _report
 from _ranks import correlation, ranks
 from habitus.evidence.findings import ItemFinding, collect_evidence_findings
-from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, ItemObservation
 
 WITHHELD = 0.1
 CLEAR = 0.1  # an effect whose sign should be recovered
@@ -197,16 +197,16 @@ def _truth(went_well: Mapping[Task, np.ndarray[Any, Any]]) -> np.ndarray[Any, An
     return np.array(effects)
 
 
-def _stream(went_well: Mapping[Task, np.ndarray[Any, Any]], episodes: int, seed: int) -> list[Observation]:
+def _stream(went_well: Mapping[Task, np.ndarray[Any, Any]], episodes: int, seed: int) -> list[ItemObservation]:
     chance = random.Random(seed)
     tasks = list(went_well)
-    seen: list[Observation] = []
+    seen: list[ItemObservation] = []
     for episode in range(episodes):
         task = chance.choice(tasks)
         offered = tuple(int(chance.random() >= WITHHELD) for _ in task.part.lessons)
         success = float(went_well[task][offered])
         seen += [
-            Observation(
+            ItemObservation(
                 unit=str(episode),
                 item=_item(lesson),
                 is_offered=bool(is_offered),

@@ -24,7 +24,7 @@ import _report
 from habitus import sql
 from habitus.memory import page_files
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import ChangeCause, Engram, LessonDraft, LessonKind, LessonProducer, LessonScope
+from habitus.memory.model import ChangeAuthorAndReason, Engram, LessonDraft, LessonKind, LessonProducer, LessonScope
 from habitus.memory.page_files import MemoryPageFiles
 from habitus.memory.recall import RELEVANCE_FLOOR
 from habitus.memory.store import EngramStore
@@ -121,7 +121,7 @@ def _of_size(size: int, repeat: int, embedder: WordLlamaEmbedder) -> dict[str, A
 def _measured(lessons: Sequence[Engram], repeat: int, embedder: WordLlamaEmbedder, home: Path) -> dict[str, Any]:
     engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
     store = EngramStore(engine)
-    store.save(lessons, ChangeCause(at=datetime.now(UTC), by="benchmark", reason="made"))
+    store.save(lessons, ChangeAuthorAndReason(at=datetime.now(UTC), by="benchmark", reason="made"))
     cortex = Cortex(
         store,
         lambda: SearchIndex.open(engine, "memory", embedder=embedder),
@@ -238,7 +238,7 @@ def _requests(requests: Sequence[dict[str, Any]], texts: Sequence[str], embedder
     blank = Engram(id="", text="", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL)
     store.save(
         [replace(blank, id=f"b{number:07d}", text=text) for number, text in enumerate(texts)],
-        ChangeCause(at=now, by="benchmark", reason="made"),
+        ChangeAuthorAndReason(at=now, by="benchmark", reason="made"),
     )
     cortex = Cortex(
         store, lambda: SearchIndex.open(engine, "memory", embedder=embedder), redactor=Redactor(), clock=lambda: now

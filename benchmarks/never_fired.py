@@ -24,7 +24,7 @@ from habitus.app.other_agents.agent_skills import (
     MIN_SCORE_LEAD,
     AgentSkill,
     build_skill_search,
-    find_unambiguous_match,
+    find_unambiguous_skill_match,
 )
 from habitus.search.model import SearchResults
 from habitus.skills.model import Skill
@@ -90,7 +90,7 @@ def as_skill(name: str, entry: Mapping[str, str]) -> AgentSkill:
 
 
 def measure(asked: Sequence[Asked], clear: float, ahead: float) -> Metrics:
-    matched = [(name, each.right) for each in asked if (name := find_unambiguous_match(each.found, clear, ahead))]
+    matched = [(name, each.right) for each in asked if (name := find_unambiguous_skill_match(each.found, clear, ahead))]
     right = sum(name in fitting for name, fitting in matched)
     could = sum(bool(each.right) for each in asked)
     return {

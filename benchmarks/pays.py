@@ -30,11 +30,11 @@ import numpy as np
 
 import _report
 from habitus.evidence.comparing import ComparisonVerdict, compare_versions_in_use, estimate_gain_of_changes
-from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, ItemObservation
 from habitus.evidence.versions import COMPARISON_PERIOD
-from habitus.improve.exam import compute_difference_interval, is_exam_passed
-from habitus.improve.gate import MOST_ROUNDS, GateHypothesis, GateRule, GateVerdict, PairTally
-from habitus.improve.prioritizing import SkillProspect, estimate_rollout_count, rank_prospects
+from habitus.improve.exam import compute_pass_rate_difference_interval, is_exam_passed
+from habitus.improve.gate import MOST_ROUNDS, GateHypothesis, GateRule, GateVerdict, RolloutPairCounts
+from habitus.improve.prioritizing import SkillProspect, estimate_rollouts_per_candidate, rank_prospects
 
 SKILLS, REQUESTS, JUDGED, SHARE = 30, 40.0, 0.3, 0.2
 GATE, EXAM, MONTH, FULL_SEEDS = 20, 10, 30, 12
@@ -94,7 +94,7 @@ class Comparison:
     began: int
     exam: EffectEstimate
     item: EvidenceItem
-    rows: list[Observation] = field(default_factory=list)
+    rows: list[ItemObservation] = field(default_factory=list)
     truths: list[tuple[int, float]] = field(default_factory=list)  # day and effect of each conversation with it
 
 
@@ -164,7 +164,7 @@ class World:
                 success = skill.success if is_new else skill.success - effect
                 went = float(self.chance.random() < success) if self.chance.random() < JUDGED else None
                 skill.compared.rows.append(
-                    Observation(
+                    ItemObservation(
                         unit=f"{n} {day} {number}",
                         item=skill.compared.item,
                         is_offered=is_new,
@@ -271,7 +271,7 @@ class World:
             else np.clip(skill.exam + change.on_tasks, 0, 1)
         )
         old, new = (draw.binomial(MOST_ROUNDS, one) / MOST_ROUNDS for one in (skill.exam, rates))
-        interval = compute_difference_interval((new - old).tolist())
+        interval = compute_pass_rate_difference_interval((new - old).tolist())
         return EffectEstimate(value=float((new - old).mean()), low=interval.low, high=interval.high)
 
     def _settle(
@@ -323,14 +323,14 @@ def _prospect(n: int, skill: Skill) -> SkillProspect:
         tried=skill.tried,
         accepted=skill.accepted,
         smallest_effect=GateRule(tasks=GATE, number=skill.tried + 1).smallest_effect,
-        rollouts=estimate_rollout_count(GATE, EXAM, MOST_ROUNDS),
+        rollouts=estimate_rollouts_per_candidate(GATE, EXAM, MOST_ROUNDS),
     )
 
 
-def _tally(results: list[Any]) -> PairTally:
+def _tally(results: list[Any]) -> RolloutPairCounts:
     passed = np.array(results, dtype=np.int64)
     differences = passed[:, :, 1] - passed[:, :, 0]
-    return PairTally(
+    return RolloutPairCounts(
         better=int((differences > 0).sum()),
         same=int((differences == 0).sum()),
         worse=int((differences < 0).sum()),
@@ -339,7 +339,7 @@ def _tally(results: list[Any]) -> PairTally:
     )
 
 
-def _age(rows: list[Observation], today: int) -> list[Observation]:
+def _age(rows: list[ItemObservation], today: int) -> list[ItemObservation]:
     """Rows carry the day as a negative age, so only their order counts."""
     return sorted(rows, key=lambda row: -row.age_days)
 
@@ -349,7 +349,7 @@ def measure_power(judged: int, effect: float, runs: int, draw: np.random.Generat
     item, found = EvidenceItem(kind=ItemKind.CHANGE, name="one"), 0
     for _ in range(runs):
         rows = [
-            Observation(
+            ItemObservation(
                 unit=str(n),
                 item=item,
                 is_offered=(is_new := bool(draw.random() >= SHARE)),

@@ -20,7 +20,7 @@ from typing import Any
 
 from _report import progress, read_jsonl, show
 from _retrievers import Habitus, Item
-from habitus.agent.choosing import find_relevant_skills
+from habitus.agent.choosing import find_relevant_skills_on_menu
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SkillSelection
 from habitus.skills.model import SkillSummary
@@ -97,7 +97,7 @@ def _draw_menu(items: Sequence[Item], menu_tokens: int) -> menu.SkillMenu:
 
 def _find_lines(retriever: Habitus, drawn: menu.SkillMenu, text: str) -> set[str]:
     eligible = frozenset({*drawn.shown, *drawn.cut})
-    hits = find_relevant_skills(partial(retriever.index.search, text), eligible, unlisted=frozenset(drawn.cut))
+    hits = find_relevant_skills_on_menu(partial(retriever.index.search, text), eligible, unlisted=frozenset(drawn.cut))
     return {hit.id for hit in hits}
 
 

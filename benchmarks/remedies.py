@@ -30,7 +30,7 @@ from _planted import Maker, Plant, World
 from _report import progress, show
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.findings import RemedyFindings, collect_remedy_findings
-from habitus.learning.remedies.session_facts import SessionFacts, SessionFactsCollector
+from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector, SessionFailuresAndCorrections
 from habitus.learning.transcripts import read_pieces
 from habitus.sandbox.machine import probe_machine
 
@@ -148,10 +148,10 @@ def _written(world: World, steps: Iterable[tuple[str, object]], number: int) -> 
     return path
 
 
-def _facts(path: Path) -> SessionFacts:
-    reader: SessionFactsCollector | None = None
+def _facts(path: Path) -> SessionFailuresAndCorrections:
+    reader: FailuresAndCorrectionsCollector | None = None
     for piece in read_pieces(path):
-        reader = reader or SessionFactsCollector(session=piece.id, project=piece.project, file=path.name)
+        reader = reader or FailuresAndCorrectionsCollector(session=piece.id, project=piece.project, file=path.name)
         for turn in piece.turns:
             reader.add_turn(turn)
     assert reader is not None

@@ -34,7 +34,7 @@ from habitus.files import build_tree_file
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
-from habitus.use_counts import UsageCounts, UseKey
+from habitus.use_counts import UsageCountKey, UsageCounts
 from scale import WORDS
 
 _BATCH = 5_000
@@ -152,8 +152,8 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
         edited, edit_cpu_ms = time.perf_counter(), 1000 * (time.process_time() - began_cpu) / changes
         store = habitus.skills.get_layer("user").store
         for _ in range(changes):
-            key = UseKey(layer=store.key, item=made(chance.randrange(size)).name, version=1, stage="steps")
-            habitus.skills.usage.add({key: UsageCounts(used=1, succeeded=1)})
+            key = UsageCountKey(layer=store.key, item=made(chance.randrange(size)).name, version=1, stage="steps")
+            habitus.skills.usage.add_usage_counts({key: UsageCounts(used=1, succeeded=1)})
         counted = time.perf_counter()
         at = habitus.skills.snapshot()
         if searches:

@@ -33,7 +33,7 @@ from _obvious_lines import PLAIN, TURNED, lines
 from habitus.files import Tree, build_tree_file
 from habitus.memory.intake import find_text_objection
 from habitus.screening.file_kinds import is_instruction_file, is_prose
-from habitus.screening.findings import Finding, Risk
+from habitus.screening.findings import Finding, RiskLevel
 from habitus.screening.scanner import scan_skill
 
 OWN = Path(__file__).parent / "data"
@@ -272,7 +272,7 @@ def _in_turn(skills: Iterable[Skill]) -> list[Skill]:
 
 def _false_alarms(skills: Sequence[Skill], *, named: bool) -> dict[str, Any]:
     """The share that is held, and how many of them for a file of each role."""
-    found = [[one for one in scan_skill(_tree(skill.files)) if one.severity is Risk.HIGH] for skill in skills]
+    found = [[one for one in scan_skill(_tree(skill.files)) if one.severity is RiskLevel.HIGH] for skill in skills]
     roles = Counter(
         role
         for skill, high in zip(skills, found, strict=True)
@@ -370,7 +370,7 @@ def _tree(files: Files) -> Tree:
 
 
 def _high(findings: Iterable[Finding]) -> set[tuple[str, str]]:
-    return {(one.rule, one.quote) for one in findings if one.severity is Risk.HIGH}
+    return {(one.rule, one.quote) for one in findings if one.severity is RiskLevel.HIGH}
 
 
 def _lines(file: Path) -> list[str]:

@@ -23,7 +23,7 @@ from _retrievers import Item
 from habitus import sql
 from habitus.search.index import SearchIndex
 from habitus.search.model import SearchDocument, SearchResults
-from habitus.search.postgres_index import PostgresIndex
+from habitus.search.postgres_index import PostgresSkillIndex
 from habitus.search.texts.embedding import get_default_embedder
 from index_size import recombined
 from scale_out import postgresql
@@ -69,7 +69,7 @@ def compared(documents: dict[str, SearchDocument], requests: list[str], engine: 
     memory.put_documents(documents.values())
     memory.search(requests[0])
     other = SearchIndex.open(sql.create_in_memory_engine(), "skills", embedder=embedder)
-    other.server = server = PostgresIndex(engine, embedder)
+    other.server = server = PostgresSkillIndex(engine, embedder)
     names = list(documents)
     for start in range(0, len(names), _AT_A_TIME):
         server.put_skills(
@@ -77,12 +77,12 @@ def compared(documents: dict[str, SearchDocument], requests: list[str], engine: 
             lambda names: map(documents.__getitem__, names),
         )
         progress(f"{start} of {len(names)} documents in the server")
-    server.refresh_counts()
+    server.refresh_term_counts_and_get_generation()
     opened = time.process_time()
     SearchIndex.open(local, "skills", embedder=embedder, folder=scratch).search(requests[0])
     by_memory, opened = time.process_time() - opened, time.process_time()
-    other.server = server = PostgresIndex(engine, embedder)
-    server.refresh_counts()
+    other.server = server = PostgresSkillIndex(engine, embedder)
+    server.refresh_term_counts_and_get_generation()
     other.search(requests[0])
     by_server = time.process_time() - opened
     pairs = [(timed(memory, request), timed(other, request)) for request in requests]

@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from _report import Metrics, peak_mb, progress, show
 from habitus.agent.session import Session
 from habitus.app import Habitus, read_settings
-from habitus.app.library.layers import build_gate_context
+from habitus.app.library.layers import build_skill_gate_context
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonProducer
@@ -262,9 +262,9 @@ def is_learning() -> bool:
     """Whether what runs now goes on after the reply, in the background."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name not in (
-        "credit_successful_turn",
-        "credit_successful_request",
-        "scan_directories",
+        "credit_skills_and_lessons_of_turn",
+        "credit_skills_and_lessons_of_request",
+        "scan_directories_for_manual_changes",
         "learn",
     ):
         frame = frame.f_back
@@ -275,7 +275,7 @@ def choosing(habitus: Habitus) -> float:
     """Selecting among all skills and composing the menu, in milliseconds."""
     snapshot = habitus.skills.snapshot()
     request = selection.UserRequest(text="please write the report")
-    gates = build_gate_context(habitus.settings, habitus.get_user())
+    gates = build_skill_gate_context(habitus.settings, habitus.get_user())
     times = []
     for _ in range(5):
         began = time.perf_counter()

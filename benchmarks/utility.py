@@ -24,8 +24,8 @@ from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simu
 from _witness import first_sides
 from habitus.evidence.estimation import INTERVAL_WIDTH, estimate_item_effects
 from habitus.evidence.findings import add_observations_to_sums
-from habitus.evidence.model import EvidenceItem, Observation
-from habitus.evidence.regression import score_effects
+from habitus.evidence.model import EvidenceItem, ItemObservation
+from habitus.evidence.regression import compute_item_effect_scores
 from habitus.evidence.sums import EvidenceSums
 from habitus.memory import model
 from habitus.memory.model import Engram, LessonCounters, LessonKind, LessonScope
@@ -77,7 +77,7 @@ def _scenario(name: str, episodes: int, seeds: int) -> dict[str, dict[str, Any]]
     return {system: _means(each) for system, each in scores.items()}
 
 
-def _guesses(use: Use, observations: list[Observation]) -> dict[str, Guess]:
+def _guesses(use: Use, observations: list[ItemObservation]) -> dict[str, Guess]:
     running = add_observations_to_sums(observations)
     drawn, seen = _alone(running)
     offered = np.bincount(use.chosen[use.is_offered], minlength=COUNT)
@@ -112,7 +112,7 @@ def _alone(running: EvidenceSums) -> tuple[Guess, Guess]:
     columns = np.array([running.columns[item] for item in items])
     kinds = np.array([column for feature, column in running.columns.items() if isinstance(feature, int)])
     games = [running.betting.get(item) for item in items]
-    both = score_effects(
+    both = compute_item_effect_scores(
         running.explicit, columns, kinds, np.array([bool(g and g.offered and g.withheld) for g in games])
     )
     return (
@@ -162,7 +162,7 @@ def _mean(values: Any) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
 
 
-def _decisions(observations: list[Observation], truth: Floats) -> dict[str, Any]:
+def _decisions(observations: list[ItemObservation], truth: Floats) -> dict[str, Any]:
     """Whether the bound ever left out zero, when first, and on which side."""
     side, when = first_sides(observations, ITEMS)
     is_large = np.abs(np.nan_to_num(truth)) >= LARGE

@@ -54,7 +54,7 @@ _PAGE = (
     "from habitus.web.home_pool import HomePool; from habitus.web.security import load_sign_in_service; "
     "keys = load_sign_in_service(habitus); app = make_web_app(HomePool(habitus), keys, {'x'}); "
     "browser = TestClient(app, base_url='http://x'); "
-    "browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key())); "
+    "browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key())); "
     "answer = browser.get(sys.argv[1]); assert answer.status_code == 200, answer.text"
 )
 _LAUNCHER = (
@@ -228,7 +228,7 @@ def copy(year: Year) -> None:
             for turn in chance.choice(patterns)[: year.end - number]:
                 clock.turn = number
                 shift = shift or clock() - turn.started_on
-                habitus.journal.record_turn(_moved(turn, number, shift))
+                habitus.journal.record_complete_turn(_moved(turn, number, shift))
                 if any(one.source == "user" for one in turn.outcomes):
                     habitus.outcome(
                         f"copy-{number}", ok=chance.random() < 0.8, by="user", source_kind=JudgementSourceKind.PERSON
@@ -280,7 +280,7 @@ def late_judgement(place: Path, size: int, args: argparse.Namespace) -> None:
     with opened(str(place), clock := Clock(args.a_day)) as habitus:
         clock.turn = size
         before = clock() - timedelta(days=LATEST_DAYS)
-        kept = habitus.journal.load_exposures()
+        kept = habitus.journal.load_scored_exposures()
         chosen = max((one for one in kept if one.at <= before), default=kept[0], key=lambda one: one.at)
         habitus.outcome(chosen.turn, ok=False, by="user", source_kind=JudgementSourceKind.PERSON)
 

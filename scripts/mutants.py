@@ -110,14 +110,17 @@ EQUIVALENT = (
     ),
     Equivalent(
         module=_GATE,
-        source="return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= _compute_log_threshold(self.error))",
-        after=("np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() > _compute_log_threshold(self.error)",),
+        source=(
+            "return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= "
+            "_compute_log_evidence_threshold(self.error))"
+        ),
+        after=("np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() > _compute_log_evidence_threshold(self.error)",),
         reason="no sum of logarithms lies exactly on the threshold",
     ),
     Equivalent(
         module=_GATE,
-        source="return self.log_evidence(tally) >= _compute_log_threshold(self.error)",
-        after=("self.log_evidence(tally) > _compute_log_threshold(self.error)",),
+        source="return self.compute_log_evidence(tally) >= _compute_log_evidence_threshold(self.error)",
+        after=("self.compute_log_evidence(tally) > _compute_log_evidence_threshold(self.error)",),
         reason="no sum of logarithms lies exactly on the threshold",
     ),
 )

@@ -160,7 +160,7 @@ def site(*, has_much: bool, skills: int = 300) -> Iterator[tuple[str, Callable[[
                 (settings.home / "skills" / "broken").mkdir()
                 (settings.home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [broken\n---\n1. Fix me.\n")
             with serve(habitus) as served:
-                yield served.address, served.keys.create_sign_in_key
+                yield served.address, served.keys.create_owner_sign_in_key
 
 
 if __name__ == "__main__":

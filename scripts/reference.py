@@ -24,7 +24,7 @@ from habitus.cli.main import app
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, STUDIED_AGENTS, SYNCED_AGENTS
 from habitus.llm.agents.programs import PROGRAMS
 from habitus.settings import Settings
-from habitus.web.app import build_application
+from habitus.web.app import build_application_without_home
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 DOCS = README.parent / "docs" / "reference"
@@ -334,7 +334,7 @@ def _summary(thing: object) -> str:
 
 
 def rest_page() -> str:
-    description = build_application().openapi()
+    description = build_application_without_home().openapi()
     found = [
         (path.removeprefix("/api/v1"), method.upper(), told)
         for path, methods in description["paths"].items()

@@ -27,7 +27,7 @@ class Costs:
 def counted_costs() -> Iterator[Costs]:
     """The costs of what is done inside, in any thread."""
     costs = Costs()
-    look, parse = DirectoryBackend.list_stamps, yaml.parse
+    look, parse = DirectoryBackend.list_folder_change_stamps, yaml.parse
 
     def count_begin(connection: sa.Connection) -> None:
         # A thread that hears for all what other hosts change is nobody's cost.
@@ -43,7 +43,7 @@ def counted_costs() -> Iterator[Costs]:
 
     sa.event.listen(sa.Engine, "begin", count_begin)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DirectoryBackend, "list_stamps", count_look)
+        patch.setattr(DirectoryBackend, "list_folder_change_stamps", count_look)
         patch.setattr(yaml, "parse", count_parse)
         try:
             yield costs

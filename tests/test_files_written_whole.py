@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import StorageFailed
-from habitus.files import TEMPORARY_PREFIX, append_to_file, replace_file, write_atomically
+from habitus.files import TEMPORARY_PREFIX, append_to_file, replace_file_when_block_ends, write_atomically
 from habitus.locks import hold_lock, try_lock
 
 SOURCES = Path(__file__).parents[1] / "src" / "habitus"
@@ -36,7 +36,10 @@ def test_a_replaced_file_keeps_its_mode_and_a_new_one_is_its_owners(tmp_path: Pa
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "kept"
     path.write_text("before")
-    with pytest.raises(StorageFailed, match=r"No space left to write .*kept"), replace_file(path) as aside:
+    with (
+        pytest.raises(StorageFailed, match=r"No space left to write .*kept"),
+        replace_file_when_block_ends(path) as aside,
+    ):
         _write_half(aside)
     assert [each.name for each in tmp_path.iterdir()] == ["kept"]
     assert path.read_text() == "before"
@@ -54,8 +57,8 @@ def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path: Path, pytho
     path = tmp_path / "kept"
     path.write_text("before")
     code = (
-        "import os, signal, sys; from pathlib import Path; from habitus.files import replace_file\n"
-        "with replace_file(Path(sys.argv[1])) as aside:\n"
+        "import os, signal, sys; from pathlib import Path; from habitus.files import replace_file_when_block_ends\n"
+        "with replace_file_when_block_ends(Path(sys.argv[1])) as aside:\n"
         "    aside.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([python, "-c", code, str(path)], check=False)

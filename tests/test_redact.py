@@ -70,7 +70,7 @@ def test_a_split_key_goes_with_all_its_parts(split: str) -> None:
         texts = {kind: f'it is "{SPLITS[split].join(each)}" they said' for kind, each in parts.items()}
         left = {kind: Redactor().redact(text).text for kind, text in texts.items()}
         assert {kind: text for kind, text in left.items() if any(part in text for part in parts[kind])} == {}
-        stream = Redactor().open_stream()
+        stream = Redactor().open_redacting_stream()
         streamed = "".join(stream.feed(letter) for letter in "\n".join(texts.values())) + stream.end()
         assert [part for each in parts.values() for part in each if part in streamed] == []
 
@@ -101,13 +101,13 @@ def test_a_key_in_two_pieces_goes_while_it_streams(way: str) -> None:
         text = WAYS[way](key)
         clean = Redactor().redact(text).text
         for cut in range(1, len(text), 17):
-            stream = Redactor().open_stream()
+            stream = Redactor().open_redacting_stream()
             assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.end() == clean
 
 
 @pytest.mark.req("SB-14")
 def test_ordinary_words_stream_without_waiting_for_the_line_to_end() -> None:
-    stream = Redactor().open_stream()
+    stream = Redactor().open_redacting_stream()
     assert [stream.feed(piece) for piece in ("The ", "key ", "point ", "is this", ", and ")] == [
         "The ",
         "",
@@ -252,7 +252,7 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 )
 @example(["known-value-1", HEX, "key"], next(iter(WAYS.values())), next(iter(KEYS.values())))
 def test_what_streams_holds_no_key_wherever_it_is_cut(parts: list[str], way: Callable[[str], str], key: str) -> None:
-    stream = Redactor(["known-value-1", "two words"]).open_stream()
+    stream = Redactor(["known-value-1", "two words"]).open_redacting_stream()
     shown = "".join(map(stream.feed, [*parts, " ", *way(key), " two", " words ", *reversed(parts)])) + stream.end()
     assert [piece for piece in (*pieces(key), "known-value-1", "two words") if piece in shown] == []
 
@@ -294,6 +294,6 @@ def test_hostile_repetition_costs_no_more_than_its_length(piece: str, is_thoroug
     """Quadratic work on a megabyte would take hours; the test's time limit is the measure."""
     text = piece * ((30_000 if is_thorough else 6_000) // len(piece))
     Redactor(["known-value-1"]).redact(text)
-    stream = Redactor(["known value"]).open_stream()
+    stream = Redactor(["known value"]).open_redacting_stream()
     for start in range(0, len(text), 10):
         stream.feed(text[start : start + 10])

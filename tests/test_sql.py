@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import habitus.migrations.versions
 from habitus import app, locks, sql
-from habitus.app.sharing.availability import explain_unreachable
+from habitus.app.sharing.availability import explain_unreachable_database
 from habitus.errors import StorageFailed
 from habitus.llm.model import CompletionRequest, fetch_answer
 from habitus.llm.scripted import ScriptedModel, says
@@ -249,7 +249,7 @@ def test_who_holds_a_connection_asks_for_no_other(home: Path, tmp_path: Path) ->
     with sql.read_transaction(one), pytest.raises(AssertionError, match="asks a model while a transaction is open"):
         asyncio.run(fetch_answer(ScriptedModel([says("Done.")]), CompletionRequest(system="", messages=())))
     with sql.read_transaction(one), pytest.raises(AssertionError, match="connects to"):
-        explain_unreachable(sa.make_url("postgresql://127.0.0.1:9/x"), 1.0)
+        explain_unreachable_database(sa.make_url("postgresql://127.0.0.1:9/x"), 1.0)
     with (
         sql.read_transaction(one),
         pytest.raises(AssertionError, match="waits for the lock"),

@@ -43,7 +43,7 @@ def build_failed_outcome(reason: str) -> Outcome:
     return Outcome(kind=OutcomeKind.FAILED, reason=reason)
 
 
-def build_infra_outcome(reason: str) -> Outcome:
+def build_infrastructure_failure_outcome(reason: str) -> Outcome:
     """Return the outcome of something whose surroundings failed."""
     return Outcome(kind=OutcomeKind.INFRA, reason=reason)
 
@@ -113,7 +113,7 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TurnEnded:
+class FinishedTurnDetails:
     """A finished turn, for learners; the user already has the answer."""
 
     turn: str
@@ -135,15 +135,15 @@ class TurnObserver(Protocol):
 
     def observe(self, event: AgentEvent) -> None: ...
 
-    async def advise(self) -> Sequence[str]:
+    async def list_new_advice(self) -> Sequence[str]:
         """Return texts to show to the model beside the results of a round."""
         ...
 
-    def cancelled(self) -> None:
+    def drop_cancelled_turn(self) -> None:
         """Handle a cancelled turn, which teaches nothing."""
         ...
 
-    async def learn(self, ended: TurnEnded) -> None:
+    async def learn(self, ended: FinishedTurnDetails) -> None:
         """Learn from a finished turn, in the background."""
         ...
 
@@ -272,10 +272,10 @@ def build_tool_call_event(
     if parsed not in (None, ""):
         detail["args_summary"] = _redact_and_truncate(_summarize_arguments(parsed), SUMMARY_CHARS, redactor)
         detail["args_digest"] = compute_digest(_to_canonical_json(parsed))
-        question = _extract_question(parsed, redactor)
+        question = _extract_question_words(parsed, redactor)
         if question:
             detail["question"] = question
-        if isinstance(parsed, Mapping) and (command := get_shell_text(parsed)):
+        if isinstance(parsed, Mapping) and (command := get_shell_command_from_arguments(parsed)):
             detail["command"] = _redact_and_truncate(command, COMMAND_CHARS, redactor)
     if intent:
         detail["intent"] = _redact_and_truncate(intent, SUMMARY_CHARS, redactor)
@@ -315,7 +315,7 @@ def build_tool_result_event(
     return build_event(EventKind.TOOL_RESULT, detail | _drop_empty_fields(id=call_id, at=at), round_idx=round_idx)
 
 
-def build_call_result_event(
+def build_event_from_tool_result(
     call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True, at: str = ""
 ) -> AgentEvent:
     """Return a `tool_result` event for our own call, or for one by another program with an unknown outcome."""
@@ -354,7 +354,7 @@ def _drop_empty_fields(**fields: str) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value}
 
 
-def get_shell_text(args: object) -> str:
+def get_shell_command_from_arguments(args: object) -> str:
     """Return the shell command in the arguments of a call, whatever the argument is called."""
     args = _parse_arguments(args)
     if not isinstance(args, Mapping):
@@ -430,9 +430,9 @@ def _redact_and_truncate_error(error: str, redactor: Redactor) -> str:
     return f"{head[:first]}…\n…{tail[-last + 3 :]}"
 
 
-def _extract_question(value: object, redactor: Redactor) -> dict[str, object] | None:
+def _extract_question_words(value: object, redactor: Redactor) -> dict[str, object] | None:
     """Return the sorted words of the question that a call asks, and a digest of its other arguments."""
-    asked, rest = _split_off_question(value)
+    asked, rest = _split_question_from_arguments(value)
     if not asked:
         return None
     words = sorted(set(re.findall(r"\w+", redactor.redact(asked[:2000]).text.lower())))
@@ -441,7 +441,7 @@ def _extract_question(value: object, redactor: Redactor) -> dict[str, object] | 
     return {"words": words[:_WORDS_KEPT], "rest": compute_digest(_to_canonical_json(rest))}
 
 
-def _split_off_question(value: object) -> tuple[str, object]:
+def _split_question_from_arguments(value: object) -> tuple[str, object]:
     if not isinstance(value, Mapping):
         return "", value
     asked = ""
@@ -450,7 +450,7 @@ def _split_off_question(value: object) -> tuple[str, object]:
         if not asked and str(key).lower() in QUESTION_ARGUMENTS and isinstance(item, str):
             asked = item
         elif not asked and isinstance(item, Mapping):
-            asked, rest[str(key)] = _split_off_question(item)
+            asked, rest[str(key)] = _split_question_from_arguments(item)
         else:
             rest[str(key)] = item
     return asked, rest

@@ -76,7 +76,7 @@ def has_same_files(a: Tree, b: Tree) -> bool:
 
 def open_regular_file(source: Path) -> BinaryIO:
     """Open a regular file; raise OSError for folders, pipes and devices, which could block."""
-    fd = operating_system.open_for_reading(source)
+    fd = operating_system.open_regular_file_for_reading(source)
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
@@ -118,7 +118,7 @@ def parse_user_path(path: str | Path) -> Path:
         raise Invalid(f"'{shown}' names an unknown user.", hint="Check the name.") from None
 
 
-def check_inner_path(path: str) -> str:
+def require_path_inside_skill(path: str) -> str:
     """Return the path if it stays inside the skill; raise Invalid otherwise."""
     if _PLAIN_PATH.fullmatch(path):
         return path
@@ -134,7 +134,7 @@ def check_inner_path(path: str) -> str:
 TEMPORARY_PREFIX = ".habitus-"
 
 
-def get_temporary_path(path: Path) -> Path:
+def build_temporary_path_beside(path: Path) -> Path:
     """Return a temporary name beside the path."""
     return path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(6)}")
 
@@ -152,10 +152,10 @@ def write_atomically(
     Without a mode it keeps mode and owner of the file it replaces; a new file is private. A write that is not `durable`
     may be lost in a power cut, but not by a kill. If `check` raises just before the replacement, the old file stays.
     """
-    with replace_file(path, durable=durable) as aside:
+    with replace_file_when_block_ends(path, durable=durable) as aside:
         write_new_file(aside, content, 0o600 if mode is None else mode, durable=durable)
         if mode is None and path.exists():
-            operating_system.set_owner(aside, path.stat())
+            operating_system.copy_file_permissions_and_owner(aside, path.stat())
         check()
 
 
@@ -171,9 +171,9 @@ def append_to_file(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def replace_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def replace_file_when_block_ends(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path that replaces the file when the block ends, and is deleted when it fails."""
-    aside = get_temporary_path(path)
+    aside = build_temporary_path_beside(path)
     with translate_disk_errors(path):
         try:
             yield aside
@@ -191,7 +191,7 @@ def write_new_file(path: Path | str, content: bytes, mode: int, *, durable: bool
         left = memoryview(content)
         while left:
             left = left[os.write(handle, left) :]
-        operating_system.set_mode(handle, mode)
+        operating_system.set_file_permissions(handle, mode)
         if durable:
             os.fsync(handle)
     finally:

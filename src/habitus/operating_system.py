@@ -29,7 +29,7 @@ _O_NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 StatFunction = Callable[[str], os.stat_result]
 
 
-def open_for_reading(path: Path | str, *, follow_links: bool = True) -> int:
+def open_regular_file_for_reading(path: Path | str, *, follow_links: bool = True) -> int:
     """Open a regular file, without waiting for the other end of a pipe; raise OSError for a link not to follow."""
     if not follow_links and not _O_NOFOLLOW and os.path.islink(path):  # noqa: PTH114  # called for each of many files
         raise OSError(f"{path} is a link")
@@ -73,17 +73,17 @@ if sys.platform == "win32":
             with Path(path).open("r+b") as file:
                 os.fsync(file)
 
-    def sync_everything() -> None:
+    def flush_all_files_to_disk() -> None:
         """Do nothing: Windows flushes single files only."""
 
-    def set_mode(descriptor: int, mode: int) -> None:
+    def set_file_permissions(descriptor: int, mode: int) -> None:
         """Do nothing: Windows has no permission bits; a file inherits the permissions of its folder."""
 
-    def set_owner(path: Path, owner: os.stat_result) -> None:
+    def copy_file_permissions_and_owner(path: Path, owner: os.stat_result) -> None:
         """Do nothing: on Windows the folder decides."""
 
     @contextmanager
-    def open_folder_for_stat(folder: Path) -> Iterator[StatFunction]:
+    def open_folder_to_stat_entries(folder: Path) -> Iterator[StatFunction]:
         """Yield a function that returns the status of a path in the folder."""
         yield lambda path: (folder / path).stat()
 
@@ -91,7 +91,7 @@ if sys.platform == "win32":
         """Return the account of this process, whatever the variables say."""
         return os.getlogin()
 
-    def get_user_id() -> int:
+    def get_current_user_id() -> int:
         """Return the owner of our files, which is the same for all users here."""
         return 0
 
@@ -99,7 +99,7 @@ if sys.platform == "win32":
         """Return False: an administrator's files are like everyone's."""
         return False
 
-    def get_user_name(user_id: int) -> str:
+    def get_user_name_by_id(user_id: int) -> str:
         """Return the id as text: Windows names no owner by number."""
         return str(user_id)
 
@@ -118,7 +118,7 @@ if sys.platform == "win32":
         """Kill a process and what it started."""
         subprocess.run(["taskkill", "/T", "/F", "/PID", str(pid)], capture_output=True, check=False)
 
-    def start_in_background(command: list[str], log: Path) -> int:
+    def start_detached_process(command: list[str], log: Path) -> int:
         """Start a detached process that outlives this one, and return its id."""
         flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
         with log.open("wb") as out:
@@ -127,10 +127,10 @@ if sys.platform == "win32":
         started.returncode = 0
         return started.pid
 
-    def limit_own_process(*, cpu_s: int, memory: int) -> None:
+    def limit_resources_of_this_process(*, cpu_s: int, memory: int) -> None:
         """Do nothing: the caller's timeout is the only limit."""
 
-    def listen_locally(place: Path) -> tuple[socket.socket, bytes]:
+    def open_local_listening_socket(place: Path) -> tuple[socket.socket, bytes]:
         """Return a socket for this user only, and the line that a caller sends first; the file at `place` has both."""
         door, token = socket.create_server(("127.0.0.1", 0)), secrets.token_hex(32)
         aside = place.with_name(f"{place.name}.new")
@@ -138,7 +138,7 @@ if sys.platform == "win32":
         aside.replace(place)
         return door, f"{token}\n".encode()
 
-    def connect_locally(place: Path, *, timeout_s: float | None = None) -> socket.socket:
+    def connect_to_local_process(place: Path, *, timeout_s: float | None = None) -> socket.socket:
         """Connect to the process that listens at a place; raise OSError if none does."""
         port, _, token = place.read_text(encoding="ascii").partition(" ")
         line = socket.create_connection(("127.0.0.1", int(port)), timeout=timeout_s)
@@ -149,7 +149,7 @@ if sys.platform == "win32":
         """Raise OSError: Windows reaches a server over the network only."""
         raise OSError(f"this system can't reach the socket {path}")
 
-    def wait_for_input(descriptor: int, timeout_s: float | None) -> bool:
+    def wait_for_pipe_input(descriptor: int, timeout_s: float | None) -> bool:
         """Return whether a pipe has input; Windows can't tell before it is read, so a timeout passes at once."""
         return timeout_s is None
 
@@ -164,7 +164,7 @@ if sys.platform == "win32":
             msvcrt.getwch()
 
     @contextmanager
-    def read_single_keys(loop: AbstractEventLoop, handle_key: Callable[[str], object]) -> Iterator[None]:
+    def pass_typed_keys_to_function(loop: AbstractEventLoop, handle_key: Callable[[str], object]) -> Iterator[None]:
         """Do nothing: Ctrl-C ends the block."""
         yield
 
@@ -196,22 +196,22 @@ else:
         finally:
             os.close(handle)
 
-    def sync_everything() -> None:
+    def flush_all_files_to_disk() -> None:
         """Flush all files to disk."""
         os.sync()
 
-    def set_mode(descriptor: int, mode: int) -> None:
+    def set_file_permissions(descriptor: int, mode: int) -> None:
         """Set the permissions of an open file."""
         os.fchmod(descriptor, mode)
 
-    def set_owner(path: Path, owner: os.stat_result) -> None:
+    def copy_file_permissions_and_owner(path: Path, owner: os.stat_result) -> None:
         """Give a file the permissions of another, and its owner if that is allowed."""
         path.chmod(stat.S_IMODE(owner.st_mode))
         with contextlib.suppress(PermissionError):
             os.chown(path, owner.st_uid, owner.st_gid)
 
     @contextmanager
-    def open_folder_for_stat(folder: Path) -> Iterator[StatFunction]:
+    def open_folder_to_stat_entries(folder: Path) -> Iterator[StatFunction]:
         """Yield a function that returns the status of a path in the folder."""
         # Paths relative to an open directory spare the kernel from resolving the folder each time.
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -222,9 +222,9 @@ else:
 
     def get_account_name() -> str:
         """Return the account of this process, whatever the variables say."""
-        return get_user_name(os.getuid())
+        return get_user_name_by_id(os.getuid())
 
-    def get_user_id() -> int:
+    def get_current_user_id() -> int:
         """Return the owner of our files."""
         return os.getuid()
 
@@ -232,7 +232,7 @@ else:
         """Return whether this process may do everything."""
         return os.geteuid() == 0
 
-    def get_user_name(user_id: int) -> str:
+    def get_user_name_by_id(user_id: int) -> str:
         """Return the name of an account, or its id if it has none."""
         try:
             return pwd.getpwuid(user_id).pw_name
@@ -256,7 +256,7 @@ else:
         """Kill a process that leads a group, and what it started."""
         os.killpg(pid, signal.SIGKILL)
 
-    def start_in_background(command: list[str], log: Path) -> int:
+    def start_detached_process(command: list[str], log: Path) -> int:
         """Start a detached process that outlives this one, and return its id."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         return os.posix_spawn(
@@ -271,14 +271,14 @@ else:
             setsid=True,
         )
 
-    def limit_own_process(*, cpu_s: int, memory: int) -> None:
+    def limit_resources_of_this_process(*, cpu_s: int, memory: int) -> None:
         """Limit processor time and memory of this process, and forbid it to write files."""
         for what, most in ((resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0)):
             # Not every system has each limit.
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(what, (most, most))
 
-    def listen_locally(place: Path) -> tuple[socket.socket, bytes]:
+    def open_local_listening_socket(place: Path) -> tuple[socket.socket, bytes]:
         """Return a socket at this path for this user only, and nothing that a caller has to send first."""
         place.unlink(missing_ok=True)
         door = socket.socket(socket.AF_UNIX)
@@ -288,7 +288,7 @@ else:
         place.chmod(0o600)
         return door, b""
 
-    def connect_locally(place: Path, *, timeout_s: float | None = None) -> socket.socket:
+    def connect_to_local_process(place: Path, *, timeout_s: float | None = None) -> socket.socket:
         """Connect to the process that listens at a place; raise OSError if none does."""
         with _shorten_socket_path(place) as short:
             return connect_unix_socket(short, timeout_s)
@@ -314,7 +314,7 @@ else:
         finally:
             os.close(fd)
 
-    def wait_for_input(descriptor: int, timeout_s: float | None) -> bool:
+    def wait_for_pipe_input(descriptor: int, timeout_s: float | None) -> bool:
         """Return whether a pipe has input before the timeout."""
         return bool(select.select([descriptor], [], [], timeout_s)[0])
 
@@ -341,7 +341,7 @@ else:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
     @contextmanager
-    def read_single_keys(loop: AbstractEventLoop, handle_key: Callable[[str], object]) -> Iterator[None]:
+    def pass_typed_keys_to_function(loop: AbstractEventLoop, handle_key: Callable[[str], object]) -> Iterator[None]:
         """Pass each key to the function while the block runs, and restore the terminal afterwards."""
         import termios
         import tty

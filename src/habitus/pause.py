@@ -32,22 +32,22 @@ class PauseDetails:
     by: str
 
 
-class PauseSwitch:
+class LearningPauseSwitch:
     """Pauses and resumes learning and automatic changes."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
 
-    def get_state(self) -> PauseDetails | None:
+    def get_pause_details(self) -> PauseDetails | None:
         """Return who paused and when; None if not paused."""
         with sql.read_transaction(self._engine) as connection:
             row = connection.execute(_IS_PAUSED).first()
         return None if row is None else PauseDetails(since=row.set_on, by=row.set_by)
 
-    def get_last_known(self) -> PauseDetails | None:
+    def get_last_known_pause(self) -> PauseDetails | None:
         """Return the state as of the last notification, for display."""
-        return get_change_feed(self._engine).fetch_cached(ChangeTopic.SWITCHES, self.get_state)
+        return get_change_feed(self._engine).fetch_cached(ChangeTopic.SWITCHES, self.get_pause_details)
 
     def pause(self, by: str) -> PauseDetails:
         """Pause; if already paused, the first pause stays."""
@@ -55,7 +55,7 @@ class PauseSwitch:
             sql.insert_missing_rows(connection, switches, [{"name": _PAUSED, "set_on": self._clock(), "set_by": by}])
             notify_change(connection, ChangeTopic.SWITCHES)
             # Read while holding the lock, before another process can resume.
-            state = self.get_state()
+            state = self.get_pause_details()
         assert state is not None
         return state
 
@@ -67,7 +67,7 @@ class PauseSwitch:
 
     def refuse_if_paused(self) -> None:
         """Raise Refused while paused."""
-        state = self.get_state()
+        state = self.get_pause_details()
         if state is not None:
             raise Refused(
                 f"Learning and automatic change are paused since {state.since:%Y-%m-%d %H:%M} UTC by {state.by}.",

@@ -19,7 +19,7 @@ INLINE = {"json": "inline"}
 INTERNAL = {"json": "internal"}
 
 
-def to_plain(data: object, *, shaped: bool = False) -> Any:
+def convert_to_plain_json(data: object, *, shaped: bool = False) -> Any:
     """Convert a value to plain JSON data; with `shaped`, objects with an `as_json` method use that."""
     kind = type(data)
     if kind in _PLAIN_TYPES:
@@ -29,25 +29,27 @@ def to_plain(data: object, *, shaped: bool = False) -> Any:
         return form()
     if isinstance(data, Enum):
         return data.value
-    if (keys := list_json_keys(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
+    if (keys := list_dataclass_json_attributes(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
         told: dict[str, Any] = {}
         for name, is_inline in keys:
-            value = to_plain(getattr(data, name), shaped=shaped)
+            value = convert_to_plain_json(getattr(data, name), shaped=shaped)
             told.update(value if is_inline else {name: value})
         return told
     if isinstance(data, Mapping):
-        return {str(to_plain(key)): to_plain(value, shaped=shaped) for key, value in data.items()}
+        return {
+            str(convert_to_plain_json(key)): convert_to_plain_json(value, shaped=shaped) for key, value in data.items()
+        }
     if isinstance(data, (set, frozenset)):
-        return sorted(to_plain(item, shaped=shaped) for item in data)
+        return sorted(convert_to_plain_json(item, shaped=shaped) for item in data)
     if isinstance(data, (list, tuple)):
-        return [to_plain(item, shaped=shaped) for item in data]
+        return [convert_to_plain_json(item, shaped=shaped) for item in data]
     if isinstance(data, date):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data
 
 
 @cache
-def list_json_keys(kind: type) -> tuple[tuple[str, bool], ...] | None:
+def list_dataclass_json_attributes(kind: type) -> tuple[tuple[str, bool], ...] | None:
     """Return the attributes in a dataclass's JSON and whether each is inline; None for other types."""
     if not is_dataclass(kind):
         return None
@@ -66,7 +68,7 @@ def _list_json_properties(kind: type) -> tuple[str, ...]:
 MAX_DEPTH = 50
 
 
-def measure_depth(value: object) -> int:
+def measure_nesting_depth(value: object) -> int:
     """Return the nesting depth of a value: 0 for a text, 1 for a list of texts."""
     found, level = 0, [value]
     while level := [child for item in level for child in _list_children(item)]:

@@ -24,7 +24,7 @@ _LOOK_S, _LONGEST = 5.0, 1 << 26
 @contextlib.contextmanager
 def connect_to_process(folder: Path, name: str, *, timeout_s: float | None = None) -> Iterator[socket.socket]:
     """Connect to the process; raise OSError if none is listening."""
-    with operating_system.connect_locally(_get_socket_path(folder, name), timeout_s=timeout_s) as line:
+    with operating_system.connect_to_local_process(_get_socket_path(folder, name), timeout_s=timeout_s) as line:
         yield line
 
 
@@ -54,15 +54,19 @@ async def serve_until_idle(
         if lock is None:
             return
         place = _get_socket_path(folder, name)
-        door, greeting = operating_system.listen_locally(place)
+        door, greeting = operating_system.open_local_listening_socket(place)
         listening = _IdleTracker(answer, greeting)
         with door:
             async with await asyncio.start_server(listening.handle_connection, sock=door, limit=_LONGEST):
-                while not stop.is_set() and _is_lock_current(lock, folder, name) and listening.idle_s <= idle_s:
+                while (
+                    not stop.is_set()
+                    and _is_own_lock_and_socket_present(lock, folder, name)
+                    and listening.idle_s <= idle_s
+                ):
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), min(_LOOK_S, idle_s))
         # Otherwise another process owns the socket by now.
-        if _is_lock_current(lock, folder, name):
+        if _is_own_lock_and_socket_present(lock, folder, name):
             place.unlink(missing_ok=True)
         await close()
 
@@ -75,7 +79,7 @@ def request_stop(folder: Path, name: str) -> None:
             file.unlink(missing_ok=True)
 
 
-def _is_lock_current(lock: int, folder: Path, name: str) -> bool:
+def _is_own_lock_and_socket_present(lock: int, folder: Path, name: str) -> bool:
     """Return whether the lock file is still the one we hold, and our socket is there."""
     try:
         is_ours = os.path.samestat(os.fstat(lock), get_lock_path(folder, name).stat())

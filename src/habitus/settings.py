@@ -186,7 +186,7 @@ class OidcSettings(_SettingsSection):
     viewers: Names = Field(default=(), description="Groups whose members are viewers; without a group, nobody gets in.")
 
 
-class SearchEncoder(StrEnum):
+class SearchEncoderKind(StrEnum):
     """The models that turn texts into vectors for search."""
 
     # Bundled, and takes no time.
@@ -198,8 +198,8 @@ class SearchEncoder(StrEnum):
 class SearchSettings(_SettingsSection):
     """How skills are searched."""
 
-    encoder: SearchEncoder = Field(
-        default=SearchEncoder.STATIC, description="static, or minilm: finds paraphrases better, slower, 90 MB."
+    encoder: SearchEncoderKind = Field(
+        default=SearchEncoderKind.STATIC, description="static, or minilm: finds paraphrases better, slower, 90 MB."
     )
     server_above: int = Field(
         default=20_000,
@@ -208,7 +208,7 @@ class SearchSettings(_SettingsSection):
     )
 
 
-class MemoryMode(StrEnum):
+class MemoryLearningMode(StrEnum):
     """How memory treats automatic learning."""
 
     # Lessons are stored immediately.
@@ -219,7 +219,7 @@ class MemoryMode(StrEnum):
     OFF = "off"
 
 
-class AccMode(StrEnum):
+class DetectorActivityMode(StrEnum):
     """The activity of the detectors."""
 
     OFF = "off"
@@ -280,8 +280,12 @@ class Settings(_SettingsSection):
     base_url: str = Field(default="", description="Address of an OpenAI-compatible server, for openai:… models.")
     model_silence: float = Field(default=300.0, gt=0, description="Seconds without output before a model call fails.")
     model_total: float = Field(default=1800.0, gt=0, description="Maximum seconds per model call.")
-    memory: MemoryMode = Field(default=MemoryMode.AUTOPILOT, description="autopilot, copilot (asks) or off.")
-    acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
+    memory: MemoryLearningMode = Field(
+        default=MemoryLearningMode.AUTOPILOT, description="autopilot, copilot (asks) or off."
+    )
+    acc_mode: DetectorActivityMode = Field(
+        default=DetectorActivityMode.PASSIVE, description="off, passive (lessons) or active (nudges too)."
+    )
     learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")
     success_cents: float = Field(
         default=0.0,
@@ -367,7 +371,7 @@ def list_setting_keys() -> tuple[str, ...]:
     )
 
 
-def get_variable_name(key: str) -> str:
+def get_setting_environment_variable(key: str) -> str:
     """Return the environment variable that overrides a setting."""
     return f"HABITUS_{key.replace('.', '_')}".upper()
 
@@ -399,7 +403,7 @@ def load_settings(environ: Mapping[str, str], cwd: Path, home: Path | None = Non
     """Load the settings of a process; `home` wins over HABITUS_HOME, `account` over USER."""
     user_home, where = _get_user_home(environ), resolve_home(environ, cwd, home)
     from_file, warnings = _read_settings_file(where / SETTINGS_FILE)
-    warnings += _warn_unknown_variables(environ)
+    warnings += _build_unknown_variables_warning(environ)
     values = _apply_environment(from_file, environ)
     account = account or environ.get("USER") or environ.get("LOGNAME") or get_account_name()
     values.setdefault("user", account)
@@ -446,14 +450,14 @@ def _read_settings_file(path: Path) -> tuple[dict[str, Any], list[str]]:
         hint = "Set HABITUS_HOME to a directory." if isinstance(error, NotADirectoryError) else "Check its permissions."
         raise StorageFailed(f"Can't read {path}: {error.strerror}.", hint=hint) from None
     known = set(Settings.model_fields) - _NOT_IN_FILE
-    warnings = _warn_unknown_keys(path.name, "", values, known)
+    warnings = _list_unknown_key_warnings(path.name, "", values, known)
     for section in (key for key in values if key in _SECTIONS):
-        warnings += _warn_unknown_keys(
+        warnings += _list_unknown_key_warnings(
             path.name, f"[{section}] ", values[section], set(_SECTIONS[section].model_fields)
         )
     users = values.get("users")
     for name, user in users.items() if isinstance(users, dict) else ():
-        warnings += _warn_unknown_keys(path.name, f"[users.{name}] ", user, set(UserSettings.model_fields))
+        warnings += _list_unknown_key_warnings(path.name, f"[users.{name}] ", user, set(UserSettings.model_fields))
     return {key: value for key, value in values.items() if key in known}, warnings
 
 
@@ -464,7 +468,7 @@ _SECTIONS: Mapping[str, type[_SettingsSection]] = {
 }
 
 
-def _warn_unknown_keys(file: str, section: str, values: object, known: set[str]) -> list[str]:
+def _list_unknown_key_warnings(file: str, section: str, values: object, known: set[str]) -> list[str]:
     return [
         f"{file}: {section}unknown key '{key}' is ignored. {did_you_mean(key, known)}".strip()
         for key in (values if isinstance(values, dict) else ())
@@ -478,9 +482,9 @@ _OTHER_VARIABLES = frozenset(
 )
 
 
-def _warn_unknown_variables(environ: Mapping[str, str]) -> list[str]:
+def _build_unknown_variables_warning(environ: Mapping[str, str]) -> list[str]:
     """Return one warning that names all unknown variables with our prefix; empty if there are none."""
-    known = {get_variable_name(key) for key in list_setting_keys()} | _OTHER_VARIABLES
+    known = {get_setting_environment_variable(key) for key in list_setting_keys()} | _OTHER_VARIABLES
     unknown = sorted(name for name in environ if name.startswith("HABITUS_") and name not in known)
     if not unknown:
         return []

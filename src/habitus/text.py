@@ -57,7 +57,7 @@ def estimate_tokens(text: str) -> int:
     return (count_bytes(text) + 3) // 4
 
 
-def to_one_line(text: str) -> str:
+def clean_to_one_line(text: str) -> str:
     """Return the text on one line, without control characters and without our marks."""
     # Skipping clean text is a hundred times faster.
     if not text.isprintable() or not unicodedata.is_normalized("NFC", text):
@@ -76,18 +76,18 @@ def _is_visible(char: str) -> bool:
     return char in "\u200c\u200d" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
-def escape_block_lines(text: str) -> str:
+def escape_lines_resembling_prompt_marks(text: str) -> str:
     """Return a text in which no line begins like one of our own; a backslash precedes those that did."""
     text = escape_prompt_marks(replace_surrogates(text))
     if text.isascii() and not _MAY_BEGIN.search(text):
         return text
-    return "".join(_escape_line(line) for line in text.splitlines(keepends=True))
+    return "".join(_escape_line_resembling_prompt_mark(line) for line in text.splitlines(keepends=True))
 
 
 _MAY_BEGIN = re.compile(r"(?:^|[\r\n\v\f\x1c-\x1e])[ \t]*[#\[]")
 
 
-def _escape_line(line: str) -> str:
+def _escape_line_resembling_prompt_mark(line: str) -> str:
     at = next((index for index, char in enumerate(line) if not char.isspace() and _fold_lookalikes(char)), len(line))
     first = _fold_lookalikes(line[at : at + 1])[:1]
     if first not in ("#", "["):
@@ -181,6 +181,6 @@ def format_dollars(dollars: float) -> str:
     return f"${dollars:.4f}" if dollars < 0.1 else f"${dollars:,.2f}"
 
 
-def format_count(number: int, thing: str) -> str:
+def format_quantity(number: int, thing: str) -> str:
     """Format a count: `1 skill`, `2 skills`."""
     return f"{number:,} {thing if number == 1 else thing + 's'}"

@@ -47,13 +47,13 @@ def get_log_context() -> Mapping[str, str]:
 
 
 @dataclass(kw_only=True, slots=True)
-class _TelemetryExporter:
+class _TelemetryInstruments:
     tracer: Tracer
     meter: Meter
     counters: dict[str, Counter] = field(default_factory=dict)
 
 
-_exporter: _TelemetryExporter | None = None
+_exporter: _TelemetryInstruments | None = None
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def trace_span(name: str, *, traceparent: str = "", **attributes: str) -> Iterat
 
 
 @contextmanager
-def trace_child_span(name: str, **attributes: str) -> Iterator[None]:
+def trace_span_if_inside_another(name: str, **attributes: str) -> Iterator[None]:
     """Trace a block as a span of the current one; without one, such as a worker that only polls, not at all."""
     if _get_exporter() is None or not _has_current_span():
         yield
@@ -133,7 +133,7 @@ _counters: list[Callable[[str, float, Mapping[str, str]], None]] = []
 
 
 @contextmanager
-def forward_counts(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
+def forward_telemetry_counts_during_block(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
     """Also pass all counts of the block, from any thread, to this function."""
     _counters.append(note)
     try:
@@ -142,7 +142,7 @@ def forward_counts(note: Callable[[str, float, Mapping[str, str]], None]) -> Ite
         _counters.remove(note)
 
 
-def add_count(name: str, number: float = 1, **attributes: str) -> None:
+def add_to_telemetry_counter(name: str, number: float = 1, **attributes: str) -> None:
     """Add to a counter."""
     for note in _counters:
         note(name, number, attributes)
@@ -154,21 +154,21 @@ def add_count(name: str, number: float = 1, **attributes: str) -> None:
     to.counters[name].add(number, {f"habitus.{key}": value for key, value in attributes.items()})
 
 
-def _get_exporter() -> _TelemetryExporter | None:
+def _get_exporter() -> _TelemetryInstruments | None:
     """Return our exporter, or that of a host program which has set up OpenTelemetry itself; None without either."""
     return _exporter if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules else _get_host_exporter()
 
 
 @functools.cache
-def _get_host_exporter() -> _TelemetryExporter:
+def _get_host_exporter() -> _TelemetryInstruments:
     # Already imported by the host program.
     from opentelemetry import metrics, trace
 
-    return _TelemetryExporter(tracer=trace.get_tracer("habitus"), meter=metrics.get_meter("habitus"))
+    return _TelemetryInstruments(tracer=trace.get_tracer("habitus"), meter=metrics.get_meter("habitus"))
 
 
 @contextmanager
-def export_telemetry(environ: Mapping[str, str]) -> Iterator[None]:
+def export_telemetry_during_block(environ: Mapping[str, str]) -> Iterator[None]:
     """Send spans and counts of the block to the endpoint in the environment, by the standard variables."""
     # One process has one exporter.
     global _exporter
@@ -186,7 +186,7 @@ def export_telemetry(environ: Mapping[str, str]) -> Iterator[None]:
         yield
         return
     tracer, meter = providers
-    _exporter = _TelemetryExporter(tracer=tracer.get_tracer("habitus"), meter=meter.get_meter("habitus"))
+    _exporter = _TelemetryInstruments(tracer=tracer.get_tracer("habitus"), meter=meter.get_meter("habitus"))
     try:
         yield
     finally:

@@ -68,7 +68,7 @@ def build_count_links(address: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class UseKey:
+class UsageCountKey:
     """What uses are counted for: a stage of one version of a skill, and the recipe if one ran."""
 
     # The key of the layer's store.
@@ -79,4 +79,4 @@ class UseKey:
     part: str = ""
 
 
-UsageByKey = Mapping[UseKey, UsageCounts]
+UsageByKey = Mapping[UsageCountKey, UsageCounts]

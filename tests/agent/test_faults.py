@@ -17,7 +17,7 @@ from habitus.agent.history import MISSING
 from habitus.agent.session import Session
 from habitus.agent.stream import NoticeEvent, TurnEvent, TurnResult
 from habitus.app import DATABASE, Habitus
-from habitus.events import AgentEvent, ToolCall, TurnEnded
+from habitus.events import AgentEvent, FinishedTurnDetails, ToolCall
 from habitus.llm.model import (
     AssistantMessage,
     CompletionRequest,
@@ -188,7 +188,7 @@ async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber", Slow)
+    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber_or_explanation", Slow)
     session, _ = talk([says("ok")])
     (tmp_path / "memo.wav").write_bytes(b"RIFF")
 
@@ -328,11 +328,11 @@ async def test_broken_characters_break_nothing(talk: Talk, habitus: Habitus) -> 
 async def test_an_observer_that_cannot_even_begin_to_learn_fails_nothing(talk: Talk) -> None:
     class Broken:
         def observe(self, event: AgentEvent) -> None: ...
-        async def advise(self) -> Sequence[str]:
+        async def list_new_advice(self) -> Sequence[str]:
             return []
 
-        def cancelled(self) -> None: ...
-        def learn(self, ended: TurnEnded) -> Any:
+        def drop_cancelled_turn(self) -> None: ...
+        def learn(self, ended: FinishedTurnDetails) -> Any:
             raise RuntimeError("no")
 
     session, _ = talk([says("ok")], observers=[Broken()])

@@ -10,8 +10,8 @@ from habitus.agent.history import (
     MessageHistory,
     decode_journal_message,
     encode_message_for_journal,
-    find_turn_starts,
-    repair_messages,
+    find_turn_start_indexes,
+    repair_calls_and_results,
 )
 from habitus.events import ToolCall
 from habitus.llm.model import (
@@ -55,31 +55,31 @@ def is_valid(found: list[ChatMessage]) -> bool:
 @pytest.mark.full
 @given(histories)
 def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[ChatMessage]) -> None:
-    repaired, count = repair_messages(found)
+    repaired, count = repair_calls_and_results(found)
     assert is_valid(repaired)
-    assert repair_messages(repaired) == (repaired, 0)
+    assert repair_calls_and_results(repaired) == (repaired, 0)
     assert (count == 0) == (repaired == found)
 
 
 @given(histories, st.integers(0, 200))
 def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[ChatMessage], budget: int) -> None:
-    history = MessageHistory(repair_messages(found)[0])
+    history = MessageHistory(repair_calls_and_results(found)[0])
     before = list(history.messages)
-    history.drop_oldest_turns(budget)
+    history.drop_oldest_turns_to_fit(budget)
     kept = history.messages
     assert before[len(before) - len(kept) :] == kept
     assert is_valid(kept)
-    starts = find_turn_starts(before)
+    starts = find_turn_start_indexes(before)
     if starts and kept != before:
         assert len(before) - len(kept) in starts
     if starts:
-        assert sum(map(estimate_message_tokens, kept)) <= budget or len(find_turn_starts(kept)) <= 1
+        assert sum(map(estimate_message_tokens, kept)) <= budget or len(find_turn_start_indexes(kept)) <= 1
 
 
 @given(histories)
 def test_any_turn_can_be_ended_and_followed(found: list[ChatMessage]) -> None:
     history = MessageHistory(found)
-    history.repair_after_turn("stopped")
+    history.make_valid_after_turn("stopped")
     assert is_valid(history.messages)
     if history.messages:
         last = history.messages[-1]

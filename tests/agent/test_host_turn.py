@@ -14,7 +14,7 @@ from habitus.app import Habitus, read_settings
 from habitus.errors import Invalid, Refused
 from habitus.events import OutcomeKind
 from habitus.journal.model import SkillPlacementKind, Turn
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.memory.model import LessonProducer
 from habitus.skills.model import Manifest, Skill, Stage
 
@@ -34,7 +34,7 @@ def only(habitus: Habitus, conversation: str = "c1") -> Turn:
 
 
 def went(turn: Turn) -> tuple[OutcomeKind, str]:
-    judged = get_effective_outcome(turn.outcomes)
+    judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     assert judged is not None
     return judged.kind, judged.reason
 

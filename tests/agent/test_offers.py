@@ -33,7 +33,7 @@ def withholding(habitus: Habitus) -> None:
 
 def unit_where(habitus: Habitus, offered: bool, *items: EvidenceItem) -> str:
     """A conversation whose lot decides so about all of these."""
-    seed = habitus.journal.get_random_seed()
+    seed = habitus.journal.get_or_create_random_seed()
     ids = (f"c{n}" for n in range(10_000))
     return next(
         id
@@ -47,7 +47,7 @@ def tea(version: int = 1) -> EvidenceItem:
 
 
 def of(habitus: Habitus, item: str) -> list[ExposureAssignment]:
-    return [kept.exposure for kept in habitus.journal.load_exposures([item])]
+    return [kept.exposure for kept in habitus.journal.load_scored_exposures([item])]
 
 
 @pytest.mark.req("LA-05", "AG-10")
@@ -148,7 +148,7 @@ def test_a_hosted_turn_is_assigned_and_recorded_like_one_of_ours(habitus: Habitu
         with habitus.turn("how do I brew tea?", conversation=id, user="ann") as turn:
             assert ("brew-tea" in turn.system) is is_offered
             turn.done("Boil water.", ok=is_offered)
-    found = habitus.journal.load_exposures(["brew-tea"])
+    found = habitus.journal.load_scored_exposures(["brew-tea"])
     assert {(one.exposure.is_offered, one.explicit_scores) for one in found} == {(True, (1.0,)), (False, (0.0,))}
 
 
@@ -162,7 +162,7 @@ async def test_without_withholding_nothing_is_left_to_chance(talk: Talk, habitus
         await session.turn("how do I brew tea?")
         systems.add(model.asked[0].system + str(model.asked[0].messages))
     assert len(systems) == 1
-    assert {one.exposure.propensity for one in habitus.journal.load_exposures()} == {1.0}
+    assert {one.exposure.propensity for one in habitus.journal.load_scored_exposures()} == {1.0}
 
 
 @pytest.mark.full

@@ -218,7 +218,9 @@ async def test_a_skill_that_changed_shows_its_new_files_when_it_is_recalled_agai
     )
     await session.turn("and this one")
     listed = "- references/fields.md (8 bytes): # Boxes\n- references/more.md (4 bytes): More"
-    assert session.history.contains_text(listed)  # beside the request, because the skill was used in the turn before
+    assert session.history.is_text_in_user_or_tool_messages(
+        listed
+    )  # beside the request, because the skill was used in the turn before
     assert "filled Boxes a" in results(session)[-1].content
     habitus.skills.remove("fill-form", habitus.build_author())
     await session.turn("once more")

@@ -63,7 +63,7 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
         assert await _printed(other, Person(Consent.YES)) != "hello", "said once, for one chat"
         assert "ModuleNotFoundError" in await _printed(other, no)
 
-    [kept] = trusting.list_trusted(habitus)
+    [kept] = trusting.list_all_trusted_content(habitus)
     assert (kept.root, kept.names) == (f"packages for {tmp_path}", ("habitus-greeting",))
     assert trusting.remove_trust(
         habitus.trust, habitus.approvals, trusting.resolve_trust_target(habitus, "habitus-greeting")

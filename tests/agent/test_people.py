@@ -9,7 +9,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.past_sessions import get_past_session, list_past_sessions
+from habitus.app.conversations.past_sessions import get_latest_or_matching_session, list_past_sessions
 from habitus.errors import NotFound, Refused
 from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -86,7 +86,7 @@ async def test_another_users_conversation_is_neither_listed_nor_resumed(habitus:
         await session.turn("my salary is low")
     assert list_past_sessions(habitus.settings, habitus.journal, 10) == []
     with pytest.raises(NotFound):
-        get_past_session(habitus.settings, habitus.journal, session.id)
+        get_latest_or_matching_session(habitus.settings, habitus.journal, session.id)
     with pytest.raises(NotFound):
         habitus.session(ScriptedModel([]), id=session.id, resume=True)
     assert [kept.id for kept in list_past_sessions(habitus.settings, habitus.journal, 10, all_users=True)] == [

@@ -45,8 +45,8 @@ def test_utf_8_is_known_wherever_it_is_cut(text: str) -> None:
 
 
 def test_lines_of_a_file_cut_short_while_it_is_read_are_those_it_has() -> None:
-    assert previews.count_lines(BytesIO(b""), "utf-8", 10) == previews.LineCount(count=0, is_exact=True)
-    assert previews.count_lines(BytesIO(b"a\nb"), "utf-8", 10) == previews.LineCount(count=2, is_exact=True)
+    assert previews.count_or_estimate_lines(BytesIO(b""), "utf-8", 10) == previews.LineCount(count=0, is_exact=True)
+    assert previews.count_or_estimate_lines(BytesIO(b"a\nb"), "utf-8", 10) == previews.LineCount(count=2, is_exact=True)
 
 
 @pytest.mark.parametrize(

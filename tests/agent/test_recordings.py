@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.user_input import prepare_attachments
+from habitus.agent.user_input import copy_and_describe_attachments
 from habitus.llm.model import TextContent
 from habitus.llm.scripted import says
 from habitus.llm.transcription import TranscriptionResult
@@ -29,7 +29,7 @@ async def test_a_transcript_says_how_sure_it_is_and_an_unclear_one_is_left_out(
     async def transcribe(path: Path) -> TranscriptionResult:
         return TranscriptionResult(text="so i'm all right", confidence=confidence)
 
-    found = await prepare_attachments(
+    found = await copy_and_describe_attachments(
         [voice],
         given=GivenFolder(tmp_path / "given", find_visible_path=lambda: "/given"),
         sees_images=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.choosing import find_relevant_skills
+from habitus.agent.choosing import find_relevant_skills_on_menu
 from habitus.agent.stream import Consent, ConsentQuestion, NoticeEvent
 from habitus.app import Habitus
 from habitus.app.library import explaining
@@ -65,13 +65,13 @@ async def test_a_skill_that_needs_a_tool_is_there_where_the_session_has_it(talk:
     assert "- in-a-pad —" in model.asked[0].system
     assert "on-the-web" not in model.asked[0].system
     assert places(habitus, done.turn)["on-the-web"] == (SkillPlacementKind.LEFT_OUT, "gated: needs the tool 'browser'")
-    request = explaining.build_request(habitus, "hello")
-    told = {name: explaining.explain_skill(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
+    request = explaining.build_request_of_user(habitus, "hello")
+    told = {name: explaining.explain_skill_selection(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
     assert [(why.place, why.reason) for why in told.values()] == [
         (SkillPlacementKind.MENU, "eligible, and no rule puts it into the prompt"),
         (SkillPlacementKind.LEFT_OUT, "gated: needs the tool 'browser'"),
     ]
-    assert "on-the-web" not in explaining.preview_selection(habitus, request).on_menu
+    assert "on-the-web" not in explaining.preview_skills_for_request(habitus, request).skills_on_menu
 
 
 @pytest.mark.req("SE-03")
@@ -162,7 +162,7 @@ async def test_the_menu_lacks_what_every_request_has_or_excludes(talk: Talk, hab
         "Error: The skill 'garden' can't be loaded now: excluded_by=read-log.",
         "The skill 'read-log' is in view already; follow it from there.",
     ]
-    found, _ = explaining.explain_skill_in_session(habitus, session, "garden")
+    found, _ = explaining.explain_skill_selection_in_last_turn(habitus, session, "garden")
     assert (found.place, found.reason) == (SkillPlacementKind.LEFT_OUT, "excluded_by=read-log")
 
 
@@ -225,13 +225,13 @@ def test_why_tells_of_copies_in_front_and_of_those_that_wait(habitus: Habitus) -
         folder.mkdir(parents=True)
         (folder / "SKILL.md").write_text(f"---\nname: brew-tea\ndescription: Of {folder.parts[-3]}.\n---\n\nOther.\n")
     with habitus.open_at(habitus.settings.cwd / "work") as opened:
-        request = explaining.build_request(opened, "tea")
-        front = explaining.explain_skill(opened, "brew-tea", request).sentences
+        request = explaining.build_request_of_user(opened, "tea")
+        front = explaining.explain_skill_selection(opened, "brew-tea", request).sentences
         assert "It hides brew-tea@claude." in front
         assert "It would be hidden by brew-tea@project, once it is trusted." in front
-        behind = explaining.explain_skill(opened, "brew-tea@claude", request)
+        behind = explaining.explain_skill_selection(opened, "brew-tea@claude", request)
         assert (behind.place, behind.reason) == (SkillPlacementKind.LEFT_OUT, "hidden by brew-tea@user")
-        waiting = explaining.explain_skill(opened, "brew-tea@project", request)
+        waiting = explaining.explain_skill_selection(opened, "brew-tea@project", request)
         assert waiting.place is SkillPlacementKind.LEFT_OUT
         assert waiting.reason.startswith("untrusted: ")
 
@@ -341,7 +341,7 @@ def test_a_skill_that_is_not_on_the_menu_takes_no_place_of_one_that_is(habitus: 
     search = partial(habitus.finder.search, "deploy the server")
     first = [hit.id for hit in search(k=len(names)).hits]
     on_menu = frozenset(first[ruled:])
-    found = [hit.id for hit in find_relevant_skills(search, on_menu)]
+    found = [hit.id for hit in find_relevant_skills_on_menu(search, on_menu)]
     assert set(found) == {hit.id for hit in search(k=3, among=on_menu).hits}
     assert len(found) == min(3, len(names) - ruled)
 

@@ -17,7 +17,7 @@ from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import SkillPlacementKind, Turn, TurnOutcome, UseManner
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.llm.model import CompletionRequest, Image, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import build_call, calls, says
 from habitus.llm.transcription import TranscriptionResult
@@ -195,7 +195,7 @@ def _unused() -> Any:
 async def test_an_outcome_may_arrive_later_under_the_callers_own_id(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([says("done")])
     done = await session.turn("do it", caller_id="ticket-7")
-    weak = get_effective_outcome(habitus.journal.get_turn(done.turn).outcomes)
+    weak = get_deciding_or_heaviest_outcome(habitus.journal.get_turn(done.turn).outcomes)
     assert weak is not None
     assert (weak.kind, weak.source, weak.weight) == (OutcomeKind.OK, "signal", 0.2)
     for kind in (OutcomeKind.OK, OutcomeKind.FAILED, OutcomeKind.FAILED):
@@ -210,7 +210,9 @@ async def test_a_correction_in_the_next_turn_counts_against_the_last(talk: Talk,
     first = await session.turn("what is 2 + 2?")
     second = await session.turn("No, that's wrong. Try harder.")
     await session.turn("thanks, and what is the capital of France?")
-    judged = [get_effective_outcome(habitus.journal.get_turn(done.turn).outcomes) for done in (first, second)]
+    judged = [
+        get_deciding_or_heaviest_outcome(habitus.journal.get_turn(done.turn).outcomes) for done in (first, second)
+    ]
     assert [(o.kind, o.reason) for o in judged if o] == [
         (OutcomeKind.FAILED, "the user corrected it"),
         (OutcomeKind.OK, ""),
@@ -223,7 +225,7 @@ async def test_good_and_bad_are_a_persons_word(talk: Talk, habitus: Habitus) -> 
         session.judge(OutcomeKind.OK)
     done = await session.turn("what is 2 + 2?")
     session.judge(OutcomeKind.FAILED, reason="too short")
-    judged = get_effective_outcome(habitus.journal.get_turn(done.turn).outcomes)
+    judged = get_deciding_or_heaviest_outcome(habitus.journal.get_turn(done.turn).outcomes)
     assert judged is not None
     assert (judged.kind, judged.weight, judged.source, judged.reason) == (OutcomeKind.FAILED, 1.0, "user", "too short")
 
@@ -360,7 +362,7 @@ async def test_words_that_are_heard_join_the_request_before_anything_is_selected
         async def __call__(self, path: Path) -> TranscriptionResult:
             return TranscriptionResult(text="How do I brew the tea of last month?")
 
-    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber", Listener)
+    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber_or_explanation", Listener)
     keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
     (tmp_path / "note.wav").write_bytes(b"RIFF")
     session, model = talk([says("ok")])
@@ -387,7 +389,7 @@ async def test_turns_and_the_files_of_their_pads_are_kept_for_a_month(talk: Talk
     old, new = timedelta(days=31), timedelta(days=29)
     for id, age in (("old", old), ("new", new)):
         began = habitus.clock() - age
-        habitus.journal.record_turn(Turn(id=id, session=f"of-{id}", request="hello", started_on=began))
+        habitus.journal.record_complete_turn(Turn(id=id, session=f"of-{id}", request="hello", started_on=began))
         folder = habitus.settings.home / "sessions" / f"of-{id}"
         folder.mkdir(parents=True)
         os.utime(folder, (began.timestamp(), began.timestamp()))

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
 from habitus.app.library.importing import open_importer
-from habitus.events import AgentEvent, TurnEnded
+from habitus.events import AgentEvent, FinishedTurnDetails
 from habitus.llm.model import CompletionRequest, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, build_call, says
 from habitus.memory.model import LessonDraft, LessonProducer
-from habitus.skills.choosing.menu import LibraryNews
+from habitus.skills.choosing.menu import SkillChangesSinceLastVisit
 from habitus.skills.formats import detect
 from habitus.skills.sources.importing import ImportVerdict
-from habitus.text import BRACKETS, CONTEXT_BLOCK, HEADINGS, escape_block_lines, to_one_line
+from habitus.text import BRACKETS, CONTEXT_BLOCK, HEADINGS, clean_to_one_line, escape_lines_resembling_prompt_marks
 
 MARKS = (
     f"<{CONTEXT_BLOCK}",
@@ -55,9 +55,9 @@ class Nudging:
         self._text = text
 
     def observe(self, event: AgentEvent) -> None: ...
-    def cancelled(self) -> None: ...
-    async def learn(self, ended: TurnEnded) -> None: ...
-    async def advise(self) -> Sequence[str]:
+    def drop_cancelled_turn(self) -> None: ...
+    async def learn(self, ended: FinishedTurnDetails) -> None: ...
+    async def list_new_advice(self) -> Sequence[str]:
         return [self._text]
 
 
@@ -65,7 +65,7 @@ async def marked_lines(home: Path, hostile: str) -> Counter[str]:
     """A session with this text in every place, and what stands in its prompts that looks like ours."""
     environ = {"HOME": str(home.parent), "USER": hostile.replace("\0", "")}
     opened = read_settings(home, environ).model_copy(update={"cwd": home.parent, "durable": False})
-    attached = home.parent / (to_one_line(hostile).replace("/", "|")[:60] + ".txt")
+    attached = home.parent / (clean_to_one_line(hostile).replace("/", "|")[:60] + ".txt")
     attached.write_text(hostile)
     with Habitus.open(opened) as habitus:
         for name in ("first", "second"):
@@ -156,11 +156,20 @@ def ours() -> Counter[str]:
 @example("x e\N{ZERO WIDTH SPACE}\N{COMBINING ACUTE ACCENT}")  # a letter made of what an unseen sign held apart
 @given(HOSTILE)
 def test_fitting_a_place_twice_changes_nothing_more(hostile: str) -> None:
-    assert escape_block_lines(escape_block_lines(hostile)) == escape_block_lines(hostile)
-    assert to_one_line(to_one_line(hostile)) == to_one_line(hostile)
-    assert not [line for line in map(_as_read, escape_block_lines(hostile).splitlines()) if line.startswith(_READ)]
-    assert len(to_one_line(hostile).splitlines()) == 1
-    assert [line[:2] for line in LibraryNews(added=("a",), lines=(hostile,)).render().splitlines()] == [
+    assert escape_lines_resembling_prompt_marks(
+        escape_lines_resembling_prompt_marks(hostile)
+    ) == escape_lines_resembling_prompt_marks(hostile)
+    assert clean_to_one_line(clean_to_one_line(hostile)) == clean_to_one_line(hostile)
+    assert not [
+        line
+        for line in map(_as_read, escape_lines_resembling_prompt_marks(hostile).splitlines())
+        if line.startswith(_READ)
+    ]
+    assert len(clean_to_one_line(hostile).splitlines()) == 1
+    assert [
+        line[:2]
+        for line in SkillChangesSinceLastVisit(added=("a",), lines=(hostile,)).render_prompt_section().splitlines()
+    ] == [
         "##",
         "",
         "- ",

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.library_view import LibraryView, SupportingFileReader
+from habitus.agent.library_view import LibraryView, SupportingFileReaderAndPlacer
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.reading_skills import build_recall_skill_tool
-from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolRegistry, truncate_result
+from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolRegistry, truncate_middle_of_result
 from habitus.agent.tools.stage_tools import SkillStageAdvisor
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
@@ -228,7 +228,7 @@ async def test_an_empty_library_says_so(habitus: Habitus) -> None:
         library=nothing, review=habitus.review, outage=OutageGuard(), redactor=habitus.redactor, conversation="c1"
     )
     ladder = SkillStageAdvisor(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
-    result = await ToolRegistry([build_recall_skill_tool(view, SupportingFileReader(view), ladder)]).run_call(
+    result = await ToolRegistry([build_recall_skill_tool(view, SupportingFileReaderAndPlacer(view), ladder)]).run_call(
         _call("recall_skill", {"name": "x"}), ToolCallContext()
     )
     assert result.content.startswith("Error: There are no skills yet.")
@@ -252,7 +252,7 @@ async def test_a_clash_is_skipped_and_a_bug_in_a_tool_is_a_result(caplog: pytest
             Tool(name="two", description="", arguments=Nothing, run=other, access=None),
         ]
     )
-    assert tools.list_names() == ("one", "two")
+    assert tools.list_tool_names() == ("one", "two")
     assert tools.skipped == ["one"]
     assert "The tool one is not offered" in caplog.text
     broken = await tools.run_call(_call("one", {}), ToolCallContext())
@@ -265,7 +265,7 @@ async def test_a_clash_is_skipped_and_a_bug_in_a_tool_is_a_result(caplog: pytest
 
 
 def test_a_long_result_keeps_its_beginning_and_end() -> None:
-    cut = truncate_result(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
+    cut = truncate_middle_of_result(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
     assert cut.startswith("a" * 15_000)
     assert cut.endswith("b" * 5_000)
     assert "[… 10,000 characters left out …]" in cut

@@ -24,7 +24,7 @@ from habitus.agent.stream import (
 )
 from habitus.agent.turn import MAX_ROUNDS
 from habitus.app import Habitus
-from habitus.events import AgentEvent, EventKind, OutcomeKind, TurnEnded
+from habitus.events import AgentEvent, EventKind, FinishedTurnDetails, OutcomeKind
 from habitus.llm.model import (
     AssistantMessage,
     CompletionRequest,
@@ -292,7 +292,7 @@ async def test_an_overflow_that_nothing_can_hint_is_said(talk: Talk) -> None:
 class Watcher:
     def __init__(self, nudges: Sequence[str] = (), *, raises: bool = False, hangs: bool = False) -> None:
         self.seen: list[AgentEvent] = []
-        self.ended: list[TurnEnded] = []
+        self.ended: list[FinishedTurnDetails] = []
         self.cancels = 0
         self._nudges = list(nudges)
         self._raises = raises
@@ -305,7 +305,7 @@ class Watcher:
         if self._raises:
             raise RuntimeError("observer")
 
-    async def advise(self) -> Sequence[str]:
+    async def list_new_advice(self) -> Sequence[str]:
         if self._raises:
             raise RuntimeError("observer")
         if self._hangs:
@@ -313,10 +313,10 @@ class Watcher:
         said, self._nudges = self._nudges, []
         return said
 
-    def cancelled(self) -> None:
+    def drop_cancelled_turn(self) -> None:
         self.cancels += 1
 
-    async def learn(self, ended: TurnEnded) -> None:
+    async def learn(self, ended: FinishedTurnDetails) -> None:
         await self.may_learn.wait()
         self.ended.append(ended)
         if self._raises:

@@ -215,7 +215,9 @@ async def test_a_persons_word_outweighs_an_exit_code_unless_the_steps_did_the_wo
 def recounted(habitus: Habitus, name: str) -> tuple[int, int, int]:
     """The same from the recorded uses and judgements."""
     version = habitus.skills.load(name).version
-    used = [one for one in habitus.journal.load_skill_uses(name, "user") if one.use.stage == Stage.STEPS.value]
+    used = [
+        one for one in habitus.journal.load_judged_uses_of_skill(name, "user") if one.use.stage == Stage.STEPS.value
+    ]
     counted = sum((one.counts for one in used if one.use.version == version), UsageCounts())
     return counted.used, counted.succeeded, counted.failed
 

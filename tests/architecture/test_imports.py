@@ -95,7 +95,7 @@ def test_nothing_inside_imports_the_facade() -> None:
 def test_who_needs_one_part_of_a_home_takes_that_part() -> None:
     by_contract = {
         "_find_lesson_added_since",
-        "_check_model",
+        "_report_configured_model",
     }  # called with a home by whoever calls them all; one that may fail is asked late
     handed_more = {
         f"{path.name} {function.name}"

@@ -40,7 +40,7 @@ _ADDED = {  # file → what stands there, and what is put in front of it
     "agent/tools/builtin_tools.py": (
         "    return [build_report_outcome_tool(), ",
         "    greet = Tool(name='greet', description='Greets.', arguments=ToolArguments, access=Access.VIEWER, "
-        "reach=ToolReach.NOTHING, is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
+        "reach=ToolEffectReach.NOTHING, is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
     ),
     "agent/tools/memory_tools.py": (
         "    return [\n        build_memorize_tool(",
@@ -156,7 +156,7 @@ def browse():
     with Habitus.open() as habitus:
         homes, keys = HomePool(habitus), load_sign_in_service(habitus)
         client = TestClient(make_web_app(homes, keys, {host}), base_url=f"http://{host}")
-        cookie = keys.redeem_sign_in_key(keys.create_sign_in_key())
+        cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key())
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{host}"})
         sent = {"Authorization": f"Bearer {keys.owner_token}"}
@@ -228,7 +228,10 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (copy / "learning" / "transcripts" / "diary.py").write_text(_DIARY)
     for name, (before, after) in {
         "learning/transcripts/formats/registry.py": ("] = (\n    rows,", "] = (\n    diary,\n    rows,"),
-        "app/operating/job_kinds.py": ('    "curate": CurateJob,', '    "nap": NapJob,\n    "curate": CurateJob,'),
+        "app/operating/job_kinds.py": (
+            '    "curate": CurateSkillsAndLessonsJob,',
+            '    "nap": NapJob,\n    "curate": CurateSkillsAndLessonsJob,',
+        ),
     }.items():
         (copy / name).write_text((copy / name).read_text().replace(before, after, 1))
     for name, first, tool in (

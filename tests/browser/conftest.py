@@ -45,7 +45,7 @@ class Site:
 
     def enter(self, page: Page) -> None:
         """As a person does, by the link."""
-        page.goto(f"{self.address}/enter?key={self.keys.create_sign_in_key()}")
+        page.goto(f"{self.address}/enter?key={self.keys.create_owner_sign_in_key()}")
 
 
 @pytest.fixture
@@ -102,7 +102,8 @@ with Habitus.open(settings) as habitus:
     for number in range(count):
         id = f"{who}-{number}"
         now = habitus.clock()
-        habitus.journal.record_turn(Turn(id=id, session=who, request=f"Request {id}", started_on=now, user="ann"))
+        turn = Turn(id=id, session=who, request=f"Request {id}", started_on=now, user="ann")
+        habitus.journal.record_complete_turn(turn)
         skill = Skill(name=f"wish-{id}", description=f"How {id} is done", body="1. Begin.\\n")
         change = SkillChange(
             action=ProposalAction.WRITE, name=skill.name, layer="user", tree=update_main_file({}, skill)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from habitus.app.conversations.models import resolve_model_names
+from habitus.app.conversations.models import resolve_main_and_cheap_model_names
 from habitus.sandbox.credentials.vault import open_vault
 from tests.browser.conftest import Site
 
@@ -41,7 +41,9 @@ def test_a_model_is_chosen_a_key_kept_and_both_are_tested(
     home = site.habitus.settings.home
     assert not any(KEY.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
     assert open_vault(home, {"HABITUS_VAULT_KEY": "a password of some length"}).get("ANTHROPIC_API_KEY") == KEY
-    assert resolve_model_names(site.habitus.settings, {"HABITUS_VAULT_KEY": "a password of some length"})[0]
+    assert resolve_main_and_cheap_model_names(
+        site.habitus.settings, {"HABITUS_VAULT_KEY": "a password of some length"}
+    )[0]
 
     script = surroundings / "model.json"
     script.write_text(json.dumps([{"say": "ready"}]))

@@ -192,7 +192,7 @@ def test_learning_is_paused_and_resumed(page: Page, site: Site) -> None:
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "true")
     expect(page.locator("#paused")).to_be_visible()
-    assert site.habitus.pause.get_state() is not None
+    assert site.habitus.pause.get_pause_details() is not None
     page.get_by_role("button", name="Undo").click()
     expect(switch).to_have_attribute("aria-checked", "false")
     expect(page.locator("#paused")).to_be_hidden()

@@ -77,7 +77,7 @@ def test_what_people_come_for_takes_three_clicks_and_no_terminal(surroundings: P
         asked = Turn(
             id=f"q{number}", session="q", request="Sum sales by region", started_on=habitus.clock(), user="ann"
         )
-        habitus.journal.record_turn(asked)
+        habitus.journal.record_complete_turn(asked)
     person = Person(page, site.address)
     last = page.get_by_role("heading", name="Agents", exact=True).bounding_box()
     assert last is not None
@@ -190,7 +190,7 @@ def _operate(person: Person, site: Site, place: Path) -> None:
     with person.task("pause"):
         person.click(page.get_by_role("switch", name="Pause learning"))
         expect(page.get_by_role("switch", name="Pause learning")).to_have_attribute("aria-checked", "true")
-        assert habitus.pause.get_state() is not None
+        assert habitus.pause.get_pause_details() is not None
     with person.task("invite a person"):
         person.goes_to("Team")
         page.get_by_label("Name").fill("ben")

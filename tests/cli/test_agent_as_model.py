@@ -59,7 +59,7 @@ def test_our_own_agent_works_with_it_and_a_chat_does_not(direct: Direct) -> None
     plain = direct("chat", "How do I review a change?", env=env)
     assert plain.code == 1
     assert "malformed answer: the answer: Input should be a JSON object" in plain.err
-    assert "_ModelRoundAnswer" not in plain.err
+    assert "_TextAndToolCallsAnswer" not in plain.err
     near = direct("chat", "x", "--model", "claude-coed", env=env)
     assert near.err == "habitus: 'claude-coed' names no provider. Did you mean 'claude-code'?\n"
     found = {check["name"]: check for check in direct.json("doctor", env=env)["checks"]}
@@ -84,7 +84,7 @@ def test_its_faults_are_infra_and_no_failure_of_a_skill(direct: Direct) -> None:
             if turn.request == "Sum up."
         ]
         assert kinds == [OutcomeKind.INFRA] * 2
-        assert not FailedStageTrialStore(habitus.shared, habitus.clock).list_reasons()
+        assert not FailedStageTrialStore(habitus.shared, habitus.clock).list_all_failure_reasons()
 
 
 def test_who_has_no_model_is_offered_the_agent_that_is_here(run_cli: Cli) -> None:

@@ -144,7 +144,7 @@ def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
             )
             went = TurnOutcome(kind=OutcomeKind.OK if is_offered else OutcomeKind.FAILED, weight=1.0, source="user")
             turn = Turn(id=f"t{number}", session=f"c{number}", request="", started_on=habitus.clock())
-            habitus.journal.record_turn(replace(turn, exposures=(drawn,), outcomes=(went,)))
+            habitus.journal.record_complete_turn(replace(turn, exposures=(drawn,), outcomes=(went,)))
     (step,) = direct.json("learn", "curate")["steps"]
     assert (step["action"], step["item"]) == ("climb", lesson.id)
     assert step["reason"].startswith("It helps: at least ")
@@ -370,7 +370,7 @@ def test_a_recipe_that_was_never_offered_climbs_by_its_runs(direct: Direct) -> N
     (step,) = direct.json("learn", "curate", env=FEW)["steps"]
     assert (step["action"], step["item"]) == ("climb", "both")
     with opened(direct) as habitus:
-        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=4)))
+        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns_of_all_conversations(limit=4)))
     assert step["reason"] == f"It served in 4 of the 4 uses that were judged: turns {turns}."
     code = {"description": "Adds two.", "code": TOTAL.format(total="given['a'] + given['b']", at="0")}
     direct("learn", "curate", "--apply", "--model", script(direct, code), env=FEW)
@@ -391,7 +391,7 @@ def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
     (waiting,) = direct.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["action"]) == ("bad-advice", "disable")
     with opened(direct) as habitus:
-        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3)))
+        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns_of_all_conversations(limit=3)))
     assert waiting["reasons"] == [f"It failed in 3 of the 3 uses that were judged: turns {turns}."]
     direct.ok("review", "approve", str(waiting["id"]))
     assert direct.ok("learn", "curate", "--apply", env=FEW) == "Nothing to curate.\n"

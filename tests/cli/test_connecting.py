@@ -46,7 +46,7 @@ def put(direct: Direct, agent: str) -> Path:
 
 
 def said(agent: str, file: Path) -> Any:
-    return editing.parse_config(file.read_bytes().decode(), KNOWN_AGENTS[agent].format)
+    return editing.parse_config_text(file.read_bytes().decode(), KNOWN_AGENTS[agent].format)
 
 
 def everything_below(folder: Path) -> dict[str, bytes]:

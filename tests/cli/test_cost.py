@@ -95,7 +95,8 @@ def test_a_skill_that_was_just_put_there_by_hand_is_shown(direct: Direct) -> Non
 def test_listing_loads_nothing_that_it_has_no_use_for(installed_cli: Cli) -> None:
     _write(installed_cli.home, range(2))
     code = (
-        "import sys; from habitus.cli import main; sys.argv = ['habitus', 'skills', 'list']; main._run_to_exit_code();"
+        "import sys; from habitus.cli import main; sys.argv = ['habitus', 'skills', 'list']; "
+        "main._run_command_and_return_exit_code();"
         f"print([name for name in {UNNEEDED!r} if name in sys.modules], file=sys.stderr)"
     )
     said = []

@@ -177,7 +177,7 @@ def test_another_host_is_followed_only_after_a_yes(other: Direct, published: Pat
         ran = other("skills", "add", first)
         assert "127.0.0.1 redirects to localhost." in ran.err
         found = download_url(f"{first}/{INDEX}", DownloadPolicy(may_follow=lambda here, there: there == "localhost"))
-    assert discovery.compute_index_digest(found.content) == discovery.compute_index_digest(
+    assert discovery.compute_content_digest(found.content) == discovery.compute_content_digest(
         (published / INDEX).read_bytes()
     )
 

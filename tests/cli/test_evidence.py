@@ -41,7 +41,7 @@ def settings_of(home: Path, share: float = SHARE) -> Settings:
 
 def pairs(habitus: Habitus, prefix: str) -> Iterator[tuple[str, bool]]:
     """Ids of conversations, one to which the lot offers the skill after one from which it withholds it."""
-    seed = habitus.journal.get_random_seed()
+    seed = habitus.journal.get_or_create_random_seed()
     lots = ((f"{prefix}-{n}", UnitRandomizer(unit=f"{prefix}-{n}", seed=seed, share=SHARE)) for n in range(10_000))
     drawn = [(id, lot.assign(TEA).is_offered) for id, lot in lots]
     arms = ([one for one in drawn if one[1] is arm] for arm in (True, False))
@@ -176,7 +176,9 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
             dull = ExposureAssignment(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
             went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
             turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
-            habitus.journal.record_turn(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
+            habitus.journal.record_complete_turn(
+                replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),))
+            )
     assert direct("learn", "curate", "--apply").code == 0
     found = {(one["name"], one["action"]): one["id"] for one in direct.json("review", "list")["proposals"]}
     assert found.keys() == {("scald-tea", "disable"), ("data-summary", "disable"), ("dull-tea", "write")}
@@ -199,7 +201,9 @@ def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(jud
         ]
         with habitus.turn("and now?", conversation=list(pairs(habitus, "v2"))[2][0]) as turn:
             turn.done("Like this.", ok=True)
-        assert {(1.0, 0.0), (0.0, 1.0)} & {one.explicit_scores for one in habitus.journal.load_exposures(["brew-tea"])}
+        assert {(1.0, 0.0), (0.0, 1.0)} & {
+            one.explicit_scores for one in habitus.journal.load_scored_exposures(["brew-tea"])
+        }
         with habitus.turn("how do I brew tea?", conversation="late", caller_id="ticket-7") as turn:
             turn.done("Like this.")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2040, 1, 1, tzinfo=UTC)) as habitus:
@@ -246,11 +250,11 @@ def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) 
             said = TurnOutcome(kind=OutcomeKind.OK if n % 2 else OutcomeKind.FAILED, weight=1.0, source="user")
             at = now - timedelta(days=9)
             turn = Turn(id=f"t{n}", session=f"c{n}", request="tea?", started_on=at, ended_on=at, user="ann")
-            habitus.journal.record_turn(replace(turn, exposures=(offer,), outcomes=(said,)))
+            habitus.journal.record_complete_turn(replace(turn, exposures=(offer,), outcomes=(said,)))
         for _ in range(2):  # the first look begins to count changes, the second keeps sums
             browse_skills(habitus, ListSkillsRequest(q="brew-tea"))
-        until = habitus.journal.load_evidence_sums(habitus.clock()).until
-        assert list(habitus.journal.iterate_exposures((), since=until)) == []
+        until = habitus.journal.load_latest_cached_evidence_sums(habitus.clock()).until
+        assert list(habitus.journal.iterate_exposure_batches((), since=until)) == []
         (row, *_) = browse_skills(habitus, ListSkillsRequest(q="brew-tea")).rows
         (found,) = habitus.evidence.find_item_findings("brew-tea")
         assert (row.item.name, row.verdict, row.effect) == ("brew-tea", "promote", found.estimate.offering)

@@ -11,7 +11,7 @@ import pytest
 
 from habitus.skills.sources import discovery
 from habitus.skills.trees import CARD_FILE
-from habitus.tasks.checks import MatchesCheck
+from habitus.tasks.checks import ReplyMatchesPatternCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from tests.cli.conftest import Direct
@@ -70,7 +70,7 @@ def test_a_card_is_published_added_as_a_claim_tried_with_ones_own_tasks_and_drop
         added = _say(stranger, "skills", "add", address, "--trust")
     assert "Its publisher claims (exam of" in added
     assert "with it against without: +100 points (" in added
-    cases, checks = tmp_path / "cases.toml", (MatchesCheck(pattern="^[A-Z]+$"),)
+    cases, checks = tmp_path / "cases.toml", (ReplyMatchesPatternCheck(pattern="^[A-Z]+$"),)
     cases.write_text(serialize_tasks([Task(id=f"t{n}", request=f"Name town {n}.", checks=checks) for n in range(2)]))
     _write_trial(file, 2)
     tried = _say(stranger, "skills", "trial", NAME, "--cases", str(cases), "--yes", *model)

@@ -216,4 +216,4 @@ def test_who_did_it_is_said_once() -> None:
         Author(actor=ActorKind.AGENT),
         Author(actor=ActorKind.USER, name="ann"),
     ]
-    assert [output.format_author(author) for author in made] == ["agent", "agent", "user ann"]
+    assert [output.format_author_and_reason(author) for author in made] == ["agent", "agent", "user ann"]

@@ -38,7 +38,7 @@ def habitus_clock() -> Clock:
 def _fill(habitus: Habitus, count: int = 300) -> None:
     for number in range(count):
         message = TurnMessage(role="user", content=f"{number} " * 3_000)
-        habitus.journal.record_turn(
+        habitus.journal.record_complete_turn(
             Turn(id=f"t{number}", session="old", request="?", started_on=habitus.clock(), messages=(message,))
         )
 

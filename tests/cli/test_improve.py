@@ -10,7 +10,7 @@ import pytest
 from habitus.app.learning.improving import open_improve_store
 from habitus.memory.model import LessonDraft, LessonProducer, LessonProvenance
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import MatchesCheck
+from habitus.tasks.checks import ReplyMatchesPatternCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
@@ -30,7 +30,7 @@ def _furnished(direct: Direct, tasks: int) -> None:
     folder = direct.home / "skills" / "name-a-town"
     (folder / TASKS_FILE).parent.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
-    checks = (MatchesCheck(pattern="^[A-Z]+$"),)
+    checks = (ReplyMatchesPatternCheck(pattern="^[A-Z]+$"),)
     made = [Task(id=f"t{n}", request=f"Which town has number {n:03}?", checks=checks) for n in range(tasks)]
     (folder / TASKS_FILE).write_text(serialize_tasks(made))
 

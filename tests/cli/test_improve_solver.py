@@ -19,7 +19,7 @@ from habitus.llm.agents.running import temporary_workspace
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import MatchesCheck, ToolCalledCheck, ValidatorCheck
+from habitus.tasks.checks import PythonValidatorCheck, ReplyMatchesPatternCheck, ToolCalledCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -37,11 +37,11 @@ WRITE = Task(
     request="Write the town of hint.txt into town.txt.",
     files={"hint.txt": "Altberg"},
     checks=(
-        ValidatorCheck(code="assert open('town.txt').read().strip() == 'ALT' + 'BERG'"),
+        PythonValidatorCheck(code="assert open('town.txt').read().strip() == 'ALT' + 'BERG'"),
         ToolCalledCheck(command="hint.txt"),
     ),
 )
-SAY = Task(id="say", request="Which town is it?", checks=(MatchesCheck(pattern="^[A-Z]+$"),))
+SAY = Task(id="say", request="Which town is it?", checks=(ReplyMatchesPatternCheck(pattern="^[A-Z]+$"),))
 
 
 def furnish(direct: Direct) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.web.app import build_application, make_web_app
+from habitus.web.app import build_application_without_home, make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import load_sign_in_service
 from tests.cli.conftest import Direct
@@ -153,9 +153,9 @@ def door(request: pytest.FixtureRequest, direct: Direct) -> Iterator[Door]:
         return
     with opened(direct) as habitus:
         keys = load_sign_in_service(habitus)
-        app = make_web_app(HomePool(habitus), keys, {HOST}, app=build_application())
+        app = make_web_app(HomePool(habitus), keys, {HOST}, app=build_application_without_home())
         client = TestClient(app, base_url=f"http://{HOST}")
-        cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
+        cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{HOST}"})
         yield Page(client=client, direct=direct)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.stream import AskPerson, Consent, ConsentQuestion, defer_consent
+from habitus.agent.stream import AskPerson, Consent, ConsentQuestion, answer_consent_with_later
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.library import explaining, undoing
@@ -174,7 +174,9 @@ def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Ann
         with pytest.raises(NotFound):
             habitus.session(ScriptedModel([]), id=anns.session, resume=True)
         with pytest.raises(NotFound):
-            explaining.explain_skill_in_turn(habitus.skills, habitus.journal, "tea", anns.turn, user="bob")
+            explaining.explain_skill_selection_in_past_turn(
+                habitus.skills, habitus.journal, "tea", anns.turn, user="bob"
+            )
         with pytest.raises(NotFound):
             lessons.retract_lessons(habitus, session=anns.session)
 
@@ -246,7 +248,9 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
                 lambda: habitus.memory.remove(shared.id, by="bob"),
                 lambda: habitus.memory.edit(shared.id, by="bob", scope=LessonScope.USER),
                 lambda: habitus.skills.remove("tea", habitus.build_author()),
-                lambda: undoing.rollback_to_timestamp(habitus, habitus.clock() - timedelta(days=1), "", dry_run=False),
+                lambda: undoing.rollback_lessons_and_skills(
+                    habitus, habitus.clock() - timedelta(days=1), "", dry_run=False
+                ),
             ):
                 with pytest.raises(HabitusError, match=r"[Oo]nly an admin"):
                     take_away()
@@ -291,7 +295,7 @@ def test_only_an_admin_takes_from_everybody(direct: Direct, tmp_path: Path, comm
     with _opened(direct, tmp_path, "ann") as habitus:
         habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.build_author())
         if command[0] == "review":
-            asyncio.run(delete(habitus, defer_consent))
+            asyncio.run(delete(habitus, answer_consent_with_later))
     ran = direct(*command, env=BOB)
     assert ran.code == 1
     assert "Only an admin may" in ran.err

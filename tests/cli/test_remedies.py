@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.learning import find_known_remedy
+from habitus.app.learning.learning import find_known_remedy_for_failure
 from habitus.cli import main
 from habitus.operating_system import get_account_name
 from tests.cli.conftest import Direct
@@ -62,7 +62,9 @@ def folder(direct: Direct, project: Path) -> Path:
 
 def known(direct: Direct, project: Path) -> str:
     with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
-        return find_known_remedy(habitus, "Bash", {"command": "cd src && pytest -x"}, NOT_FOUND, str(project))
+        return find_known_remedy_for_failure(
+            habitus, "Bash", {"command": "cd src && pytest -x"}, NOT_FOUND, str(project)
+        )
 
 
 @pytest.mark.req("EL-08", "EL-10")

@@ -15,8 +15,8 @@ import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.command_lines import SkillCommandLineDirectory
-from habitus.app.conversations.secrets import open_call_log
+from habitus.app.conversations.command_lines import UserSkillCommandLineRegistry
+from habitus.app.conversations.secrets import open_command_line_call_log
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, build_failed_outcome
 from habitus.operating_system import get_account_name
@@ -70,7 +70,9 @@ def opened(direct: Direct, patch: pytest.MonkeyPatch) -> Habitus:
 def called(direct: Direct, patch: pytest.MonkeyPatch, *, user: str | None = None) -> GrantedCredentials:
     """What its command line would get in a session of somebody."""
     with opened(direct, patch) as habitus:
-        return SkillCommandLineDirectory(habitus, habitus.get_user(user)).command_line("pdf-mailer").granted
+        return (
+            UserSkillCommandLineRegistry(habitus, habitus.get_user(user)).get_checked_command_line("pdf-mailer").granted
+        )
 
 
 def standing(direct: Direct) -> dict[str, str]:
@@ -242,7 +244,7 @@ def test_who_is_no_admin_leaves_the_vault_alone(direct: Direct) -> None:
 def test_the_log_tells_who_called_what_and_keeps_no_secret(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(direct)
     with opened(direct, monkeypatch) as habitus:
-        open_call_log(habitus).record(
+        open_command_line_call_log(habitus).record(
             CommandLineCall(
                 caller="bob",
                 skill="pdf-mailer",
@@ -290,8 +292,8 @@ def test_forgetting_somebody_takes_their_grants_and_calls_along(
         call = CommandLineCall(
             caller="bob, session 7", skill="pdf-mailer", arguments=(), outcome=OK, timestamp=habitus.clock()
         )
-        open_call_log(habitus).record(call)
-        open_call_log(habitus).record(replace(call, caller="bobby"))
+        open_command_line_call_log(habitus).record(call)
+        open_command_line_call_log(habitus).record(replace(call, caller="bobby"))
     mailer.ok("users", "forget", "bob", "--yes", env=KEY)
     (grant,) = mailer.json("secrets", "list", env=KEY)["grants"]
     assert (grant["what"], "bob" in grant["granted_by"]) == ("ntfy.token", False)

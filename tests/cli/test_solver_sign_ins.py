@@ -17,7 +17,7 @@ import pytest
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.errors import Refused
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.sign_ins import copy_sign_in_into_box
+from habitus.llm.agents.sign_ins import copy_sign_in_without_refresh_token
 from habitus.llm.agents.solvers import find_solver_program
 from tests.cli.conftest import Direct
 from tests.cli.test_climb import opened
@@ -132,7 +132,7 @@ def _copy(home: Path, room: Path, agent: str) -> Any:
     question = ProgramRequest(system="", prompt="x", model=model, workspace=room, environ={"HOME": str(home)})
     room.mkdir()
     solver.build_call(question)
-    copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=10))
+    copy_sign_in_without_refresh_token(solver, question, datetime.now(UTC), timedelta(minutes=10))
     return json.loads((room / solver.sign_in).read_text())
 
 
@@ -190,7 +190,7 @@ def _hosts(home: Path, name: str, **environ: str) -> set[str]:
     given = {"HOME": str(home), **environ}
     question = ProgramRequest(system="", prompt="x", model=model, workspace=Path(), environ=given, is_boxed=True)
     solver = find_solver_program(agent)
-    return {*solver.find_hosts(question), *solver.list_given_addresses(question)}
+    return {*solver.find_hosts(question), *solver.list_provider_addresses_from_environment(question)}
 
 
 @pytest.mark.req("IM-10")

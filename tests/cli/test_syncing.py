@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.app.library.syncing import SyncAction, SyncedSkillEntry, SyncMethod, decide_sync_action
+from habitus.app.library.syncing import SyncAction, SyncLockfileEntry, SyncMethod, decide_sync_action
 from habitus.hosts.known_agents import KNOWN_AGENTS
 from habitus.operating_system import get_account_name
 from habitus.skills.model import ActorKind, Author, Skill
@@ -184,7 +184,7 @@ hashes = st.sampled_from(["", "a", "b", "c"])
 def test_nothing_that_only_exists_there_is_ever_overwritten(
     here: str, there: str, put: str | None, manner: SyncMethod
 ) -> None:
-    known = None if put is None else SyncedSkillEntry(version=1, sha256=put, origin="", manner=SyncMethod.COPY)
+    known = None if put is None else SyncLockfileEntry(version=1, sha256=put, origin="", manner=SyncMethod.COPY)
     step, _ = decide_sync_action(here, there, known, method=manner)
     if step in (SyncAction.PUT, SyncAction.UPDATE, SyncAction.REMOVE):
         assert there in ("", put)

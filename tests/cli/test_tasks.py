@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_explicit_outcome
+from habitus.agent.recorder import build_explicit_outcome_with_full_weight
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
@@ -186,9 +186,9 @@ def ask_in_sessions(direct: Direct, asked: Sequence[tuple[str, str]], went: Outc
                 project=habitus.project,
                 messages=(encode_message_for_journal(AssistantMessage(text=reply)),),
                 selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
-                outcomes=(build_explicit_outcome(went, "user", JudgementSourceKind.PERSON),),
+                outcomes=(build_explicit_outcome_with_full_weight(went, "user", JudgementSourceKind.PERSON),),
             )
-            habitus.journal.record_turn(turn)
+            habitus.journal.record_complete_turn(turn)
 
 
 @pytest.mark.req("IM-02")
@@ -493,7 +493,7 @@ def test_who_is_forgotten_takes_their_tasks_along(stocked: Direct) -> None:
     file = _examine(stocked, TASKS + "\n[[task]]\nid = 'own'\nrequest = 'x'\nexpect = 'y'\n")
     with Habitus.open(read_settings(stocked.home)) as habitus:
         turn = Turn(id="t1", session="c1", request="How long?", started_on=habitus.clock(), user="ann")
-        habitus.journal.record_turn(turn)
+        habitus.journal.record_complete_turn(turn)
         done = erase_user(habitus, "ann")
     assert done.erased["tasks"] == 1
     assert "green tea" not in file.read_text()

@@ -112,7 +112,7 @@ def test_a_turn_of_another_loop_is_traced_as_one_of_ours(direct: Direct, monkeyp
         monkeypatch.setenv(tracing.ENDPOINT_VARIABLE, found.address)
         settings = read_settings(direct.home, {"HOME": str(direct.home)})
         with (
-            tracing.export_telemetry(os.environ),
+            tracing.export_telemetry_during_block(os.environ),
             Habitus.open(settings) as habitus,
             habitus.turn("How is my unmistakable zeppelin?") as turn,
         ):
@@ -133,7 +133,7 @@ def test_requests_and_jobs_are_traced_without_the_names_in_their_addresses(
         monkeypatch.setenv(tracing.ENDPOINT_VARIABLE, found.address)
         settings = read_settings(direct.home, {"HOME": str(direct.home)})
         with (
-            tracing.export_telemetry(os.environ),
+            tracing.export_telemetry_during_block(os.environ),
             Habitus.open(settings) as habitus,
             closing(HomePool(habitus)) as homes,
         ):

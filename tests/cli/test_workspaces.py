@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.past_sessions import get_past_session
+from habitus.app.conversations.past_sessions import get_latest_or_matching_session
 from habitus.app.operating import jobs
 from habitus.errors import NotFound
 from habitus.mcp.server import LazyHome, make_mcp_server
@@ -91,7 +91,7 @@ def through_the_library(habitus: Habitus, ids: Ids) -> set[str]:
     asked: dict[str, Callable[[], object]] = {
         "skill": lambda: habitus.skills.find(ids.skill),
         "lesson": lambda: habitus.memory.get(ids.lesson),
-        "session": lambda: get_past_session(habitus.settings, habitus.journal, ids.session),
+        "session": lambda: get_latest_or_matching_session(habitus.settings, habitus.journal, ids.session),
         "turn": lambda: habitus.journal.get_turn(ids.turn),
         "proposal": lambda: habitus.review.get(int(ids.proposal)),
         "job": lambda: queue.get(ids.job),
@@ -219,11 +219,15 @@ def test_word_of_a_change_stays_in_its_workspace(server: str, tmp_path: Path) ->
         for habitus in (red, blue):
             get_change_feed(habitus.shared).start()
             stack.callback(get_change_feed(habitus.shared).close)
-        assert soon(lambda: all(get_change_feed(one.shared).get_change_token(ChangeTopic.ROWS) for one in (red, blue)))
-        before = [get_change_feed(one.shared).get_change_token(ChangeTopic.ROWS) for one in (red, blue)]
+        assert soon(
+            lambda: all(
+                get_change_feed(one.shared).get_token_of_announced_changes(ChangeTopic.ROWS) for one in (red, blue)
+            )
+        )
+        before = [get_change_feed(one.shared).get_token_of_announced_changes(ChangeTopic.ROWS) for one in (red, blue)]
         other.skills.create(tea, other.build_author())
-        assert soon(lambda: get_change_feed(red.shared).get_change_token(ChangeTopic.ROWS) != before[0])
-        assert get_change_feed(blue.shared).get_change_token(ChangeTopic.ROWS) == before[1]
+        assert soon(lambda: get_change_feed(red.shared).get_token_of_announced_changes(ChangeTopic.ROWS) != before[0])
+        assert get_change_feed(blue.shared).get_token_of_announced_changes(ChangeTopic.ROWS) == before[1]
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from habitus.skills.stores.in_memory import InMemorySkillStore
 from habitus.skills.stores.sql import SqlBackend
 from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
-from habitus.use_counts import UsageCounts, UseKey
+from habitus.use_counts import UsageCountKey, UsageCounts
 from tests.homes import migrated
 
 
@@ -27,12 +27,12 @@ def count(store: SkillStore, name: str = "csv-summary", *, stage: Stage = Stage.
     """Count for a skill at its current version, as the journal does when something was used or judged."""
     summary = store.get_summary(name)
     assert summary is not None
-    key = UseKey(layer=store.key, item=summary.name, version=summary.version, stage=stage.value)
-    UsageCache(store.engine).add({key: UsageCounts(**numbers)})
+    key = UsageCountKey(layer=store.key, item=summary.name, version=summary.version, stage=stage.value)
+    UsageCache(store.engine).add_usage_counts({key: UsageCounts(**numbers)})
 
 
 def counts_of(store: SkillStore, name: str = "csv-summary", **options: Any) -> dict[Stage, UsageCounts]:
-    return UsageCache(store.engine).read([store.key], [name], **options).get((store.key, name), {})
+    return UsageCache(store.engine).read_counts_by_skill([store.key], [name], **options).get((store.key, name), {})
 
 
 class Ticking:

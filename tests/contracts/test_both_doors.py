@@ -35,8 +35,8 @@ from habitus.app.use_cases import (
 )
 from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
 from habitus.cli.commands import build_commands
-from habitus.cli.lazy_commands import CommandGroup, DeclaredCommand
-from habitus.cli.use_case_commands import format_command_words
+from habitus.cli.lazy_commands import CommandGroupWithDefault, LazyUseCaseCommand
+from habitus.cli.use_case_commands import build_command_line_for_inputs
 from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance
@@ -106,7 +106,7 @@ def _a_pause(habitus: Habitus) -> dict[str, Any]:
 def _a_session(habitus: Habitus) -> dict[str, Any]:
     for id in ("t1", "t2"):
         turn = Turn(id=id, session="s1", request="Hello", started_on=habitus.clock(), user=habitus.settings.user)
-        habitus.journal.record_turn(turn)
+        habitus.journal.record_complete_turn(turn)
     return {"id": "s", "limit": 1}
 
 
@@ -115,7 +115,7 @@ def _a_call(habitus: Habitus) -> dict[str, Any]:
     call = CommandLineCall(
         timestamp=habitus.clock(), caller="ann", skill="mail", arguments=("send",), secrets=("smtp",), outcome=done
     )
-    secrets.open_call_log(habitus).record(call)
+    secrets.open_command_line_call_log(habitus).record(call)
     return {}
 
 
@@ -164,7 +164,7 @@ def _with_code(wanted: object) -> Prepare:
 
 def _code_and_recipe(habitus: Habitus) -> None:
     equip(habitus)
-    trusting.store_trust(habitus, trusting.resolve_skill_target(habitus, "shout"))
+    trusting.store_trust(habitus, trusting.resolve_trust_target_of_skill(habitus, "shout"))
 
 
 # A use case whose example names something that must be there first.
@@ -232,7 +232,7 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
         prepare = PREPARED.get(case.command)
         wanted = case.example if prepare is None else prepare(habitus)
     shutil.copytree(direct.home, other)
-    ran = direct(*format_command_words(case, wanted), "--json")
+    ran = direct(*build_command_line_for_inputs(case, wanted), "--json")
     assert ran.code == 0, ran.err
     with _opened(direct, other) as habitus:
         by_request = _requested(habitus, case, wanted)
@@ -430,11 +430,11 @@ def _commands_with_json(found: Iterable[Any], before: str = "") -> Iterator[str]
     """Those that are written by hand."""
     for one in found:
         name = f"{before} {one.name}".strip()
-        if isinstance(one, CommandGroup):
+        if isinstance(one, CommandGroupWithDefault):
             yield from _commands_with_json(one.commands.values(), name)
             if one.default is not None:
                 yield from _commands_with_json([one.default], name.rpartition(" ")[0])
-        elif not isinstance(one, DeclaredCommand) and any("--json" in each.opts for each in one.load().params):
+        elif not isinstance(one, LazyUseCaseCommand) and any("--json" in each.opts for each in one.load().params):
             yield name
 
 

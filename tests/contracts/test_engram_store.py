@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.memory.model import (
-    ChangeCause,
+    ChangeAuthorAndReason,
     Engram,
     LessonCounters,
     LessonKind,
@@ -65,8 +65,8 @@ def engrams(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngramSt
         yield store
 
 
-def because(minutes: int = 0, reason: str = "new") -> ChangeCause:
-    return ChangeCause(at=NOON + timedelta(minutes=minutes), by="ann", reason=reason)
+def because(minutes: int = 0, reason: str = "new") -> ChangeAuthorAndReason:
+    return ChangeAuthorAndReason(at=NOON + timedelta(minutes=minutes), by="ann", reason=reason)
 
 
 def test_what_is_saved_is_read_whole(engrams: EngramStore) -> None:
@@ -76,13 +76,13 @@ def test_what_is_saved_is_read_whole(engrams: EngramStore) -> None:
 
 
 def test_changes_are_told_by_revision(engrams: EngramStore) -> None:
-    assert engrams.load_changes(0).engrams == ()
+    assert engrams.load_changed_engrams(0).engrams == ()
     engrams.save([FULL, PLAIN], because())
-    first = engrams.load_changes(0)
+    first = engrams.load_changed_engrams(0)
     assert {engram.id for engram in first.engrams} == {"k0000001", "k0000002"}
-    assert engrams.load_changes(first.revision).engrams == ()
+    assert engrams.load_changed_engrams(first.revision).engrams == ()
     (saved,) = engrams.save([replace(first.engrams[0], text="Changed.")], because(1))
-    second = engrams.load_changes(first.revision)
+    second = engrams.load_changed_engrams(first.revision)
     assert second.engrams == (saved,)
     assert second.revision > first.revision
 
@@ -110,11 +110,11 @@ def test_any_timestamp_can_be_seen_again(engrams: EngramStore) -> None:
     (saved,) = engrams.save([PLAIN], because())
     engrams.save([replace(saved, text="Later.")], because(10))
     engrams.save([FULL], because(20))
-    assert engrams.load_state_at(NOON - timedelta(seconds=1)) == {}
-    assert {id: e.text for id, e in engrams.load_state_at(NOON + timedelta(minutes=5)).items()} == {
+    assert engrams.load_all_engrams_as_of(NOON - timedelta(seconds=1)) == {}
+    assert {id: e.text for id, e in engrams.load_all_engrams_as_of(NOON + timedelta(minutes=5)).items()} == {
         "k0000002": "Plain."
     }
-    assert {id: e.text for id, e in engrams.load_state_at(NOON + timedelta(minutes=30)).items()} == {
+    assert {id: e.text for id, e in engrams.load_all_engrams_as_of(NOON + timedelta(minutes=30)).items()} == {
         "k0000001": FULL.text,
         "k0000002": "Later.",
     }
@@ -129,13 +129,13 @@ def test_a_transaction_is_kept_whole_or_not_at_all(engrams: EngramStore) -> None
     with pytest.raises(ZeroDivisionError):
         fails()
     assert engrams.get([PLAIN.id]) == {}
-    assert engrams.load_changes(0).engrams == ()
+    assert engrams.load_changed_engrams(0).engrams == ()
 
 
 def test_of_what_is_erased_only_the_id_is_left(engrams: EngramStore) -> None:
     engrams.save([FULL], because())
     engrams.erase([FULL.id, "nothere"], NOON)
-    (left,) = engrams.load_changes(0).engrams
+    (left,) = engrams.load_changed_engrams(0).engrams
     assert (left.id, left.text, left.owner, left.state) == (FULL.id, "", "", LessonState.ERASED)
     assert left.body is None
     assert left.evidence == LessonProvenance()
@@ -144,5 +144,5 @@ def test_of_what_is_erased_only_the_id_is_left(engrams: EngramStore) -> None:
 
 def test_many_are_saved_at_once(engrams: EngramStore) -> None:
     engrams.save([replace(PLAIN, id=f"k{n:07d}") for n in range(1200)], because())
-    assert len(engrams.load_changes(0).engrams) == 1200
+    assert len(engrams.load_changed_engrams(0).engrams) == 1200
     assert len(engrams.get([f"k{n:07d}" for n in range(1200)])) == 1200

@@ -23,7 +23,7 @@ from habitus.journal.model import Turn
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
-from habitus.web.app import build_application, make_web_app
+from habitus.web.app import build_application_without_home, make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import load_sign_in_service
 from tests.contracts import postgres
@@ -92,7 +92,7 @@ class Own:
     def a_turn(self) -> str:
         id, now = f"{self.who}-turn-{self.number}", self.home.clock()
         turn = Turn(id=id, session=f"{id}-s", request=self.words, started_on=now, ended_on=now, user=self.who)
-        self.home.journal.record_turn(turn)
+        self.home.journal.record_complete_turn(turn)
         return id
 
     def a_session(self) -> str:
@@ -184,7 +184,7 @@ class Call:
     is_page: bool = False
 
 
-_doors = functools.cache(build_application)
+_doors = functools.cache(build_application_without_home)
 
 
 @functools.cache

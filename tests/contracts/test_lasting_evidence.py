@@ -43,7 +43,7 @@ def journal(engine: sa.Engine, now: datetime = NOW) -> Journal:
 
 
 def said(book: Journal, item: str = "tea") -> list[tuple[float, ...]]:
-    return [kept.explicit_scores for kept in book.load_exposures([item])]
+    return [kept.explicit_scores for kept in book.load_scored_exposures([item])]
 
 
 def word(kind: OutcomeKind, source: str = "ci") -> TurnOutcome:
@@ -53,9 +53,9 @@ def word(kind: OutcomeKind, source: str = "ci") -> TurnOutcome:
 @pytest.mark.req("LA-05", "AG-10")
 def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the_turn(engine: sa.Engine) -> None:
     book = journal(engine)
-    book.record_turn(TURN)
-    book.record_turn(TURN)
-    (first,) = book.load_exposures(["tea"])
+    book.record_complete_turn(TURN)
+    book.record_complete_turn(TURN)
+    (first,) = book.load_scored_exposures(["tea"])
     assert (first.exposure, first.unit, first.at, first.explicit_scores, first.inferred_scores) == (
         OFFER,
         "c1",
@@ -65,8 +65,10 @@ def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the
     )
     assert book.get_turn("t1") == replace(TURN, exposures=tuple(sorted(TURN.exposures, key=lambda one: one.item)))
     used = replace(OFFER, is_used=True, is_ignored=True)
-    book.record_turn(replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=()))
-    assert [kept.exposure for kept in book.load_exposures(["tea"])] == [used]
+    book.record_complete_turn(
+        replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=())
+    )
+    assert [kept.exposure for kept in book.load_scored_exposures(["tea"])] == [used]
     later = journal(engine, NOW + timedelta(days=40))
     assert later.prune_turns() == 2
     for kind, expected in ((OutcomeKind.OK, (1.0,)), (OutcomeKind.OK, (1.0,)), (OutcomeKind.FAILED, (0.0,))):
@@ -86,19 +88,21 @@ def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the
 def test_only_what_came_since_the_assignment_counts_and_a_forgotten_user_leaves_nothing(engine: sa.Engine) -> None:
     book = journal(engine)
     good, bad = (replace(TURN.outcomes[0], kind=kind, weight=1.0) for kind in (OutcomeKind.OK, OutcomeKind.FAILED))
-    book.record_turn(replace(TURN, id="t0", started_on=NOW - timedelta(minutes=1), exposures=(), outcomes=(bad,)))
-    book.record_turn(replace(TURN, outcomes=(good,)))
-    book.record_turn(replace(TURN, id="t2", session="c2", user="bob", exposures=(OFFER,), outcomes=(bad,)))
+    book.record_complete_turn(
+        replace(TURN, id="t0", started_on=NOW - timedelta(minutes=1), exposures=(), outcomes=(bad,))
+    )
+    book.record_complete_turn(replace(TURN, outcomes=(good,)))
+    book.record_complete_turn(replace(TURN, id="t2", session="c2", user="bob", exposures=(OFFER,), outcomes=(bad,)))
     assert said(book) == [(1.0,), (0.0,)]
     assert book.erase_user_evidence("ann") == 4
-    assert [kept.unit for kept in book.load_exposures()] == ["c2"]
+    assert [kept.unit for kept in book.load_scored_exposures()] == ["c2"]
     with pytest.raises(NotFound):
         journal(engine, NOW + timedelta(days=40)).record_outcome("nothing", good)
 
 
 @pytest.mark.req("LA-05")
 def test_every_host_draws_from_one_seed(engine: sa.Engine) -> None:
-    assert journal(engine).get_random_seed() == journal(engine).get_random_seed() != ""
+    assert journal(engine).get_or_create_random_seed() == journal(engine).get_or_create_random_seed() != ""
 
 
 @pytest.mark.req("LA-05")
@@ -108,9 +112,9 @@ def test_what_is_kept_says_where_it_comes_from_and_only_real_requests_and_drawn_
     sure = replace(OFFER, item="milk", propensity=1.0)
     for source in ("repl", "dream", "trial", "replay"):
         turn = replace(TURN, id=source, session=source, source_type=source, exposures=(OFFER, sure), outcomes=good)
-        book.record_turn(turn)
+        book.record_complete_turn(turn)
         book.record_outcome(source, word(OutcomeKind.OK))
-    assert {(kept.unit, kept.origin, kept.exposure.item) for kept in book.load_exposures()} == {
+    assert {(kept.unit, kept.origin, kept.exposure.item) for kept in book.load_scored_exposures()} == {
         ("repl", TurnOrigin.REAL, "tea"),
         ("repl", TurnOrigin.REAL, "milk"),
         ("trial", TurnOrigin.TRIAL, "tea"),  # what else stood in its prompts was assigned by nobody
@@ -120,8 +124,8 @@ def test_what_is_kept_says_where_it_comes_from_and_only_real_requests_and_drawn_
         for table in ("exposures", "lasting_outcomes"):
             assert {tuple(row) for row in connection.execute(sa.text(f"SELECT unit, origin FROM {table}"))} == wanted
     assert (
-        [turn.id for turn in book.list_latest_turns(limit=9)]
-        == [turn.id for turn in book.iterate_past_turns(limit=9)]
+        [turn.id for turn in book.list_latest_turns_of_all_conversations(limit=9)]
+        == [turn.id for turn in book.iterate_latest_finished_turns(limit=9)]
         == ["repl"]
     )
 
@@ -144,8 +148,8 @@ def numbers(found: EvidenceFindings) -> dict[str, object]:
 
 
 def in_one_pass(book: Journal, now: datetime) -> EvidenceFindings:
-    kept = book.load_exposures()
-    return collect_evidence_findings(make_observations(kept, book.list_chosen_items(), now), withhold=0.1)
+    kept = book.load_scored_exposures()
+    return collect_evidence_findings(make_observations(kept, book.list_items_chosen_for_requests(), now), withhold=0.1)
 
 
 @st.composite
@@ -178,7 +182,7 @@ def test_sums_that_are_kept_say_what_a_pass_over_everything_says(
         turn = replace(TURN, id=f"t{number}", session=f"c{unit}", caller_id=f"c{unit}", user=f"u{unit % 4}")
         if what in ("offer", "stand", "use"):
             offers = (replace(offer, is_used=what == "use"),)
-            book.record_turn(replace(turn, started_on=now, exposures=offers, outcomes=(word(OutcomeKind.OK),)))
+            book.record_complete_turn(replace(turn, started_on=now, exposures=offers, outcomes=(word(OutcomeKind.OK),)))
         elif what == "judge":
             with suppress(NotFound):
                 book.record_outcome(turn.caller_id, word(OutcomeKind.FAILED if number % 2 else OutcomeKind.OK))
@@ -193,20 +197,22 @@ def test_sums_that_are_kept_say_what_a_pass_over_everything_says(
 def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -> None:
     book, later = journal(engine), NOW + timedelta(days=9)
     for number in range(3):
-        book.record_turn(replace(TURN, id=f"t{number}", session=f"c{number}", outcomes=(word(OutcomeKind.OK),)))
+        book.record_complete_turn(
+            replace(TURN, id=f"t{number}", session=f"c{number}", outcomes=(word(OutcomeKind.OK),))
+        )
     now = journal(engine, later)
 
     def is_kept() -> bool:
-        return now.load_evidence_sums(later).sums is not None
+        return now.load_latest_cached_evidence_sums(later).sums is not None
 
     evidence(now, later).compute_findings()  # begins to count changes
     evidence(now, later).compute_findings()
     assert is_kept()
-    mistaken = now.load_evidence_sums(later)
-    assert list(now.iterate_exposures((), since=mistaken.until)) == []
+    mistaken = now.load_latest_cached_evidence_sums(later)
+    assert list(now.iterate_exposure_batches((), since=mistaken.until)) == []
     now.record_outcome("t1", word(OutcomeKind.FAILED))
     assert not is_kept()
-    now.save_evidence_sums(mistaken)  # by somebody who had read before that
+    now.save_evidence_sums_unless_reset(mistaken)  # by somebody who had read before that
     assert not is_kept()
     assert [one.estimate.offered.explicit for one in evidence(now, later).compute_findings().items] == [0, 3]
     assert is_kept()
@@ -220,14 +226,14 @@ def test_a_late_judgement_leaves_the_sums_of_older_conversations(engine: sa.Engi
     for day in range(0, 100, 2):
         began, said = NOW + timedelta(days=day), (word(OutcomeKind.OK),)
         book = journal(engine, began)
-        book.record_turn(replace(TURN, id=f"t{day}", session=f"c{day}", started_on=began, outcomes=said))
+        book.record_complete_turn(replace(TURN, id=f"t{day}", session=f"c{day}", started_on=began, outcomes=said))
     later = NOW + timedelta(days=100)
     now = journal(engine, later)
 
     def judge(turn: str) -> int:
         """Judge a turn, and return how many conversations the next look reads again."""
         now.record_outcome(turn, word(OutcomeKind.FAILED))
-        batches = list(now.iterate_exposures((), since=now.load_evidence_sums(later).until))
+        batches = list(now.iterate_exposure_batches((), since=now.load_latest_cached_evidence_sums(later).until))
         assert numbers(evidence(now, later).compute_findings()) == numbers(in_one_pass(now, later))
         return len({one.unit for batch in batches for one in batch.exposures})
 

@@ -99,7 +99,9 @@ def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> Non
     tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.")
     habitus.skills.create(tea, habitus.build_author())
     if habitus.shared is not habitus.local:
-        assert soon(lambda: get_change_feed(habitus.shared).get_change_token(ChangeTopic.ROWS) is not None)
+        assert soon(
+            lambda: get_change_feed(habitus.shared).get_token_of_announced_changes(ChangeTopic.ROWS) is not None
+        )
     few = {"/skills": 7, f"{API}/skills": 5, "/skills/brew-tea": 6, f"{API}/skills/brew-tea": 3}
     for path, most in few.items():  # one less, but when word of changes is proved anew
         assert api.get(path).status_code == 200  # fills what is kept from one request to the next
@@ -113,7 +115,7 @@ def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> Non
 
 @pytest.mark.req("OP-05")
 def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, look = Library.snapshot, DirectoryBackend.list_stamps
+    snapshot, look = Library.snapshot, DirectoryBackend.list_folder_change_stamps
     looks = Counter[Path]()
     crowd = threading.Barrier(8)
 
@@ -138,6 +140,6 @@ def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monke
 
     api.get(f"{API}/skills")
     monkeypatch.setattr(Library, "snapshot", together)
-    monkeypatch.setattr(DirectoryBackend, "list_stamps", counted)
+    monkeypatch.setattr(DirectoryBackend, "list_folder_change_stamps", counted)
     # On a busy machine they may still come one after the other; if each always had a look of its own, none would do.
     assert any(ask_at_once() < 8 for _ in range(50))

@@ -104,7 +104,7 @@ def open_clients(stack: ExitStack, habitus: Habitus) -> tuple[TestClient, TestCl
     stack.callback(desks.close)
     app = make_web_app(desks, keys, {HOST})
     browser = TestClient(app, base_url=f"http://{HOST}")
-    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
+    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or "")
     return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.owner_token}"}), browser
 
 
@@ -118,7 +118,7 @@ def clients(habitus: Habitus) -> Iterator[dict[str, tuple[TestClient, TestClient
     for user, token in (("ann", keys.owner_token), ("eve", invited.token)):
         program = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
         found[user] = program, TestClient(app, base_url=f"http://{HOST}")
-    found["ann"][1].cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
+    found["ann"][1].cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or "")
     assert found["eve"][1].get(f"/enter?key={invited.link}").status_code == 200
     yield found
     desks.close()

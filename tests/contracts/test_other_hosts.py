@@ -189,7 +189,7 @@ def test_only_an_admin_decides_for_another_host_and_that_host_knows_who_is_one(h
     for decide in (
         lambda: bob.review.approve(number, bob.build_author()),
         lambda: bob.review.reject(number, bob.build_author(), "no"),
-        lambda: bob.review.edit(number, "SKILL.md", b"---\nname: report\ndescription: x\n---\n"),
+        lambda: bob.review.edit_proposed_file(number, "SKILL.md", b"---\nname: report\ndescription: x\n---\n"),
     ):
         with pytest.raises(Refused, match="Only an admin may decide about directories of another host"):
             decide()
@@ -274,7 +274,7 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     desks, keys = HomePool(there), load_sign_in_service(there)
     hosts.stack.callback(desks.close)
     browser = TestClient(make_web_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
-    cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
+    cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
     browser.cookies.set(keys.cookie, cookie)
     browser.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{PAGE}"})
     host = (hosts.home("here") / "host").read_text()

@@ -17,7 +17,7 @@ from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
 from habitus.app.sharing import offline_snapshot
 from habitus.skills.model import Skill
 from habitus.web.api.wording import API_ROOT
-from habitus.web.app import build_application, make_web_app
+from habitus.web.app import build_application_without_home, make_web_app
 from habitus.web.home_pool import AS_OF_HEADER, HomePool
 from habitus.web.security import load_sign_in_service
 from tests.contracts.lines import Line
@@ -98,7 +98,7 @@ def pages() -> list[str]:
     """Every page, and every part of one, that is read."""
     reads = [
         route.path
-        for route in build_application().routes
+        for route in build_application_without_home().routes
         if isinstance(route, APIRoute) and "GET" in (route.methods or ())
     ]
     # The owner's, of a provider of sign-ins, or not without more than an address.

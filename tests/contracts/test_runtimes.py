@@ -231,7 +231,7 @@ won
 async def test_another_machine_keeps_a_pads_limits_between_cells(sshd: Sshd, tmp_path: Path, seed: Path) -> None:
     shutil.copytree(seed, tmp_path / "pads" / "one" / "venv", symlinks=True)
     runtime = _ssh_runtime(sshd, str(tmp_path / "pads"), replace(LIMITS, idle_cpu_s=1))
-    worker = await runtime.start("one")
+    worker = await runtime.start_worker("one")
     worker.redirect_output(OutputCapture(1000), OutputCapture(1000))
     deed = "import threading\ndef burn():\n    while True: pass\nthreading.Thread(target=burn, daemon=True).start()"
     await worker.send({"exec": deed, "id": "1"})

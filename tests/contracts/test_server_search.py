@@ -15,7 +15,7 @@ from habitus.app.sharing import database, offline_snapshot
 from habitus.files import build_tree_file
 from habitus.search.index import SearchIndex
 from habitus.search.model import SearchDocument, SearchResults
-from habitus.search.postgres_index import PostgresIndex
+from habitus.search.postgres_index import PostgresSkillIndex
 from habitus.search.texts.embedding import WordLlamaEmbedder
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
@@ -77,12 +77,12 @@ def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, with
     with opened(tmp_path / "alone") as habitus:
         fill(habitus)
         alone = found_by(habitus)
-        twin = habitus.finder.find_similar(habitus.skills.load("dog-training"), "", k=2)
+        twin = habitus.finder.find_skills_similar_to_skill(habitus.skills.load("dog-training"), "", k=2)
     with opened(tmp_path / "shared", url) as habitus:
         fill(habitus)
         for one, other in zip(found_by(habitus), alone, strict=True):
             assert_alike(one, other)
-        assert habitus.finder.find_similar(habitus.skills.load("dog-training"), "", k=2) == twin
+        assert habitus.finder.find_skills_similar_to_skill(habitus.skills.load("dog-training"), "", k=2) == twin
         at = habitus.skills.snapshot()
         asked: list[str] = []
         sa.event.listen(sql.create_engine(url), "before_cursor_execute", lambda *given: asked.append(given[2]))
@@ -141,7 +141,7 @@ def test_what_is_asked_of_some_skills_is_answered_by_them_alone(tmp_path: Path, 
         assert [hit.id for hit in found.hits] == among
         supposed = here.finder.build_hypothetical_searcher([], removed=["git-bisect"])
         assert "git-bisect" not in {hit.id for hit in supposed.search(next(iter(PARAPHRASES))).hits}
-        assert here.finder.find_neighbours()["git-bisect"] == ()
+        assert here.finder.find_neighbours_of_all_skills()["git-bisect"] == ()
 
 
 def crowd(count: int) -> list[SearchDocument]:
@@ -168,9 +168,9 @@ def test_few_of_many_candidates_give_nearly_the_same_order(url: str) -> None:
     embedder = WordLlamaEmbedder()
     documents = {document.id: document for document in crowd(700)}
     shared = sql.create_engine(url)
-    server = PostgresIndex(shared, embedder)
+    server = PostgresSkillIndex(shared, embedder)
     assert server.put_skills(dict.fromkeys(documents, "as it is"), lambda names: map(documents.__getitem__, names))
-    server.refresh_counts()
+    server.refresh_term_counts_and_get_generation()
     memory, few = (SearchIndex.open(sql.create_in_memory_engine(), "skills", embedder=embedder) for _ in range(2))
     memory.put_documents(documents.values())
     few.server = server

@@ -18,7 +18,7 @@ from habitus.app.operating import backing_up
 from habitus.app.operating.erasure import erase_user
 from habitus.app.operating.jobs import open_job_queue, submit_job
 from habitus.app.operating.people import UserRole, open_user_accounts
-from habitus.app.sharing.copying import reflect_tables
+from habitus.app.sharing.copying import reflect_data_tables
 from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.contracts import postgres
@@ -70,7 +70,7 @@ def live(settings: Settings) -> None:
 def rows(url: str) -> dict[str, list[Any]]:
     engine = sql.open_engine(url)
     with sql.read_transaction(engine) as connection:
-        tables = {name: table for name, table in reflect_tables(connection).items() if name not in OF_EACH}
+        tables = {name: table for name, table in reflect_data_tables(connection).items() if name not in OF_EACH}
         found = {name: sorted(map(repr, connection.execute(sa.select(each)))) for name, each in tables.items()}
     engine.dispose()
     return found

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home import refuse_unless_writable
+from habitus.app.home import refuse_if_read_only_or_offline
 from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.sharing import offline_snapshot
@@ -69,7 +69,7 @@ def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts
 @pytest.mark.req("CL-04", "SC-04")
 def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = (load_sign_in_service(host) for host in hosts)
-    cookie = one.redeem_sign_in_key(one.create_sign_in_key()) or ""
+    cookie = one.redeem_sign_in_key(one.create_owner_sign_in_key()) or ""
     assert (one.identify_by_cookie(cookie), two.identify_by_cookie(cookie)) == (OWNER_IDENTITY, None)
     assert (one.identify_by_token(one.owner_token), two.identify_by_token(one.owner_token)) == (OWNER_IDENTITY, None)
 
@@ -92,7 +92,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
             assert started.is_offline
             assert keys.identify_by_token(invited.token) is not None
             with pytest.raises(DatabaseUnavailable, match="The database is unreachable"):
-                refuse_unless_writable(started)
+                refuse_if_read_only_or_offline(started)
         line.restore()
         assert page.get(f"/enter?key={late.link}").status_code == 303
 

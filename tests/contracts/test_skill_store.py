@@ -363,7 +363,7 @@ def test_counters_of_another_system_are_kept_apart(store: SkillStore) -> None:
     told = {Stage.STEPS: UsageCounts(recommended=5, used=3, succeeded=2, failed=1)}
     usage = UsageCache(store.engine)
     for _ in range(2):  # said again, it is not more
-        usage.store_imported(store.key, {"csv-summary": told})
+        usage.store_imported_counts(store.key, {"csv-summary": told})
     assert counts_of(store) == {Stage.STEPS: UsageCounts(used=1, succeeded=1)}
     assert counts_of(store, version=IMPORTED_COUNTS_VERSION) == told
     assert counts_of(store, with_imported=True)[Stage.STEPS].used == 4

@@ -59,7 +59,7 @@ def soon(happens: Callable[[], bool]) -> bool:
 
 
 def hears(habitus: Habitus) -> bool:
-    return get_change_feed(habitus.shared).get_change_token(ChangeTopic.SKILLS) is not None
+    return get_change_feed(habitus.shared).get_token_of_announced_changes(ChangeTopic.SKILLS) is not None
 
 
 def knows(habitus: Habitus, name: str) -> Callable[[], bool]:
@@ -102,7 +102,7 @@ def test_what_one_host_learns_the_other_recalls_at_once_over_two_connections(
 @pytest.mark.req("CL-02", "OP-01")
 def test_an_open_page_of_one_host_hears_what_another_writes(tmp_path: Path, url: str, python: str) -> None:
     with serving(tmp_path, url) as habitus, serve(habitus) as site, httpx2.Client(timeout=300) as browser:
-        browser.get(f"{site.address}/enter", params={"key": site.keys.create_sign_in_key()})
+        browser.get(f"{site.address}/enter", params={"key": site.keys.create_owner_sign_in_key()})
         with browser.stream("GET", f"{site.address}/live") as stream:
             markers = (line for line in stream.iter_lines() if line.startswith("data: "))
             before = next(markers)
@@ -165,9 +165,13 @@ def test_own_changes_are_known_at_once_and_only_what_they_concern_is_asked_anew(
         assert soon(lambda: hears(habitus))
 
         def concerned(change: Callable[[], object]) -> set[ChangeTopic]:
-            before = {topic: sql.get_commit_token(habitus.shared, topic) for topic in ChangeTopic}
+            before = {topic: sql.get_token_of_own_table_commits(habitus.shared, topic) for topic in ChangeTopic}
             change()
-            return {topic for topic in ChangeTopic if sql.get_commit_token(habitus.shared, topic) != before[topic]}
+            return {
+                topic
+                for topic in ChangeTopic
+                if sql.get_token_of_own_table_commits(habitus.shared, topic) != before[topic]
+            }
 
         tea = Skill(name="brew-mint-tea", title="Mint", description="How mint tea is brewed", body="1. Boil water.")
         assert concerned(lambda: habitus.memory.add("The blue kettle is for mint tea.")) == {ChangeTopic.LESSONS}
@@ -175,11 +179,11 @@ def test_own_changes_are_known_at_once_and_only_what_they_concern_is_asked_anew(
             ChangeTopic.SKILLS,
             ChangeTopic.ROWS,
         }
-        assert habitus.pause.get_last_known() is None
+        assert habitus.pause.get_last_known_pause() is None
         assert concerned(lambda: habitus.pause.pause("ann")) == {ChangeTopic.SWITCHES}
-        assert habitus.pause.get_last_known() is not None
+        assert habitus.pause.get_last_known_pause() is not None
         assert concerned(habitus.pause.resume) == {ChangeTopic.SWITCHES}
-        assert habitus.pause.get_last_known() is None
+        assert habitus.pause.get_last_known_pause() is None
 
 
 @pytest.mark.full

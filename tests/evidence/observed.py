@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, ItemObservation
 
 SKILL = EvidenceItem(kind=ItemKind.SKILL, name="csv-summary", version=1)
 
@@ -19,13 +19,13 @@ def drawn(
     without: float = 0.5,
     uptake: float = 1.0,
     seed: int = 1,
-) -> Iterator[Observation]:
+) -> Iterator[ItemObservation]:
     """Units in which a draw offered or withheld the item, and so many of each arm went well; the oldest first."""
     chance = random.Random(seed)
     for number in range(units):
         is_offered = chance.random() >= withheld
         is_used = is_offered and chance.random() < uptake
-        yield Observation(
+        yield ItemObservation(
             unit=f"{item.name} {item.version} {number}",
             item=item,
             is_offered=is_offered,

@@ -1,4 +1,4 @@
-"""RandomAssignment: the same draw everywhere, the right share withheld, and what is sure always there."""
+"""ItemOfferAssignment: the same draw everywhere, the right share withheld, and what is sure always there."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from habitus.evidence.model import (
     EvidenceItem,
     ItemKind,
-    LastPlaceDraw,
+    LastPlaceDrawResult,
     UnitRandomizer,
     classify_request_kind,
-    draw_last_place,
     has_left_trace_of_steps,
+    select_items_drawing_last_place,
 )
 
 
@@ -29,7 +29,11 @@ def test_a_draw_depends_on_seed_unit_and_item_alone(unit: str, seed: str, name: 
     assert drawn == UnitRandomizer(unit=unit, seed=seed, share=share).assign(skill(name, version=7))
     assert drawn.propensity == pytest.approx(1 - share)
     assert lots.assign(skill(name), is_never_withheld=True).is_offered
-    assert lots.prefers_second(skill(name), skill("b")) != lots.prefers_second(skill("b"), skill(name)) or name == "b"
+    assert (
+        lots.is_last_place_given_to_second(skill(name), skill("b"))
+        != lots.is_last_place_given_to_second(skill("b"), skill(name))
+        or name == "b"
+    )
 
 
 @pytest.mark.req("LA-05")
@@ -37,22 +41,23 @@ def test_the_share_that_is_set_is_withheld() -> None:
     drawn = [UnitRandomizer(unit=f"u{n}", seed="s", share=0.1).assign(skill("tea")).is_offered for n in range(5000)]
     assert 0.08 < drawn.count(False) / len(drawn) < 0.12
     seconds = [
-        UnitRandomizer(unit=f"u{n}", seed="s", share=0.1).prefers_second(skill("a"), skill("b")) for n in range(2000)
+        UnitRandomizer(unit=f"u{n}", seed="s", share=0.1).is_last_place_given_to_second(skill("a"), skill("b"))
+        for n in range(2000)
     ]
     assert 0.45 < seconds.count(True) / len(seconds) < 0.55
 
 
 @pytest.mark.req("LA-05", "SE-01")
 def test_only_near_ties_are_drawn_and_only_while_something_is_withheld() -> None:
-    def first_two(share: float, third: float, unit: str) -> LastPlaceDraw[EvidenceItem]:
+    def first_two(share: float, third: float, unit: str) -> LastPlaceDrawResult[EvidenceItem]:
         worth = {"a": 1.0, "b": 0.9, "c": third}
         lots = UnitRandomizer(unit=unit, seed="s", share=share)
-        return draw_last_place(
+        return select_items_drawing_last_place(
             lots, [skill(n) for n in worth], 2, item=lambda one: one, score=lambda one: worth[one.name]
         )
 
     units = [f"u{n}" for n in range(40)]
-    plain = LastPlaceDraw(taken=(skill("a"), skill("b")))
+    plain = LastPlaceDrawResult(taken=(skill("a"), skill("b")))
     assert all(first_two(0.0, 0.9, unit) == plain for unit in units)
     assert all(first_two(0.1, 0.8, unit) == plain for unit in units)
     drawn = [first_two(0.1, 0.88, unit) for unit in units]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from habitus.evidence.bounds import (
     ERROR,
-    BettingState,
-    EffectBound,
-    RandomizedExposures,
+    ItemBettingEvidenceSums,
+    ItemExposurePayoffs,
+    OfferEffectBounds,
     find_effect_bound,
-    is_version_worse,
-    predict_success,
+    is_version_worse_than_predecessor,
+    predict_success_of_each_exposure,
 )
 from habitus.evidence.findings import NO_SUMS, add_observations_to_sums, collect_evidence_findings
-from habitus.evidence.model import Observation
+from habitus.evidence.model import ItemObservation
 from habitus.evidence.regression import Floats, ObservationTable
 from habitus.evidence.sums import NO_BETTING, EvidenceSums, deserialize_sums, serialize_sums
 from tests.evidence.observed import SKILL, drawn
@@ -29,26 +29,26 @@ from tests.evidence.observed import SKILL, drawn
 ENOUGH = math.log(2 / ERROR)
 
 
-def bound_of(observations: list[Observation]) -> EffectBound:
+def bound_of(observations: list[ItemObservation]) -> OfferEffectBounds:
     return find_effect_bound(add_observations_to_sums(observations).betting.get(SKILL, NO_BETTING))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Witness(BettingState):
+class Witness(ItemBettingEvidenceSums):
     """A game that remembers each play."""
 
-    plays: tuple[RandomizedExposures, ...] = ()
+    plays: tuple[ItemExposurePayoffs, ...] = ()
 
     def with_exposures(self, rows: ObservationTable) -> Witness:
-        expected, went = predict_success(rows, self.outcomes_by_kind)
+        expected, went = predict_success_of_each_exposure(rows, self.outcomes_by_kind)
         return Witness(
             log_capitals=self.log_capitals,
             outcomes_by_kind=went,
-            plays=(*self.plays, RandomizedExposures.from_rows(rows, expected)),
+            plays=(*self.plays, ItemExposurePayoffs.from_rows(rows, expected)),
         )
 
 
-def fortunes(observations: Iterable[Observation], effect: float) -> list[Floats]:
+def fortunes(observations: Iterable[ItemObservation], effect: float) -> list[Floats]:
     """Our capital after every exposure, staked on either side."""
     kept = add_observations_to_sums(
         observations,
@@ -62,8 +62,8 @@ def fortunes(observations: Iterable[Observation], effect: float) -> list[Floats]
         name: [getattr(each, name) for each in game.plays]
         for name in ("payoffs", "assignment_variances", "max_stake_up", "max_stake_down")
     }
-    whole = RandomizedExposures(**{name: np.concatenate(each) for name, each in columns.items()})
-    return [whole.log_evidence_after_each(effect, up=up) for up in (True, False)]
+    whole = ItemExposurePayoffs(**{name: np.concatenate(each) for name, each in columns.items()})
+    return [whole.compute_log_evidence_after_each_exposure(effect, up=up) for up in (True, False)]
 
 
 @pytest.mark.full
@@ -156,13 +156,13 @@ def test_a_bound_is_neither_aged_nor_dependent_on_the_order_in_which_it_was_told
 
 @pytest.mark.req("SK-11", "LA-05")
 def test_a_version_is_worse_only_where_both_were_drawn_often_enough() -> None:
-    def version(number: int, units: int, with_it: float) -> list[Observation]:
+    def version(number: int, units: int, with_it: float) -> list[ItemObservation]:
         item = replace(SKILL, version=number)
         return list(drawn(item, units=units, with_it=with_it, seed=number))
 
-    def worse(first: list[Observation], second: list[Observation]) -> bool:
+    def worse(first: list[ItemObservation], second: list[ItemObservation]) -> bool:
         found = add_observations_to_sums([*first, *second]).betting
-        return is_version_worse(found[replace(SKILL, version=2)], found[SKILL])
+        return is_version_worse_than_predecessor(found[replace(SKILL, version=2)], found[SKILL])
 
     assert worse(version(1, 400, 0.8), version(2, 400, 0.3))
     assert not worse(version(1, 400, 0.8), version(2, 10, 0.3))

@@ -7,20 +7,20 @@ import random
 import pytest
 
 from habitus.evidence.comparing import ComparisonVerdict, compare_versions_in_use
-from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind, ItemObservation
 
 CHANGE = EvidenceItem(kind=ItemKind.CHANGE, name="brew-tea@user", version=2)
 OPTIMISTIC = EffectEstimate(value=0.15, low=0.02, high=0.28)
 
 
-def conversations(seed: int, number: int, effect: float) -> list[Observation]:
+def conversations(seed: int, number: int, effect: float) -> list[ItemObservation]:
     """A fifth got the old version, of which half succeed."""
     lots = random.Random(seed)
     made = []
     for age in range(number, 0, -1):
         is_new = lots.random() >= 0.2
         success = float(lots.random() < 0.5 + effect * is_new)
-        one = Observation(
+        one = ItemObservation(
             unit=f"c{age}", item=CHANGE, is_offered=is_new, propensity=0.8, success=success, age_days=float(age)
         )
         made.append(one)

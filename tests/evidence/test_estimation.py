@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence import estimation
-from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, VariantCounts
+from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, VariantOutcomeCounts
 from habitus.evidence.findings import add_observations_to_sums, collect_evidence_findings
-from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, ItemObservation
 from tests.evidence.observed import SKILL, drawn
 
 OTHER = EvidenceItem(kind=ItemKind.LESSON, name="other")
 
 
-def estimates(observations: Iterable[Observation]) -> dict[EvidenceItem, ItemEffectEstimates]:
+def estimates(observations: Iterable[ItemObservation]) -> dict[EvidenceItem, ItemEffectEstimates]:
     return estimation.estimate_item_effects(add_observations_to_sums(observations), 0.0)
 
 
 anything = st.builds(
-    Observation,
+    ItemObservation,
     unit=st.sampled_from("abcdef"),
     item=st.sampled_from([SKILL, replace(SKILL, version=2), OTHER]),
     is_offered=st.booleans(),
@@ -43,7 +43,7 @@ anything = st.builds(
 
 @pytest.mark.req("LA-05")
 @given(st.lists(anything, max_size=40))
-def test_whatever_was_observed_every_number_is_one(observations: list[Observation]) -> None:
+def test_whatever_was_observed_every_number_is_one(observations: list[ItemObservation]) -> None:
     found = collect_evidence_findings(observations, withhold=0.1)
     assert [finding.item for finding in found.items] == sorted({one.item for one in observations})
     for finding in found.items:
@@ -96,7 +96,11 @@ def test_without_any_withheld_an_estimate_is_associational_and_unsure() -> None:
     offered = [one for one in drawn(with_it=0.9, without=0.5, withheld=0.3) if one.is_offered]
     others = [replace(one, item=OTHER, unit=f"other {one.unit}") for one in drawn(with_it=0.4, withheld=0.0)]
     estimate = estimates([*offered, *others])[SKILL]
-    assert (estimate.basis, estimate.withheld, estimate.using) == (EstimateBasis.ASSOCIATIONAL, VariantCounts(), None)
+    assert (estimate.basis, estimate.withheld, estimate.using) == (
+        EstimateBasis.ASSOCIATIONAL,
+        VariantOutcomeCounts(),
+        None,
+    )
     both = estimates(drawn(with_it=0.9, without=0.5, withheld=0.3))[SKILL]
     assert estimate.offering is not None
     assert both.offering is not None
@@ -106,7 +110,7 @@ def test_without_any_withheld_an_estimate_is_associational_and_unsure() -> None:
 @pytest.mark.req("LA-05")
 def test_the_association_s_bias_is_learned_from_the_items_that_were_withheld() -> None:
     """Chosen for hard requests, which nobody sees: the association says harm where the draw says nothing."""
-    rows: list[Observation] = []
+    rows: list[ItemObservation] = []
     for number in range(12):
         item = EvidenceItem(kind=ItemKind.LESSON, name=f"hard {number}")
         rows += drawn(item, with_it=0.35, without=0.35, units=200, seed=number)
@@ -161,8 +165,8 @@ def test_missing_outcomes_are_counted_by_arm() -> None:
     estimate = estimates(rows)[SKILL]
     withheld = sum(not one.is_offered for one in rows)
     assert (estimate.offered, estimate.withheld) == (
-        VariantCounts(missing=100 - withheld),
-        VariantCounts(explicit=withheld),
+        VariantOutcomeCounts(missing=100 - withheld),
+        VariantOutcomeCounts(explicit=withheld),
     )
     assert estimate.basis is EstimateBasis.ASSOCIATIONAL
 

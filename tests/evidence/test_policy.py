@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.evidence.bounds import EffectBound
-from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, VariantCounts
+from habitus.evidence.bounds import OfferEffectBounds
+from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, VariantOutcomeCounts
 from habitus.evidence.findings import (
     ItemFinding,
     ItemVerdict,
@@ -17,7 +17,7 @@ from habitus.evidence.findings import (
     decide_item_verdict,
     describe_finding,
 )
-from habitus.evidence.model import EffectEstimate, Observation
+from habitus.evidence.model import EffectEstimate, ItemObservation
 from tests.evidence.observed import SKILL, drawn
 
 HELPS = ItemEffectEstimates(
@@ -27,15 +27,15 @@ HELPS = ItemEffectEstimates(
     using=None,
     weak=None,
     uptake=None,
-    offered=VariantCounts(explicit=190),
-    withheld=VariantCounts(explicit=22),
+    offered=VariantOutcomeCounts(explicit=190),
+    withheld=VariantOutcomeCounts(explicit=22),
     tokens=310,
     used=40,
     ignored=2,
 )
 
 
-def finding(observations: list[Observation]) -> ItemFinding:
+def finding(observations: list[ItemObservation]) -> ItemFinding:
     (found,) = collect_evidence_findings(observations, withhold=0.1).items
     return found
 
@@ -53,7 +53,7 @@ def finding(observations: list[Observation]) -> ItemFinding:
     ],
 )
 def test_the_bound_decides(low: float, high: float, verdict: ItemVerdict) -> None:
-    judgement = decide_item_verdict(HELPS, EffectBound(low=low, high=high, offered=190, withheld=22))
+    judgement = decide_item_verdict(HELPS, OfferEffectBounds(low=low, high=high, offered=190, withheld=22))
     assert judgement.verdict is verdict
     assert judgement.reason.endswith(".")
 
@@ -61,11 +61,11 @@ def test_the_bound_decides(low: float, high: float, verdict: ItemVerdict) -> Non
 @pytest.mark.req("LA-05")
 def test_what_is_recalled_and_never_followed_is_degraded_unless_it_helps() -> None:
     ignored = replace(HELPS, used=20, ignored=18)
-    found = decide_item_verdict(ignored, EffectBound())
+    found = decide_item_verdict(ignored, OfferEffectBounds())
     assert found.verdict is ItemVerdict.DEGRADE
     assert found.reason == "It was recalled 20 times and left no trace in 18 of them."
-    assert decide_item_verdict(replace(ignored, used=9, ignored=9), EffectBound()).verdict is ItemVerdict.UNKNOWN
-    assert decide_item_verdict(ignored, EffectBound(low=0.1)).verdict is ItemVerdict.PROMOTE
+    assert decide_item_verdict(replace(ignored, used=9, ignored=9), OfferEffectBounds()).verdict is ItemVerdict.UNKNOWN
+    assert decide_item_verdict(ignored, OfferEffectBounds(low=0.1)).verdict is ItemVerdict.PROMOTE
 
 
 @pytest.mark.req("LA-05")
@@ -101,7 +101,7 @@ def test_clear_evidence_promotes_and_retires_and_says_so() -> None:
         ),
     ],
 )
-def test_why_it_is_not_known(rows: list[Observation], reason: str) -> None:
+def test_why_it_is_not_known(rows: list[ItemObservation], reason: str) -> None:
     judgement = finding(rows).decision
     assert (judgement.verdict, judgement.reason) == (ItemVerdict.UNKNOWN, reason)
 
@@ -119,30 +119,30 @@ def test_a_worse_version_is_to_be_rolled_back() -> None:
 @pytest.mark.req("LA-05")
 def test_plain_words() -> None:
     said = "8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn."
-    assert describe_finding(HELPS, EffectBound()) == f"Helps so far: {said}"
-    assert describe_finding(HELPS, EffectBound(low=0.02)) == f"Helps: surely 2 of 100 or more. So far {said}"
-    assert describe_finding(HELPS, EffectBound(high=-0.03)) == f"Harms: surely 3 of 100 or more. So far {said}"
+    assert describe_finding(HELPS, OfferEffectBounds()) == f"Helps so far: {said}"
+    assert describe_finding(HELPS, OfferEffectBounds(low=0.02)) == f"Helps: surely 2 of 100 or more. So far {said}"
+    assert describe_finding(HELPS, OfferEffectBounds(high=-0.03)) == f"Harms: surely 3 of 100 or more. So far {said}"
     harms = replace(HELPS, offering=EffectEstimate(value=-0.08, low=-0.15, high=0.02), tokens=0)
     assert (
-        describe_finding(harms, EffectBound())
+        describe_finding(harms, OfferEffectBounds())
         == "Not known yet: so far 8 fewer of 100 (−2 to 15), from 212 conversations."
     )
     seen = replace(HELPS, basis=EstimateBasis.ASSOCIATIONAL, tokens=0)
-    assert describe_finding(seen, EffectBound()) == (
+    assert describe_finding(seen, OfferEffectBounds()) == (
         "Not known: it goes with 8 more of 100 (1 to 15), from 212 conversations, and none was withheld to compare."
     )
-    assert describe_finding(replace(seen, offering=None), EffectBound()) == "Not known yet: no feedback."
+    assert describe_finding(replace(seen, offering=None), OfferEffectBounds()) == "Not known yet: no feedback."
 
 
 @pytest.mark.req("LA-05")
 @given(low=st.floats(-1, 1), high=st.floats(-1, 1), ends=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
 def test_surely_is_said_of_the_bound_alone(low: float, high: float, ends: tuple[float, float]) -> None:
     shown = EffectEstimate(value=sum(ends) / 2, low=min(ends), high=max(ends))
-    limit = EffectBound(low=min(low, high), high=max(low, high))
+    limit = OfferEffectBounds(low=min(low, high), high=max(low, high))
     said = describe_finding(replace(HELPS, offering=shown), limit)
     assert ("surely" in said) == (limit.low > 0 or limit.high < 0)
     assert "so far" in said.lower()
-    assert "surely" not in describe_finding(replace(HELPS, offering=shown), EffectBound())
+    assert "surely" not in describe_finding(replace(HELPS, offering=shown), OfferEffectBounds())
 
 
 @pytest.mark.req("LA-05")

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.comparing import BoundedMatcher, StepBudget
+from habitus.comparing import BoundedSequenceMatcher, ComparisonStepBudget
 from habitus.files import build_tree_file
 from habitus.skills.edits import diff_trees, merge_lines
 from habitus.skills.layers.layer import USER_LAYER
@@ -49,8 +49,8 @@ def test_a_merge_and_a_long_line_end_and_lose_nothing() -> None:
 
 
 def test_comparisons_share_what_they_may_take() -> None:
-    budget = StepBudget(100)
-    first = BoundedMatcher(["a", "b"], ["a", "c"], budget).get_opcodes()
+    budget = ComparisonStepBudget(100)
+    first = BoundedSequenceMatcher(["a", "b"], ["a", "c"], budget).get_opcodes()
     assert [what for what, *_ in first] == ["equal", "replace"]
-    second = BoundedMatcher(["a"] * 20, ["a"] * 20, budget).get_opcodes()
+    second = BoundedSequenceMatcher(["a"] * 20, ["a"] * 20, budget).get_opcodes()
     assert [what for what, *_ in second] == ["replace"]

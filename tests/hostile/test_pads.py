@@ -288,7 +288,7 @@ async def test_a_pad_keeps_its_limits_between_cells(
     strength: MachineCapabilities, tmp_path: Path, venv: Path, deed: str, why: str
 ) -> None:
     runtime = _runtime(strength, tmp_path)
-    worker = await runtime.start("one")
+    worker = await runtime.start_worker("one")
     out, err = OutputCapture(1000), OutputCapture(1000)
     worker.redirect_output(out, err)
     code = f"{HOLD}\nimport threading\ngo = threading.Event()\ndef deed():\n    go.wait()\n    {deed}\n    go.wait()\n"

@@ -36,7 +36,7 @@ def _repair(text: str) -> None:
 
 
 def _stream(text: str) -> None:
-    stream = Redactor(["known value"]).open_stream()
+    stream = Redactor(["known value"]).open_redacting_stream()
     for start in range(0, len(text), 200):
         stream.feed(text[start : start + 200])
     stream.end()

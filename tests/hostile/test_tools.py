@@ -124,7 +124,7 @@ async def test_an_import_can_not_bring_its_own_approval(habitus: Habitus) -> Non
     async with habitus.tools as tools:
         await tools.create("plain", "Says hello.", {}, "print('hello')", {}, ADA)
         tree = habitus.skills.read_tree("plain")
-        habitus.skills.write_tree("user", "twin", trees.rename_skill_tree(tree, "twin"), AGENT)
+        habitus.skills.write_tree("user", "twin", trees.rename_skill_in_main_file(tree, "twin"), AGENT)
         assert {tool.name: tool.status.value for tool in tools.all()} == {"plain": "active", "twin": "unapproved"}
 
 

@@ -33,13 +33,16 @@ def test_json_with_our_entries_and_without_them_says_what_it_said(
 ) -> None:
     text = json.dumps({**said, **held}, indent=indent).replace("\n", newline)
     entries = (SERVER, HOOK)
-    there = editing.apply_entries(text, ConfigFormat.JSON, entries)
+    there = editing.add_entries_to_config_text(text, ConfigFormat.JSON, entries)
     assert json.loads(there)["servers"]["habitus"] == SERVER.value
     assert json.loads(there)["hooks"]["Stop"][-1] == HOOK.value
     if "habitus" not in held.get("servers", {}):
         assert (
-            editing.remove_entries(
-                there, ConfigFormat.JSON, entries, editing.read_previous_values(text, ConfigFormat.JSON, entries)
+            editing.remove_entries_from_config_text(
+                there,
+                ConfigFormat.JSON,
+                entries,
+                editing.extract_config_state_before_entries(text, ConfigFormat.JSON, entries),
             )
             == text
         )
@@ -58,11 +61,14 @@ WITH_COMMENTS = """\
 
 
 def test_comments_and_trailing_commas_stay_where_they_are() -> None:
-    there = editing.apply_entries(WITH_COMMENTS, ConfigFormat.JSONC, (SERVER,))
+    there = editing.add_entries_to_config_text(WITH_COMMENTS, ConfigFormat.JSONC, (SERVER,))
     assert [line for line in WITH_COMMENTS.splitlines() if line not in there.splitlines()] == []
-    assert editing.parse_config(there, ConfigFormat.JSONC)["servers"]["habitus"] == SERVER.value
-    back = editing.remove_entries(
-        there, ConfigFormat.JSONC, (SERVER,), editing.read_previous_values(WITH_COMMENTS, ConfigFormat.JSONC, (SERVER,))
+    assert editing.parse_config_text(there, ConfigFormat.JSONC)["servers"]["habitus"] == SERVER.value
+    back = editing.remove_entries_from_config_text(
+        there,
+        ConfigFormat.JSONC,
+        (SERVER,),
+        editing.extract_config_state_before_entries(WITH_COMMENTS, ConfigFormat.JSONC, (SERVER,)),
     )
     assert back == WITH_COMMENTS.replace("}, // last", "} // last")
 
@@ -80,10 +86,13 @@ theme = "dark"
 
 
 def test_toml_keeps_its_comments_and_tables() -> None:
-    there = editing.apply_entries(WITH_TABLES, ConfigFormat.TOML, (SERVER,))
+    there = editing.add_entries_to_config_text(WITH_TABLES, ConfigFormat.TOML, (SERVER,))
     assert [line for line in WITH_TABLES.splitlines() if line not in there.splitlines()] == []
-    back = editing.remove_entries(
-        there, ConfigFormat.TOML, (SERVER,), editing.read_previous_values(WITH_TABLES, ConfigFormat.TOML, (SERVER,))
+    back = editing.remove_entries_from_config_text(
+        there,
+        ConfigFormat.TOML,
+        (SERVER,),
+        editing.extract_config_state_before_entries(WITH_TABLES, ConfigFormat.TOML, (SERVER,)),
     )
     assert back == WITH_TABLES
 
@@ -91,14 +100,17 @@ def test_toml_keeps_its_comments_and_tables() -> None:
 @given(before=st.text(alphabet="ab \n", max_size=12), after=st.text(alphabet="ab \n", max_size=12))
 def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> None:
     """Also where somebody wrote on below it."""
-    first = editing.apply_entries(before, ConfigFormat.BLOCK, (ConfigEntry(path=(), value="one\ntwo"),)) + after
-    second = editing.apply_entries(first, ConfigFormat.BLOCK, (ConfigEntry(path=(), value="three"),))
+    first = (
+        editing.add_entries_to_config_text(before, ConfigFormat.BLOCK, (ConfigEntry(path=(), value="one\ntwo"),))
+        + after
+    )
+    second = editing.add_entries_to_config_text(first, ConfigFormat.BLOCK, (ConfigEntry(path=(), value="three"),))
     assert second == first.replace("one\ntwo", "three")
-    left = editing.remove_entries(
+    left = editing.remove_entries_from_config_text(
         second,
         ConfigFormat.BLOCK,
         (ConfigEntry(path=(), value="three"),),
-        editing.PreviousConfigValues(replaced={}, missing=()),
+        editing.ConfigStateBeforeOurEntries(replaced={}, missing=()),
     )
     assert left.split() == f"{before} {after}".split()
 
@@ -122,4 +134,4 @@ def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> N
 def test_what_can_not_be_edited_is_refused(text: str, format: ConfigFormat) -> None:
     entry = SERVER if format is not ConfigFormat.BLOCK else ConfigEntry(path=(), value="x")
     with pytest.raises(Invalid):
-        editing.apply_entries(text, format, (entry,))
+        editing.add_entries_to_config_text(text, format, (entry,))

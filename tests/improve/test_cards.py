@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.comparing import settle_comparisons
-from habitus.app.learning.improving import open_trial_runner, plan_skill_trial
-from habitus.app.library.exam_cards import describe_publisher_claim, make_exam_card
+from habitus.app.learning.comparing import decide_running_comparisons
+from habitus.app.learning.improving import plan_skill_trial, run_planned_skill_trial
+from habitus.app.library.exam_cards import describe_publisher_claim, require_exam_card_of_current_text
 from habitus.app.library.importing import ImportOptions, import_skills
-from habitus.app.library.publishing import publish_skills
+from habitus.app.library.publishing import add_or_remove_published_skills
 from habitus.app.use_cases.sources import ExportSkillsRequest, export_skills
-from habitus.cli.skills.improving import _print_trial
+from habitus.cli.skills.improving import _print_trial_result_and_evidence
 from habitus.errors import Invalid
 from habitus.files import build_tree_file
 from habitus.improve.cards import parse_exam_card, serialize_exam_card
@@ -46,7 +46,7 @@ async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path:
         assert card.date
         assert "Which town" not in json.dumps(card.to_json_values())
         site = tmp_path / "site"
-        publish_skills(habitus, site, [NAME], card=True)
+        add_or_remove_published_skills(habitus, site, [NAME], card=True)
         (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]
         assert row[discovery.EXAM_KEY]["digest"] == card.digest
         assert card.sentence.endswith("; with it against without: not measured")
@@ -55,14 +55,14 @@ async def test_a_card_says_what_the_exam_found_and_no_task(home: Path, tmp_path:
         added = {**accepted, "scripts/more.py": build_tree_file(b"print(1)\n")}
         habitus.skills.write_tree("user", NAME, added, habitus.build_author())
         with pytest.raises(Invalid, match="No exam has accepted"):  # no exam saw this script
-            publish_skills(habitus, site, [NAME], card=True)
+            add_or_remove_published_skills(habitus, site, [NAME], card=True)
         habitus.skills.write_tree("user", NAME, accepted, habitus.build_author())
-        publish_skills(habitus, site, [NAME], card=True)
+        add_or_remove_published_skills(habitus, site, [NAME], card=True)
         edit = TextEdit(operation=EditOperation.APPEND, content="4. Smile.")
         habitus.skills.edit(NAME, edit, habitus.build_author())
         with pytest.raises(Invalid, match="No exam has accepted the current text"):
-            publish_skills(habitus, site, [NAME], card=True)
-        publish_skills(habitus, site, [NAME])
+            add_or_remove_published_skills(habitus, site, [NAME], card=True)
+        add_or_remove_published_skills(habitus, site, [NAME])
         (row,) = json.loads((site / discovery.INDEX_PATH).read_text())["skills"]
         assert discovery.EXAM_KEY not in row, "its text is another now"
 
@@ -103,17 +103,17 @@ async def test_a_trial_on_the_exams_tasks_adds_with_against_without_and_one_of_w
 
     with Habitus.open(read_settings(home)) as habitus:
         await approved(habitus)
-        list(settle_comparisons(habitus, apply=True))
+        list(decide_running_comparisons(habitus, apply=True))
         plan, model = plan_skill_trial(habitus, NAME, (), 1), RunBudget().wrap_model(ScriptedModel(solve))
-        async for runner in open_trial_runner(habitus, plan, model):
+        async for runner in run_planned_skill_trial(habitus, plan, model):
             last = runner
-        card = make_exam_card(habitus, NAME)
+        card = require_exam_card_of_current_text(habitus, NAME)
         assert card.with_against_without is not None
         assert card.with_against_without.value == 1
         assert "; with it against without: +100 points (" in card.sentence
         tree = {**habitus.skills.read_tree(NAME), CARD_FILE: build_tree_file(serialize_exam_card(card))}
         habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
-        _print_trial(habitus, plan, last, as_json=False)
+        _print_trial_result_and_evidence(habitus, plan, last, as_json=False)
         said = " ".join(capsys.readouterr().out.split())
         assert "With it 24 of 24 succeeded, without it 0 of 24 succeeded." in said
         assert f"To compare: {card.sentence}." in said

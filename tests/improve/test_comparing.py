@@ -15,10 +15,10 @@ from habitus.agent.choosing import ExposureAssigner
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import HostTurnRequest
-from habitus.app.conversations.sessions import open_random_assignment, open_session
-from habitus.app.learning.compared_versions import load_change_exposures
-from habitus.app.learning.comparing import list_comparison_reports, settle_comparisons
-from habitus.app.library.explaining import explain_skill_in_turn
+from habitus.app.conversations.sessions import open_random_assignment_of_conversation, open_session
+from habitus.app.learning.compared_versions import load_version_comparison_exposures
+from habitus.app.learning.comparing import decide_running_comparisons, list_comparison_reports
+from habitus.app.library.explaining import explain_skill_selection_in_past_turn
 from habitus.app.use_cases.finding import ExplainSkillRequest, explain_skill
 from habitus.app.use_cases.improving import compare_versions, list_comparisons
 from habitus.app.use_cases.review import approve_items, show_inbox_item
@@ -28,7 +28,7 @@ from habitus.improve.plan import ImproveRequest
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.mcp.server import LazyHome, make_mcp_server
 from habitus.mcp.server_options import McpServerOptions
-from habitus.repl.chat import build_skill_report
+from habitus.repl.chat import build_skill_placement_report
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.proposals import ProposalAction, SkillChange
 from habitus.sql.outage import OutageGuard
@@ -50,7 +50,7 @@ async def approved(habitus: Habitus) -> None:
 
 def conversations(habitus: Habitus, *, new: bool) -> Iterator[str]:
     (report,) = list_comparison_reports(habitus)
-    seed, item = habitus.journal.get_random_seed(), report.comparison.item
+    seed, item = habitus.journal.get_or_create_random_seed(), report.comparison.item
     ids = (f"c{number}" for number in count())
     return (id for id in ids if UnitRandomizer(unit=id, seed=seed).gets_changed_version(item, 0.2) is new)
 
@@ -77,14 +77,14 @@ async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it
         (report,) = list_comparison_reports(habitus)
         assert (report.result.old.judged, report.result.new.judged) == (1, 1)
         assert (report.comparison.old, report.comparison.new, report.comparison.share) == (1, 2, 0.2)
-        kept = load_change_exposures(habitus.shared, report.comparison.item.name)
+        kept = load_version_comparison_exposures(habitus.shared, report.comparison.item.name)
         assert {(one.unit, one.exposure.is_offered, one.exposure.propensity) for one in kept} == {
             (old, False, 0.8),
             (new, True, 0.8),
         }
         for conversation, version in ((old, 1), (new, 2)):
             (kept_turn,) = habitus.journal.list_session_turns(conversation)
-            why = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, kept_turn.id, user=None)
+            why = explain_skill_selection_in_past_turn(habitus.skills, habitus.journal, NAME, kept_turn.id, user=None)
             (part,) = why.selected
             other = 3 - version
             assert part.version == version
@@ -98,7 +98,7 @@ async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it
         edit = TextEdit(operation=EditOperation.APPEND, content="4. Say it twice.")
         habitus.skills.edit(NAME, edit, habitus.build_author())
         assert "twice" in ask(habitus, old), "a later edit holds for all"
-        (settled,) = settle_comparisons(habitus, apply=True)
+        (settled,) = decide_running_comparisons(habitus, apply=True)
         assert settled.state is ComparisonState.SUPERSEDED
 
 
@@ -113,13 +113,13 @@ async def test_a_change_that_harms_in_use_is_proposed_to_be_rolled_back(home: Pa
         (report,) = list_comparison_reports(habitus)
         assert report.result.sentence.startswith("Harms: ")
         assert list_comparisons(habitus, name=NAME).comparisons == [report]
-        (settled,) = settle_comparisons(habitus, apply=True)
-        assert not list(settle_comparisons(habitus, apply=True)), "it is proposed once"
+        (settled,) = decide_running_comparisons(habitus, apply=True)
+        assert not list(decide_running_comparisons(habitus, apply=True)), "it is proposed once"
         assert settled.proposal is not None
         assert "does worse in use than version 1" in habitus.review.get(settled.proposal).reasons[0]
         approve_items(habitus, ids=(str(settled.proposal),))
         assert NEW not in habitus.skills.load(NAME).body
-        list(settle_comparisons(habitus, apply=True))
+        list(decide_running_comparisons(habitus, apply=True))
         assert list_comparison_reports(habitus)[0].comparison.state is ComparisonState.ROLLED_BACK
 
 
@@ -129,19 +129,19 @@ async def test_a_change_that_helps_is_kept_and_one_that_shows_nothing_ends_after
         await approved(habitus)
         clock = habitus.clock
         habitus.clock = lambda: clock() + COMPARISON_PERIOD - timedelta(hours=1)
-        assert not list(settle_comparisons(habitus, apply=False))
+        assert not list(decide_running_comparisons(habitus, apply=False))
         begun = next(conversations(habitus, new=False))
         assert NEW not in ask(habitus, begun)
         habitus.clock = lambda: clock() + COMPARISON_PERIOD
         assert NEW not in ask(habitus, begun), "it keeps what it began with"
-        (settled,) = settle_comparisons(habitus, apply=False)
+        (settled,) = decide_running_comparisons(habitus, apply=False)
         assert settled.state is ComparisonState.NOT_SHOWN
         habitus.clock = clock
         for conversation in islice(conversations(habitus, new=True), 24):
             ask(habitus, conversation, ok=True)
         for conversation in islice(conversations(habitus, new=False), 8):
             ask(habitus, conversation, ok=False)
-        (settled,) = settle_comparisons(habitus, apply=True)
+        (settled,) = decide_running_comparisons(habitus, apply=True)
         assert settled.state is ComparisonState.KEPT
         late = next(islice(conversations(habitus, new=False), 8, None))
         assert NEW in ask(habitus, late), "there is nothing to compare any more"
@@ -159,7 +159,7 @@ async def test_where_one_version_is_judged_more_often_nothing_is_known(home: Pat
         assert report.result.sentence == (
             "Not known: 33% of the new version's conversations were judged, 100% of the old's."
         )
-        assert not list(settle_comparisons(habitus, apply=True))
+        assert not list(decide_running_comparisons(habitus, apply=True))
 
 
 @pytest.mark.req("IM-07")
@@ -181,7 +181,7 @@ async def test_switched_off_there_is_no_draw_and_no_comparison(home: Path, is_on
         assert len(list_comparison_reports(habitus)) == is_on
         evidence = evidence.model_copy(update={"compare_versions": 0.0})
         habitus.settings = habitus.settings.model_copy(update={"evidence": evidence})
-        settled = list(settle_comparisons(habitus, apply=True))
+        settled = list(decide_running_comparisons(habitus, apply=True))
         assert [one.state for one in settled] == [ComparisonState.STOPPED] * is_on
 
 
@@ -215,7 +215,9 @@ def test_of_a_changed_line_why_says_which_one_a_conversation_got(home: Path) -> 
         for number in range(30):
             lines = ask(habitus, f"c{number}")
             (turn,) = habitus.journal.list_session_turns(f"c{number}")
-            (part,) = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, turn.id, user=None).selected
+            (part,) = explain_skill_selection_in_past_turn(
+                habitus.skills, habitus.journal, NAME, turn.id, user=None
+            ).selected
             assert (part.version == 2) is (NEW in lines)
             assert f"version {part.version}, drawn to be compared with version {3 - part.version}" in part.reason
             seen.add(part.version)
@@ -230,13 +232,13 @@ async def test_conversations_of_our_own_agent_are_compared_and_not_those_of_an_a
             id, model = next(conversations(habitus, new=is_new)), ScriptedModel([says("Altberg")])
             async with open_session(habitus, model, id=id) as session:
                 await session.turn("Name a town.")
-                said = str(build_skill_report(habitus, session, NAME).data)
+                said = str(build_skill_placement_report(habitus, session, NAME).data)
             assert (
                 f"This conversation has version {1 + is_new}, drawn to be compared with version {2 - is_new}." in said
             )
             assert (NEW in f"{model.asked[0].system}{model.asked[0].messages}") is is_new
         old = next(islice(conversations(habitus, new=False), 1, None))
-        lots = open_random_assignment(habitus.settings, habitus.journal, old, OutageGuard())
+        lots = open_random_assignment_of_conversation(habitus.settings, habitus.journal, old, OutageGuard())
         hooked = HostTurnRequest(
             user_input=SubmittedRequest(text="Name a town."),
             user=habitus.get_user(),
@@ -246,7 +248,7 @@ async def test_conversations_of_our_own_agent_are_compared_and_not_those_of_an_a
         )
         async with habitus.hosted_conversations.open_turn(hooked) as turn:
             assert NEW in turn.context, "it reads the file itself, which is the new one"
-        counted = {one.unit for one in load_change_exposures(habitus.shared)}
+        counted = {one.unit for one in load_version_comparison_exposures(habitus.shared)}
         assert len(counted) == 2
         assert old not in counted
 
@@ -272,11 +274,13 @@ async def test_conversations_over_mcp_are_compared(home: Path) -> None:
         finally:
             await behind.close()
     with Habitus.open(read_settings(home)) as habitus:
-        kept = load_change_exposures(habitus.shared)
+        kept = load_version_comparison_exposures(habitus.shared)
         assert sorted(one.exposure.is_offered for one in kept) == sorted(read)
         for one in kept:
             (turn,) = habitus.journal.list_session_turns(one.unit)
-            (part,) = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, turn.id, user=None).selected
+            (part,) = explain_skill_selection_in_past_turn(
+                habitus.skills, habitus.journal, NAME, turn.id, user=None
+            ).selected
             assert part.version == 1 + one.exposure.is_offered
             assert f"version {part.version}, drawn to be compared with version {3 - part.version}" in part.reason
         assert set(read) == {True, False}
@@ -299,7 +303,7 @@ async def test_harm_is_rolled_back_by_itself_where_a_person_allowed_it_else_by_t
         tree = habitus.skills.read_tree(NAME, 1)
         change = SkillChange(action=ProposalAction.WRITE, name=NAME, layer="user", tree=tree)
         before = None if is_automatic else habitus.review.propose(change, habitus.build_author(), ["It does worse."])
-        (settled,) = settle_comparisons(habitus, apply=True)
+        (settled,) = decide_running_comparisons(habitus, apply=True)
         assert settled.proposal == (before.id if before is not None else None)
         assert (NEW not in habitus.skills.load(NAME).body) is is_automatic
         (report,) = list_comparison_reports(habitus)

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import ERROR
-from habitus.improve.exam import compute_difference_interval, is_exam_passed
+from habitus.improve.exam import compute_pass_rate_difference_interval, is_exam_passed
 from habitus.improve.gate import (
     FEWEST_TASKS,
     MOST_CANDIDATES,
     GateHypothesis,
     GateRule,
     GateVerdict,
-    PairTally,
+    RolloutPairCounts,
     compute_remaining_error_share,
     compute_sign_flip_p_value,
-    pair_rollouts,
+    pair_rollouts_of_whole_rounds,
 )
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -36,12 +36,16 @@ def test_no_bet_on_what_helps_some_tasks_and_hurts_others_as_much_is_worth_more_
     centred = np.clip(np.array(effects) - max(0, np.mean(effects)), -1, 1)
     centred -= max(0.0, float(np.mean(centred)))
     gate = GateRule(tasks=len(effects), number=number)
-    ways = [PairTally()]
+    ways = [RolloutPairCounts()]
     chances = [1.0]
     for effect in centred:
-        ways = [PairTally(better=one.better + (d > 0), worse=one.worse + (d < 0)) for one in ways for d in (1.0, -1.0)]
+        ways = [
+            RolloutPairCounts(better=one.better + (d > 0), worse=one.worse + (d < 0))
+            for one in ways
+            for d in (1.0, -1.0)
+        ]
         chances = [chance * (1 + d * effect) / 2 for chance in chances for d in (1.0, -1.0)]
-    capitals = [math.exp(gate.log_evidence(one)) for one in ways]
+    capitals = [math.exp(gate.compute_log_evidence(one)) for one in ways]
     assert sum(c * p for c, p in zip(capitals, chances, strict=True)) <= 1 + 1e-9
 
 
@@ -58,14 +62,14 @@ def test_the_first_candidate_has_a_third_of_the_error_29_more_share_the_rest_and
     assert spent.problem == "30 candidates were tried on these gate tasks, and their error is spent"
     assert spent.smallest_effect == 1
     assert spent.fewest_tasks == 501
-    assert spent.explain_shortage_of_tasks(GateVerdict.NOT_SHOWN, PairTally()) == spent.problem
+    assert spent.explain_shortage_of_tasks(GateVerdict.NOT_SHOWN, RolloutPairCounts()) == spent.problem
 
 
-def tally(*gains: int, rounds: int = 2, is_repeated: bool = False) -> PairTally:
+def tally(*gains: int, rounds: int = 2, is_repeated: bool = False) -> RolloutPairCounts:
     """Of tasks that got better or worse in so many rounds each, and are the same in the others."""
     better, worse = sum(one for one in gains if one > 0), -sum(one for one in gains if one < 0)
     same = rounds * len(gains) - better - worse
-    return PairTally(better=better, same=same, worse=worse, gains=list(gains), is_repeated=is_repeated)
+    return RolloutPairCounts(better=better, same=same, worse=worse, gains=list(gains), is_repeated=is_repeated)
 
 
 @pytest.mark.req("IM-03")
@@ -81,8 +85,8 @@ def test_what_is_better_every_time_is_accepted_and_what_changes_nothing_is_not_s
 def test_ten_repeats_of_one_task_are_one_piece_of_evidence() -> None:
     """One task of eight that flips in all of nine rounds was accepted when every rollout counted alone."""
     gate, two = GateRule(tasks=8), tally(10, 10, *[0] * 6, rounds=10)
-    assert gate.is_claim_shown(tally(10, *[0] * 7, rounds=10))
-    assert gate.is_claim_shown(two)
+    assert gate.is_claim_shown_on_gate_tasks(tally(10, *[0] * 7, rounds=10))
+    assert gate.is_claim_shown_on_gate_tasks(two)
     assert gate.decide_verdict(two) is GateVerdict.NOT_SHOWN
     assert gate.explain_shortage_of_tasks(GateVerdict.NOT_SHOWN, two) == (
         "it shows on these tasks, but on too few of them: more tasks are needed"
@@ -152,16 +156,20 @@ def test_a_tally_counts_what_only_one_of_both_versions_passed_in_whole_rounds() 
         ("b", 3, "infra", "ok"),
     )
     made.append(replace(made[0], side=TaskSplit.EXAM, outcome="ok"))
-    pairs = pair_rollouts(made, TaskSplit.GATE, ["b", "a"])
+    pairs = pair_rollouts_of_whole_rounds(made, TaskSplit.GATE, ["b", "a"])
     assert [(pair.old.round, pair.old.task) for pair in pairs] == [(n, task) for n in range(3) for task in "ba"]
-    counted = PairTally.from_pairs(pairs)
-    assert counted == PairTally(better=3, same=2, worse=1, gains=[-1, 3])
+    counted = RolloutPairCounts.from_pairs(pairs)
+    assert counted == RolloutPairCounts(better=3, same=2, worse=1, gains=[-1, 3])
     assert (counted.pairs, counted.rounds) == (6, 3)
-    assert PairTally.from_pairs(pairs[:2] * 2) == PairTally(better=2, worse=2, gains=[-2, 2], is_repeated=True)
-    assert PairTally.from_pairs(pairs[:2]) == PairTally(better=1, worse=1, gains=[-1, 1])  # one round repeats nothing
-    assert PairTally.from_pairs([*pairs[2:4], *pairs[:2], *pairs[:2]]).is_repeated
-    assert not PairTally.from_pairs([*pairs[:2], *pairs[:2], *pairs[2:4]]).is_repeated
-    assert pair_rollouts(made, TaskSplit.GATE, []) == []
+    assert RolloutPairCounts.from_pairs(pairs[:2] * 2) == RolloutPairCounts(
+        better=2, worse=2, gains=[-2, 2], is_repeated=True
+    )
+    assert RolloutPairCounts.from_pairs(pairs[:2]) == RolloutPairCounts(
+        better=1, worse=1, gains=[-1, 1]
+    )  # one round repeats nothing
+    assert RolloutPairCounts.from_pairs([*pairs[2:4], *pairs[:2], *pairs[:2]]).is_repeated
+    assert not RolloutPairCounts.from_pairs([*pairs[:2], *pairs[:2], *pairs[2:4]]).is_repeated
+    assert pair_rollouts_of_whole_rounds(made, TaskSplit.GATE, []) == []
 
 
 @pytest.mark.req("IM-03")
@@ -171,8 +179,8 @@ def test_wins_are_evidence_on_these_tasks_once_their_bet_has_paid_what_the_error
     stake = math.sqrt(2 * math.log(1 / error) / (200 * 0.3))
     wins = math.ceil(math.log(1 / error) / math.log1p(stake))
     gate = GateRule(tasks=20, number=number)
-    assert gate.is_claim_shown(PairTally(better=wins, same=20))
-    assert not gate.is_claim_shown(PairTally(better=wins - 1, same=20))
+    assert gate.is_claim_shown_on_gate_tasks(RolloutPairCounts(better=wins, same=20))
+    assert not gate.is_claim_shown_on_gate_tasks(RolloutPairCounts(better=wins - 1, same=20))
 
 
 @pytest.mark.req("IM-03")
@@ -183,7 +191,9 @@ def test_racing_goes_on_only_with_what_can_still_be_shown() -> None:
         """So many pairs must have become better after so many rounds, with this many worse ones."""
         pairs = 20 * rounds
         found = [
-            bool(gate.is_hopeless(PairTally(better=better, same=pairs - better - worse, worse=worse)))
+            bool(
+                gate.is_acceptance_hopeless(RolloutPairCounts(better=better, same=pairs - better - worse, worse=worse))
+            )
             for better in range(pairs - worse + 1)
         ]
         assert found == sorted(found, reverse=True)
@@ -220,7 +230,7 @@ def test_few_tasks_show_only_what_is_large() -> None:
     ],
 )
 def test_an_exam_has_an_interval_over_its_tasks(means: list[float], low: float, high: float) -> None:
-    found = compute_difference_interval(means)
+    found = compute_pass_rate_difference_interval(means)
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-3)
     assert found.low <= np.mean(means) <= found.high
 
@@ -231,9 +241,12 @@ def test_an_exams_interval_is_students_with_two_tasks_more(tasks: int, quantile:
     """The quantiles are those of the tables, but for four tasks the expansion's, 0.1 % below."""
     means = [0.02 * (number % 5 - 2) for number in range(tasks)]
     width = quantile * np.std([*means, 1, -1], ddof=1) / math.sqrt(tasks + 2)
-    found = compute_difference_interval(means)
+    found = compute_pass_rate_difference_interval(means)
     assert (found.low, found.high) == pytest.approx((np.mean(means) - width, np.mean(means) + width), abs=2e-5)
-    assert (compute_difference_interval([1.0] * 4).high, compute_difference_interval([-1.0] * 4).low) == (1.0, -1.0)
+    assert (
+        compute_pass_rate_difference_interval([1.0] * 4).high,
+        compute_pass_rate_difference_interval([-1.0] * 4).low,
+    ) == (1.0, -1.0)
 
 
 @pytest.mark.req("IM-03")

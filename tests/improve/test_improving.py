@@ -15,30 +15,30 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.learning.improving import (
-    improve_skill,
-    load_skill_with_tasks,
+    load_skill_and_assign_task_splits,
     open_improve_run,
     open_improve_store,
     preview_improve_run,
+    run_or_resume_skill_improvement,
 )
-from habitus.app.tasks.storing import save_tasks
+from habitus.app.tasks.storing import replace_editable_tasks
 from habitus.app.tasks.workspaces import PAD
 from habitus.app.use_cases.improving import list_improvements
 from habitus.app.use_cases.tasks import remove_task
 from habitus.errors import HabitusError
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.files import Tree, build_tree_file
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.gate import compute_remaining_error_share
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.report import describe_candidate_result
 from habitus.improve.run import ImproveResult, OpenSolver
-from habitus.improve.tasks import split_tasks
+from habitus.improve.tasks import choose_splits_for_new_tasks
 from habitus.learning.budget import RunBudget, RunLimits
 from habitus.llm.model import CompletionRequest, PersonMessage, TokenUsage
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import ContainsCheck, MatchesCheck, ToolCalledCheck, ValidatorCheck
+from habitus.tasks.checks import PythonValidatorCheck, ReplyContainsCheck, ReplyMatchesPatternCheck, ToolCalledCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
@@ -60,7 +60,7 @@ def _tasks(count: int) -> list[Task]:
         Task(
             id=f"t{number}",
             request=f"Which town has the number {number:03}?",
-            checks=(MatchesCheck(pattern="^[A-Z]+$"),),
+            checks=(ReplyMatchesPatternCheck(pattern="^[A-Z]+$"),),
         )
         for number in range(count)
     ]
@@ -166,7 +166,7 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
         id="write",
         request="Write the town into town.txt.",
         files={"hint.txt": "Altberg"},
-        checks=(ValidatorCheck(code="assert open('town.txt').read().isupper()"),),
+        checks=(PythonValidatorCheck(code="assert open('town.txt').read().isupper()"),),
     )
     code = "open('town.txt', 'w').write({}(open('hint.txt').read()))"
 
@@ -278,7 +278,7 @@ async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_wit
                 await run(habitus, request, draft, id=f"r{at}", outcomes=pausing(at))
             assert tries == at
             with pytest.raises(HabitusError, match="paused"):
-                await improve_skill(habitus, request, run="r0")
+                await run_or_resume_skill_improvement(habitus, request, run="r0")
             habitus.pause.resume()
         done = await run(habitus, request, id="last")
         kept = store.list_rollouts(skill=NAME)
@@ -327,7 +327,9 @@ async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path
         done = await run(
             habitus,
             request,
-            outcomes=lambda right: build_infra_outcome("busy") if chance.random() < 0.2 else passes(right),
+            outcomes=lambda right: (
+                build_infrastructure_failure_outcome("busy") if chance.random() < 0.2 else passes(right)
+            ),
         )
         assert [one.outcome for one in open_improve_store(habitus).list_rollouts(run="r1")].count("infra") > 3
         assert done.proposal is not None
@@ -335,7 +337,7 @@ async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path
             habitus,
             ImproveRequest(skill=NAME, text=SKILL + "4. Hurry.\n"),
             id="r2",
-            outcomes=lambda _: build_infra_outcome("away"),
+            outcomes=lambda _: build_infrastructure_failure_outcome("away"),
         )
         assert broken.stopped.endswith("could not be tried 3 times: away")
 
@@ -355,7 +357,7 @@ async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
 async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_tried(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        tasks = load_skill_with_tasks(habitus, NAME).tasks
+        tasks = load_skill_and_assign_task_splits(habitus, NAME).tasks
         drafts = [
             _draft(f"3. {tasks[TaskSplit.GATE][0].request[:-1]} is Altberg."),
             _draft("\n".join(f"{number}. Think." for number in range(3, 40))),
@@ -414,7 +416,7 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
     """Better on the gate, worse on tasks that nobody has used."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        exam = {task.id for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.EXAM]}
+        exam = {task.id for task in load_skill_and_assign_task_splits(habitus, NAME).tasks[TaskSplit.EXAM]}
 
         @asynccontextmanager
         async def opened(tree: Tree) -> AsyncIterator[Contrary]:
@@ -456,7 +458,7 @@ async def test_a_solver_that_repeats_itself_ends_after_two_rounds_and_is_said_to
     """One task of eight that flips was accepted once, as nine rollouts that got better."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        gate = [task.id for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.GATE]]
+        gate = [task.id for task in load_skill_and_assign_task_splits(habitus, NAME).tasks[TaskSplit.GATE]]
         request = ImproveRequest(skill=NAME, text=SKILL + "3. Read the question twice.\n")
         done = await open_improve_run(habitus, request, "r1", None, luck(*gate[:2])).execute()
         (report,) = done.reports
@@ -470,7 +472,7 @@ async def test_a_solver_that_repeats_itself_ends_after_two_rounds_and_is_said_to
 async def test_without_tasks_for_an_exam_nothing_is_proposed(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.EXAM]:
+        for task in load_skill_and_assign_task_splits(habitus, NAME).tasks[TaskSplit.EXAM]:
             remove_task(habitus, NAME, task.id)
         done = await run(habitus, ImproveRequest(skill=NAME, text=BETTER))
         (report,) = done.reports
@@ -484,7 +486,7 @@ async def test_better_on_the_gate_alone_is_not_proposed_and_says_so(home: Path) 
     """Nothing changes on new tasks: an exam that is not above zero proposes nothing."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        gate = [task.id for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.GATE]]
+        gate = [task.id for task in load_skill_and_assign_task_splits(habitus, NAME).tasks[TaskSplit.GATE]]
         request = ImproveRequest(skill=NAME, text=SKILL + "3. Read the question twice.\n")
         done = await open_improve_run(habitus, request, "r1", None, luck(*gate)).execute()
         (report,) = done.reports
@@ -498,18 +500,21 @@ async def test_better_on_the_gate_alone_is_not_proposed_and_says_so(home: Path) 
 async def test_after_thirty_candidates_only_new_tasks_are_asked(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        store, gate = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.GATE]
+        store, gate = (
+            open_improve_store(habitus),
+            load_skill_and_assign_task_splits(habitus, NAME).tasks[TaskSplit.GATE],
+        )
         ids = tuple(task.id for task in gate)
         for number in range(30):
             made = Candidate(id=f"c{number}", skill=NAME, run="r", base=1, text="", why="", source="person", tasks=ids)
-            begun = store.number_gated_candidate(store.add_candidate(made))
+            begun = store.assign_gate_number_to_candidate(store.add_candidate(made))
             assert begun.number == number + 1
             store.update_candidate(replace(begun, state=CandidateState.NOT_SHOWN))
         request = ImproveRequest(skill=NAME, text=BETTER)
         with pytest.raises(HabitusError, match="no task for a gate that has not judged its last candidate"):
             await run(habitus, request)
         new = [Task(id=f"n{n}", request=f"And now {n}?", checks=_tasks(1)[0].checks) for n in range(30)]
-        save_tasks(habitus, NAME, [*_tasks(16), *new])
+        replace_editable_tasks(habitus, NAME, [*_tasks(16), *new])
         done = await run(habitus, request)
         assert [one.candidate.number for one in done.reports] == [1]
         assert not set(done.reports[0].candidate.tasks) & set(ids)
@@ -596,7 +601,7 @@ async def test_a_reply_that_lists_the_answers_of_many_tasks_fails_and_its_readin
             id=town,
             request=f"Write out town {number}.",
             files={"towns.txt": ", ".join(towns)},
-            checks=(ContainsCheck(text=town), ToolCalledCheck(tool="scratchpad")),
+            checks=(ReplyContainsCheck(text=town), ToolCalledCheck(tool="scratchpad")),
         )
         for number, town in enumerate(towns)
     ]
@@ -619,12 +624,12 @@ async def test_a_reply_that_lists_the_answers_of_many_tasks_fails_and_its_readin
 @pytest.mark.req("IM-03")
 def test_tasks_keep_their_side_and_copies_stay_together() -> None:
     tasks = _tasks(40)
-    sides = split_tasks(tasks, {})
+    sides = choose_splits_for_new_tasks(tasks, {})
     assert [list(sides.values()).count(side) for side in TaskSplit] == [10, 20, 10]
     copy = Task(id="copy", request="the number 007 has which town", checks=tasks[7].checks)
-    assert split_tasks([*tasks, copy], sides) == {"copy": sides["t7"]}
+    assert choose_splits_for_new_tasks([*tasks, copy], sides) == {"copy": sides["t7"]}
     more = [Task(id=f"n{n}", request=f"And number {n}, in {'x' * n}?") for n in range(20)]
-    assert split_tasks([*tasks, *more], sides).keys() == {task.id for task in more}
+    assert choose_splits_for_new_tasks([*tasks, *more], sides).keys() == {task.id for task in more}
 
 
 @pytest.mark.req("IM-04")

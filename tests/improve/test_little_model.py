@@ -16,7 +16,7 @@ from habitus.llm.model import CompletionRequest, Model, PersonMessage, TextConte
 from habitus.llm.providers import open_provider_model
 from habitus.skills import trees
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import EqualsCheck
+from habitus.tasks.checks import ReplyEqualsCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
@@ -88,7 +88,7 @@ class BoundSolver:
 async def test_no_filler_sentence_is_proposed_and_the_edit_that_helps_is(home: Path, real_address: str) -> None:
     model = open_provider_model("llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address})
     little = LittleModel(model)
-    checks = (EqualsCheck(value="warm", path="label"),)
+    checks = (ReplyEqualsCheck(value="warm", path="label"),)
     tasks = [Task(id=thing, request=f"Which label has the {thing}?", checks=checks) for thing in THINGS.split()]
     with Habitus.open(read_settings(home)) as habitus:
         tree = {

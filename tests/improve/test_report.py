@@ -9,7 +9,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_run, open_improve_store
-from habitus.app.learning.reporting import AgentCost, DataGap, ReportedNumberKind, RequestTotals
+from habitus.app.learning.reporting import DataGap, MonthlyAgentCost, ReportedNumberKind, RequestTotals
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid
 from habitus.improve.candidates import CandidateState
@@ -160,7 +160,9 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
 @pytest.mark.req("IM-08")
 def test_the_cost_of_agents_is_what_they_reported_and_each_sum_opens_its_requests(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        assert show_report(habitus).agent_cost == AgentCost(metered=0, priced=0, unmetered=0, tokens=0, dollars=0.0)
+        assert show_report(habitus).agent_cost == MonthlyAgentCost(
+            metered=0, priced=0, unmetered=0, tokens=0, dollars=0.0
+        )
         said: tuple[dict[str, float], ...] = (
             {"input_tokens": 900, "output_tokens": 100, "cost": 0.25},
             {"input_tokens": 4_000, "output_tokens": 0},
@@ -172,9 +174,11 @@ def test_the_cost_of_agents_is_what_they_reported_and_each_sum_opens_its_request
         for number, usage in enumerate(said):
             id, now = f"t{number}", habitus.clock()
             user = habitus.settings.user
-            habitus.journal.record_turn(Turn(id=id, session=id, request="Sum.", started_on=now, user=user, usage=usage))
+            habitus.journal.record_complete_turn(
+                Turn(id=id, session=id, request="Sum.", started_on=now, user=user, usage=usage)
+            )
         cost = show_report(habitus).agent_cost
-        assert cost == AgentCost(metered=3, priced=2, unmetered=2, tokens=5_100, dollars=0.25)
+        assert cost == MonthlyAgentCost(metered=3, priced=2, unmetered=2, tokens=5_100, dollars=0.25)
         counted = {name: ReportedNumberKind(link.rpartition("=")[2]) for name, link in cost.links.items()}
         rows = {name: list_report_rows(habitus, of=of).rows for name, of in counted.items()}
         assert {name: len(found) for name, found in rows.items()} == {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import load_skill_with_tasks, open_improve_store, preview_improve_run
-from habitus.app.tasks.storing import save_tasks
+from habitus.app.learning.improving import load_skill_and_assign_task_splits, open_improve_store, preview_improve_run
+from habitus.app.tasks.storing import replace_editable_tasks
 from habitus.events import OK, Outcome, build_failed_outcome
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import GateHypothesis
@@ -74,7 +74,7 @@ async def test_an_accepted_run_is_attached_as_an_example_with_one_line_that_poin
     tries = iter(range(10_000))
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 24)
-        store, subject = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME)
+        store, subject = open_improve_store(habitus), load_skill_and_assign_task_splits(habitus, NAME)
         for number, task in enumerate(subject.tasks[TaskSplit.PRACTICE]):
             made = Rollout(
                 id=f"p{number}", skill=NAME, run="r0", side=TaskSplit.PRACTICE, round=0, task=task.id, is_new=False,
@@ -97,8 +97,10 @@ async def test_a_worked_example_has_no_secret_of_its_run_or_request(home: Path) 
     key = KEYS["openai"]
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 24)
-        save_tasks(habitus, NAME, [replace(task, request=f"{task.request} Use {key}.") for task in _tasks(24)])
-        store, subject = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME)
+        replace_editable_tasks(
+            habitus, NAME, [replace(task, request=f"{task.request} Use {key}.") for task in _tasks(24)]
+        )
+        store, subject = open_improve_store(habitus), load_skill_and_assign_task_splits(habitus, NAME)
         for number, task in enumerate(subject.tasks[TaskSplit.PRACTICE]):
             made = Rollout(
                 id=f"p{number}", skill=NAME, run="r0", side=TaskSplit.PRACTICE, round=0, task=task.id, is_new=False,
@@ -133,7 +135,7 @@ async def test_sentences_without_a_trace_go_in_an_ordinary_run_where_the_tasks_c
     needless = "3. Meditate about philosophical questions concerning ancient mountains and their rivers.\n"
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, count, text=f"{BETTER}{needless}")
-        store, subject = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME)
+        store, subject = open_improve_store(habitus), load_skill_and_assign_task_splits(habitus, NAME)
         for number, task in enumerate(subject.tasks[TaskSplit.PRACTICE] * 2):
             made = Rollout(
                 id=f"p{number}", skill=NAME, run="r0", side=TaskSplit.PRACTICE, round=number // 12, task=task.id,
@@ -171,10 +173,10 @@ def test_fresh_instances_replace_the_oldest_in_practice() -> None:
 async def test_a_new_task_of_accepted_work_joins_practice_and_hidden_families_never_do(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 24)
-        before = load_skill_with_tasks(habitus, NAME).tasks
+        before = load_skill_and_assign_task_splits(habitus, NAME).tasks
         gate = before[TaskSplit.GATE][0]
         fresh = [replace(gate, id=f"{gate.id}{VARIANT_MARK}new")]
-        save_tasks(habitus, NAME, [*_tasks(24), *fresh])
-        after = load_skill_with_tasks(habitus, NAME)
+        replace_editable_tasks(habitus, NAME, [*_tasks(24), *fresh])
+        after = load_skill_and_assign_task_splits(habitus, NAME)
         assert fresh[0].id in [task.id for task in after.tasks[TaskSplit.GATE]]
         assert after.previous is None, "its text was never edited"

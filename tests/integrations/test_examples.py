@@ -16,7 +16,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from habitus.journal.model import SkillPlacementKind
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, fake_provider
@@ -98,7 +98,7 @@ def test_an_example_runs_and_its_turn_is_journalled(
         (turn,) = habitus.journal.list_session_turns(session.id)
     assert turn.request == QUESTION
     assert ("tea-time", SkillPlacementKind.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
-    judged = get_effective_outcome(turn.outcomes)
+    judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.OK
 

@@ -21,9 +21,9 @@ from habitus.app import Habitus, read_settings
 from habitus.app.use_cases.skills import show_stats
 from habitus.errors import NotInstalled
 from habitus.events import OutcomeKind
-from habitus.integrations.agent_run import require_package
+from habitus.integrations.agent_run import require_package_version
 from habitus.journal.model import SkillPlacementKind
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.environments import environment
@@ -139,7 +139,7 @@ def test_the_guide_the_extra_and_the_module_name_the_same_lowest_version(one: Fr
     lowest = lowest_of(one.package)
     assert f"| `habitus[{one.package}]` | {lowest} |" in GUIDE
     module = ROOT / "src" / "habitus" / "integrations" / f"{one.module}.py"
-    assert f'require_package("{one.package}", "{lowest}")' in module.read_text(encoding="utf-8")
+    assert f'require_package_version("{one.package}", "{lowest}")' in module.read_text(encoding="utf-8")
 
 
 @pytest.mark.req("CL-12")
@@ -156,7 +156,7 @@ def test_a_framework_that_is_too_old_is_refused_with_the_lowest_version() -> Non
         f"This needs pydantic-ai-slim 99.1 or later, and {here} is installed. Run: pip install 'habitus[pydantic-ai]'."
     )
     with pytest.raises(NotInstalled, match=re.escape(said)):
-        require_package("pydantic-ai-slim", "99.1", extra="pydantic-ai")
+        require_package_version("pydantic-ai-slim", "99.1", extra="pydantic-ai")
 
 
 def lowest_of(package: str) -> str:
@@ -233,7 +233,7 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
     assert ("tea-time", SkillPlacementKind.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
     results: list[Any] = [event.detail.get("success") for event in turn.events if event.kind.value == "tool_result"]
     assert results == [True, *[False] * 4]
-    judged = get_effective_outcome(turn.outcomes)
+    judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
     # Once more, without an error: nobody judged either run, so neither is a success.

@@ -20,7 +20,7 @@ from habitus.app.use_cases.skills import show_stats
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
 from habitus.journal.model import SkillPlacementKind, Turn
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_tools_of_the_agent_are_observed_and_a_nudge_stands_beside_their_r
     seen = [event.detail for event in turn.events if event.kind.value == "tool_result"]
     assert [event.get("success") for event in seen] == [False] * 4
     assert "repeated_error_signature" in repr(model.asked[-1][0])
-    judged = get_effective_outcome(turn.outcomes)
+    judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
 
@@ -111,7 +111,7 @@ async def test_a_run_that_breaks_off_is_nobodys_mistake_and_runs_side_by_side_do
         await agent.run("anything")
     results = await asyncio.gather(*(agent.run(f"say {n}", model=TestModel(call_tools=[])) for n in range(4)))
     assert len({result.run_id for result in results}) == 4
-    judged = {turn.request: get_effective_outcome(turn.outcomes) for turn in turns(brewing)}
+    judged = {turn.request: get_deciding_or_heaviest_outcome(turn.outcomes) for turn in turns(brewing)}
     assert {request: outcome and outcome.kind.value for request, outcome in judged.items()} == {
         "anything": "infra",
         **{f"say {n}": "ok" for n in range(4)},

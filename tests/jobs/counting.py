@@ -22,7 +22,7 @@ from habitus import sql
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, JobConcurrencyLimits, JobState
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import WorkerConfig, run_worker
+from habitus.jobs.worker import WorkerConfig, run_worker_until_block_ends
 from habitus.sql.change_notifications import ChangeFeed
 from tests.homes import migrated
 
@@ -108,7 +108,10 @@ def counting(
         lease_s=gone_s / 2,  # half of it to end, and half for its worker to come back
         feed=ChangeFeed(listening),
     )
-    with queue_at(url(root)) as queue, run_worker(queue.engine, dict.fromkeys(kinds, Counting(root)), manner) as name:
+    with (
+        queue_at(url(root)) as queue,
+        run_worker_until_block_ends(queue.engine, dict.fromkeys(kinds, Counting(root)), manner) as name,
+    ):
         yield name
     listening.dispose()
 

@@ -27,7 +27,7 @@ from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import NotFound
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import WorkerConfig, run_worker
+from habitus.jobs.worker import WorkerConfig, run_worker_until_block_ends
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, SelfPlayLessonBody
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 from tests.contracts import postgres
@@ -225,8 +225,8 @@ def test_a_job_that_is_added_wakes_a_worker_that_sleeps(root: Path, queue: JobQu
     listening = sql.create_engine(address)
     feed = ChangeFeed(listening)
     config = WorkerConfig(feed=feed, poll_interval_s=0.001, on_poll=look)
-    with run_worker(queue.engine, {"count": Counting(root)}, config):
-        until(lambda: feed.get_change_token(ChangeTopic.JOBS) is not None)
+    with run_worker_until_block_ends(queue.engine, {"count": Counting(root)}, config):
+        until(lambda: feed.get_token_of_announced_changes(ChangeTopic.JOBS) is not None)
         looks, began = 0, time.monotonic()
         for each in range(number):
             _add(queue, each, "")

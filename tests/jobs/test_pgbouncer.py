@@ -138,7 +138,7 @@ def test_who_is_told_nothing_asks_and_a_turn_goes_on(tmp_path: Path, url: str, p
         assert turn.notices == ()
         subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
         assert soon(lists(habitus, "brew-tea"))
-        assert get_change_feed(habitus.shared).get_change_token(ChangeTopic.SKILLS) is None
+        assert get_change_feed(habitus.shared).get_token_of_announced_changes(ChangeTopic.SKILLS) is None
 
 
 @pytest.mark.req("OP-01")

@@ -14,7 +14,7 @@ from habitus.jobs.model import (
     JobConcurrencyKeys,
     JobConcurrencyLimits,
     JobFailureStreak,
-    choose_startable_jobs,
+    choose_startable_job_ids,
 )
 from habitus.jobs.schedule import Schedule, parse_schedule
 
@@ -28,7 +28,7 @@ def test_limits_hold_and_nobody_who_could_start_is_passed_over(
     waiting: list[JobConcurrencyKeys], running: list[JobConcurrencyKeys], most: int, limits: JobConcurrencyLimits
 ) -> None:
     queue = [(str(number), lanes) for number, lanes in enumerate(waiting)]
-    taken = {int(id) for id in choose_startable_jobs(queue, running, max_count=most, limits=limits)}
+    taken = {int(id) for id in choose_startable_job_ids(queue, running, max_count=most, limits=limits)}
     assert len(taken) <= most
     after = [*running, *(waiting[number] for number in sorted(taken))]
 
@@ -52,14 +52,14 @@ def test_limits_hold_and_nobody_who_could_start_is_passed_over(
 def test_trouble_is_counted_anew_when_the_job_got_on() -> None:
     trouble = JobFailureStreak()
     for _ in range(MAX_ATTEMPTS - 1):
-        trouble = trouble.after_failure("dead line", at=2)
+        trouble = trouble.with_one_more_failure("dead line", at=2)
     assert not trouble.is_exhausted
-    mixed = trouble.after_death("w", at=2)
+    mixed = trouble.with_one_more_dead_worker("w", at=2)
     assert (mixed.is_exhausted, mixed.reason) == (True, f"worker w died with it ({MAX_ATTEMPTS} of {MAX_ATTEMPTS})")
-    assert trouble.after_death("w", at=3) == JobFailureStreak(
+    assert trouble.with_one_more_dead_worker("w", at=3) == JobFailureStreak(
         at=3, deaths=1, reason=f"worker w died with it (1 of {MAX_ATTEMPTS})"
     )
-    last = trouble.after_failure("dead line", at=2)
+    last = trouble.with_one_more_failure("dead line", at=2)
     assert last.is_exhausted
     waits = [JobFailureStreak(failures=number).get_retry_delay_s(2.0) for number in range(1, MAX_ATTEMPTS)]
     assert waits == [2.0, 10.0, 50.0, 250.0]
@@ -78,11 +78,11 @@ def test_a_slot_is_the_last_until_the_next_and_has_one_key(text: str, now: datet
     zone = timezone(timedelta(hours=offset))
     schedule = parse_schedule(text)
     assert schedule is not None
-    last, coming = schedule.get_current_slot(now, zone), schedule.get_next_slot(now, zone)
+    last, coming = schedule.get_current_due_time(now, zone), schedule.get_next_due_time(now, zone)
     assert last.timestamp <= now < coming.timestamp
     assert last.key < coming.key
     then = now + timedelta(seconds=later)
-    is_same = schedule.get_current_slot(then, zone).key == last.key
+    is_same = schedule.get_current_due_time(then, zone).key == last.key
     assert is_same == (then < coming.timestamp)
 
 

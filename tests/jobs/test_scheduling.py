@@ -10,7 +10,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.learning.reporting import LearningCost, ReportMonth, build_monthly_report
+from habitus.app.learning.reporting import MonthlyLearningCost, ReportMonth, build_monthly_learning_report
 from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import Invalid
@@ -19,7 +19,7 @@ from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import MatchesCheck
+from habitus.tasks.checks import ReplyMatchesPatternCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from tests.jobs.counting import until
@@ -116,8 +116,10 @@ def test_switched_off_nothing_starts_by_itself_and_the_month_costs_nothing(
         clock.now += timedelta(days=1)
         assert scheduler.add_due_jobs() == []
     assert not queue.list_jobs()
-    month = build_monthly_report(habitus, ReportMonth.parse("", clock.now), None)
-    assert month.cost == LearningCost(rollouts=0, tokens=0, dollars=0.0, draft_tokens=0, budget_tokens=0, decisions=0)
+    month = build_monthly_learning_report(habitus, ReportMonth.parse("", clock.now), None)
+    assert month.cost == MonthlyLearningCost(
+        rollouts=0, tokens=0, dollars=0.0, draft_tokens=0, budget_tokens=0, decisions=0
+    )
 
 
 @pytest.mark.req("OP-01")
@@ -138,7 +140,10 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
     skill = {
         "SKILL.md": build_tree_file(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")
     }
-    tasks = [Task(id=f"t{n}", request=f"Town {n:03}?", checks=(MatchesCheck(pattern="^[A-Z]+$"),)) for n in range(20)]
+    tasks = [
+        Task(id=f"t{n}", request=f"Town {n:03}?", checks=(ReplyMatchesPatternCheck(pattern="^[A-Z]+$"),))
+        for n in range(20)
+    ]
     (home / "habitus.toml").write_text(
         f'model = "script:{script}"\nlearning_tokens = 15000\n'
         '[schedule]\ncurate = "off"\nlearn = "off"\nimprove = "daily at 3"\ntimezone = "UTC"\n'

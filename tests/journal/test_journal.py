@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind, OutcomeKind
-from habitus.journal.journal import Journal, list_chosen_skills
+from habitus.journal.journal import Journal, list_chosen_non_sticky_skills_of_turn
 from habitus.journal.model import ExposureAssignment, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -54,9 +54,9 @@ TURN = Turn(
 @pytest.mark.req("AG-10")
 def test_a_turn_is_read_as_it_was_written() -> None:
     book = journal()
-    book.record_turn(TURN)
+    book.record_complete_turn(TURN)
     assert book.get_turn("t1") == TURN
-    book.record_turn(TURN)
+    book.record_complete_turn(TURN)
     assert book.get_turn("t1") == TURN
     assert book.list_session_turns("s1") == [TURN]
 
@@ -66,7 +66,7 @@ def test_secrets_are_found_nowhere() -> None:
     engine = sql.create_in_memory_engine()
     book = _on(engine)
     leak = "use hunter2-secret please"
-    book.record_turn(
+    book.record_complete_turn(
         replace(
             TURN,
             request=leak,
@@ -83,7 +83,7 @@ def test_secrets_are_found_nowhere() -> None:
 @pytest.mark.req("AG-10")
 def test_an_outcome_may_come_later_under_the_callers_id_and_be_corrected() -> None:
     book = journal()
-    book.record_turn(TURN)
+    book.record_complete_turn(TURN)
     book.record_outcome("ticket-7", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
     book.record_outcome("ticket-7", TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="api", reason="wrong sum"))
     found = book.get_turn("t1").outcomes
@@ -91,10 +91,10 @@ def test_an_outcome_may_come_later_under_the_callers_id_and_be_corrected() -> No
         ("signal", OutcomeKind.OK),
         ("api", OutcomeKind.FAILED),
     ]
-    final = get_effective_outcome(found)
+    final = get_deciding_or_heaviest_outcome(found)
     assert final is not None
     assert (final.source, final.reason) == ("api", "wrong sum")
-    book.record_turn(TURN)
+    book.record_complete_turn(TURN)
     assert len(book.get_turn("t1").outcomes) == 2
     with pytest.raises(NotFound, match="no turn 'nothing'"):
         book.record_outcome("nothing", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
@@ -104,23 +104,23 @@ def test_an_outcome_may_come_later_under_the_callers_id_and_be_corrected() -> No
 def test_a_weak_signal_never_outweighs_a_word() -> None:
     word = TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="user", at=NOW)
     later = TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", at=NOW + timedelta(days=1))
-    assert get_effective_outcome([word, later]) == word
-    assert get_effective_outcome([]) is None
+    assert get_deciding_or_heaviest_outcome([word, later]) == word
+    assert get_deciding_or_heaviest_outcome([]) is None
 
 
 @pytest.mark.req("SE-03")
 def test_what_was_only_sticky_is_not_carried_on() -> None:
-    assert list_chosen_skills(TURN) == ("csv", "asked-for")
+    assert list_chosen_non_sticky_skills_of_turn(TURN) == ("csv", "asked-for")
 
 
 @pytest.mark.req("AG-10")
 def test_conversations_and_sessions_are_listed_newest_first() -> None:
     book = journal()
     for number in range(4):
-        book.record_turn(
+        book.record_complete_turn(
             replace(TURN, id=f"t{number}", session=f"s{number % 2}", started_on=NOW + timedelta(minutes=number))
         )
-    assert [turn.id for turn in book.list_recent_turns("c1", limit=2)] == ["t3", "t2"]
+    assert [turn.id for turn in book.list_recent_turns_of_conversation("c1", limit=2)] == ["t3", "t2"]
     assert [(session.id, session.turns) for session in book.list_sessions()] == [("s1", 2), ("s0", 2)]
     with pytest.raises(NotFound):
         book.get_turn("t9")
@@ -132,7 +132,7 @@ def test_old_turns_go_and_sessions_are_listed_in_one_statement_each_whatever_the
     book = _on(engine, lambda: NOW + timedelta(days=31))
     for number in range(30):
         started = NOW + timedelta(days=number % 2 * 20)
-        book.record_turn(replace(TURN, id=f"t{number}", session=f"s{number}", started_on=started))
+        book.record_complete_turn(replace(TURN, id=f"t{number}", session=f"s{number}", started_on=started))
     asked: list[str] = []
     sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     assert book.prune_turns() == 15
@@ -150,7 +150,7 @@ def test_old_turns_go_and_sessions_are_listed_in_one_statement_each_whatever_the
 def test_old_turns_go() -> None:
     now = [NOW]
     book = journal(now)
-    book.record_turn(TURN)
+    book.record_complete_turn(TURN)
     now[0] = NOW + timedelta(days=29)
     assert book.prune_turns() == 0
     now[0] = NOW + timedelta(days=31)
@@ -161,7 +161,7 @@ def test_old_turns_go() -> None:
 @pytest.mark.req("SK-16")
 def test_what_a_user_has_seen_is_kept_per_user() -> None:
     book = journal()
-    assert book.get_seen_skills("ada") is None
-    book.mark_skills_seen("ada", {"a": "1"})
-    book.mark_skills_seen("ada", {"a": "2"})
-    assert (book.get_seen_skills("ada"), book.get_seen_skills("bob")) == ({"a": "2"}, None)
+    assert book.get_hashes_of_seen_skills("ada") is None
+    book.store_hashes_of_seen_skills("ada", {"a": "1"})
+    book.store_hashes_of_seen_skills("ada", {"a": "2"})
+    assert (book.get_hashes_of_seen_skills("ada"), book.get_hashes_of_seen_skills("bob")) == ({"a": "2"}, None)

@@ -16,7 +16,7 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal
-from habitus.journal.menus import join_selection, split_selection
+from habitus.journal.menus import join_selection_from_menu_and_rows, split_selection_into_menu_and_rows
 from habitus.journal.model import (
     ExposureAssignment,
     JudgementSourceKind,
@@ -72,8 +72,8 @@ def test_a_selection_is_split_and_joined_without_loss(placed: list[SelectedSkill
         *placed,
         *(SelectedSkill(name=name, place=SkillPlacementKind.LOADED, reason="asked") for name in loaded),
     ]
-    menu, own = split_selection(selected)
-    assert Counter(join_selection(menu, own)) == Counter(selected)
+    menu, own = split_selection_into_menu_and_rows(selected)
+    assert Counter(join_selection_from_menu_and_rows(menu, own)) == Counter(selected)
 
 
 @pytest.mark.req("PF-05", "LA-05")
@@ -82,27 +82,27 @@ def test_steady_exposures_are_one_row_and_are_counted_like_rows_of_their_own() -
     book = _journal(engine)
     used = replace(STEADY[5], is_used=True)
     for turn in (_turn(1), _turn(1), _turn(2, used)):
-        book.record_turn(turn)
+        book.record_complete_turn(turn)
     book.record_outcome(
         "t1", TurnOutcome(kind=OutcomeKind.FAILED, weight=1, source="user", source_kind=JudgementSourceKind.PERSON)
     )
     assert (_count(engine, menu_exposures), _count(engine, exposures), _count(engine, turn_menus)) == (1, 1, 1)
-    found = book.load_exposures()
+    found = book.load_scored_exposures()
     assert {one.exposure for one in found} == {*STEADY, used} - {STEADY[5]}
     # What is used only later began with the others, so it is judged by the same turns.
     assert {(one.turn, one.at, one.explicit_scores) for one in found} == {("t1", NOW + timedelta(minutes=1), (0.0,))}
-    assert [one.exposure for one in book.load_exposures(["s3@user"], user="ann")] == [STEADY[3]]
-    assert book.load_exposures(user="bob") == []
+    assert [one.exposure for one in book.load_scored_exposures(["s3@user"], user="ann")] == [STEADY[3]]
+    assert book.load_scored_exposures(user="bob") == []
     assert set(book.get_turn("t1").exposures) == {*STEADY, used} - {STEADY[5]}
     assert book.erase_user_evidence("ann") >= 3
-    assert (_count(engine, menu_exposures), _count(engine, turn_menus), book.load_exposures()) == (0, 0, [])
+    assert (_count(engine, menu_exposures), _count(engine, turn_menus), book.load_scored_exposures()) == (0, 0, [])
 
 
 @pytest.mark.req("PF-05")
 def test_a_menu_goes_when_no_turn_refers_to_it() -> None:
     engine = sql.create_in_memory_engine()
     menu = tuple(SelectedSkill(name=f"s{n}", place=SkillPlacementKind.MENU, reason="eligible") for n in range(9))
-    _journal(engine).record_turn(replace(_turn(2), selected=menu))
+    _journal(engine).record_complete_turn(replace(_turn(2), selected=menu))
     assert _journal(engine, NOW + timedelta(days=29)).prune_turns() == 0
     assert _count(engine, turn_menus) == 1
     assert _journal(engine, NOW + timedelta(days=31)).prune_turns() == 1
@@ -123,7 +123,7 @@ async def test_a_turn_among_two_hundred_skills_keeps_at_most_six_kilobytes(tmp_p
         assert (_measure_size(habitus) - before) / 20 <= 6000
         assert (_count(habitus.shared, selections) - rows) / 20 <= 10
         # Every past turn can still be explained, also what was only a line of the menu or had no room.
-        last = habitus.journal.list_latest_turns(limit=1)[0]
+        last = habitus.journal.list_latest_turns_of_all_conversations(limit=1)[0]
         known = {one.name for one in habitus.journal.get_turn(last.id).selected}
         assert known >= {f"task-{n}" for n in range(200)}
 

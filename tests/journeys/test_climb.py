@@ -9,8 +9,8 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.app.learning import curating
-from habitus.app.learning.climbing import ClimbRunner
-from habitus.app.learning.curating import CuratorAction, CuratorStep
+from habitus.app.learning.climbing import ClimbPlannerAndRunner
+from habitus.app.learning.curating import CuratorActionKind, CuratorStep
 from habitus.app.learning.due_transitions import list_due_transitions
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
@@ -59,8 +59,8 @@ async def talk(habitus: Habitus, request: str, *script: ScriptStep) -> list[str]
 
 async def climbed(habitus: Habitus) -> list[CuratorStep]:
     """What a run of the curator takes up."""
-    done = (await curating.curate(habitus, apply=True)).steps
-    return [step for step in done if step.action is CuratorAction.CLIMB]
+    done = (await curating.plan_or_run_curation(habitus, apply=True)).steps
+    return [step for step in done if step.action is CuratorActionKind.CLIMB]
 
 
 def approve(habitus: Habitus) -> Sequence[str]:
@@ -101,7 +101,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     for number in range(3):
         await talk(habitus, f"print a label for the order A{number}")
     assert await climbed(habitus) == []
-    told = [turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3))]
+    told = [turn.id for turn in reversed(habitus.journal.list_latest_turns_of_all_conversations(limit=3))]
     for turn in told:
         habitus.outcome(turn, ok=True)
     (step,) = await climbed(habitus)
@@ -123,7 +123,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
         )
         await talk(habitus, f"a label for A{number}x", calls("recall_skill", {"name": SKILL}), *made)
     assert await climbed(habitus) == []  # they ended without an error, which is no feedback
-    told = [turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3))]
+    told = [turn.id for turn in reversed(habitus.journal.list_latest_turns_of_all_conversations(limit=3))]
     for turn in told:
         habitus.outcome(turn, ok=True)
     (step,) = await climbed(habitus)
@@ -137,12 +137,12 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     for number in range(3):
         (ran,) = await talk(habitus, f"label of order A{number}y", calls(RECIPE, {"number": f"A{number}y"}))
         assert ran.endswith("label large " + f"AA{number}yx" * 3)
-    climbing = ClimbRunner(habitus)
-    (climb,) = climbing.list_due_climbs(list_due_transitions(habitus))
+    climbing = ClimbPlannerAndRunner(habitus)
+    (climb,) = climbing.plan_due_climbs(list_due_transitions(habitus))
     assert (climb.skill, climb.to) == (SKILL, Stage.CODE)
     calls_before = habitus.skills.read_counters("load-order")[Stage.CODE]
     model = coder(CONSTANT, RIGHT)
-    done = await climbing.run_climb(climb, RunBudget().wrap_model(model))
+    done = await climbing.draft_and_propose_climb(climb, RunBudget().wrap_model(model))
     assert (done.problem, done.proposal is not None) == ("", True)
     assert "another result: the whole result is label large AA0yxAA0yxAA0yx" in str(model.asked[1].messages)
     assert habitus.skills.read_counters("load-order")[Stage.CODE] == calls_before  # running beside a trial is no use
@@ -171,7 +171,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
 
     # It retires by itself, and nothing but a person brings it back.
     for _ in range(3):
-        await curating.curate(habitus, apply=True)
+        await curating.plan_or_run_curation(habitus, apply=True)
     assert habitus.skills.find(SKILL).summary.stages == {Stage.STEPS, Stage.CHUNKS}  # type: ignore[union-attr]
     assert await climbed(habitus) == []
     habitus.tools.restore(SKILL, habitus.build_author())

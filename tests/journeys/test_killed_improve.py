@@ -12,7 +12,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import MatchesCheck
+from habitus.tasks.checks import ReplyMatchesPatternCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
@@ -27,7 +27,7 @@ def furnish(cli: Cli) -> list[str]:
     folder = cli.home / "skills" / "name-a-town"
     (folder / TASKS_FILE).parent.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
-    checks = (MatchesCheck(pattern="^[A-Z]+$"),)
+    checks = (ReplyMatchesPatternCheck(pattern="^[A-Z]+$"),)
     (folder / TASKS_FILE).write_text(
         serialize_tasks([Task(id=id, request=f"Town {id}?", checks=checks) for id in NAMES])
     )

@@ -12,13 +12,13 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import NudgeEvent
 from habitus.app import Habitus
-from habitus.app.learning.learning import open_learner
+from habitus.app.learning.learning import open_session_error_learner
 from habitus.events import OutcomeKind
 from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import PersonMessage, TextContent
 from habitus.llm.scripted import Script, ScriptedModel, calls, hanging_reply, says
 from habitus.memory.model import LessonProducer
-from habitus.settings import AccMode, MemoryMode, Settings
+from habitus.settings import DetectorActivityMode, MemoryLearningMode, Settings
 from tests.learning.keeper import RecordingKeeper
 
 LESSON = "When a divisor comes from data, look for zeros before dividing by it."
@@ -27,7 +27,7 @@ SIGNATURE = RULES["repeated_error_signature"][1]
 
 @pytest.fixture
 def habitus_settings(habitus_settings: Settings) -> Settings:
-    return habitus_settings.model_copy(update={"acc_mode": AccMode.ACTIVE})
+    return habitus_settings.model_copy(update={"acc_mode": DetectorActivityMode.ACTIVE})
 
 
 class Desk:
@@ -36,7 +36,7 @@ class Desk:
     def __init__(self, habitus: Habitus, script: Script, cheap: Script) -> None:
         self.keeper = RecordingKeeper()
         self.model, self.cheap = ScriptedModel(script), ScriptedModel(cheap, name="scripted:cheap")
-        self.learner = open_learner(habitus, self.keeper, self.cheap)
+        self.learner = open_session_error_learner(habitus, self.keeper, self.cheap)
         self.session: Session = habitus.session(self.model, learner=self.learner)
 
     @property
@@ -129,7 +129,7 @@ async def test_the_reply_does_not_wait_for_a_slow_post_mortem_and_closing_is_bou
 
 @pytest.mark.some(1)
 @pytest.mark.req("EL-05", "ME-03")
-@pytest.mark.parametrize("off", [{"memory": MemoryMode.OFF}, {"acc_mode": AccMode.OFF}])
+@pytest.mark.parametrize("off", [{"memory": MemoryLearningMode.OFF}, {"acc_mode": DetectorActivityMode.OFF}])
 async def test_off_learns_nothing_and_calls_no_model(habitus: Habitus, desks: list[Desk], off: dict[str, Any]) -> None:
     habitus.settings = habitus.settings.model_copy(update=off)
     desk = Desk(habitus, [divide(1), divide(2), divide(3), says("I can't.")], [])

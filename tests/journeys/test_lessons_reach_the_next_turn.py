@@ -14,7 +14,7 @@ from habitus.learning.detectors.rules import RULES
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonKind, LessonProducer, LessonScope
-from habitus.settings import AccMode, Settings
+from habitus.settings import DetectorActivityMode, Settings
 
 LESSON = "When a divisor comes from data, look for zeros before dividing by it."
 RULE = RULES["repeated_error_signature"][1]
@@ -22,7 +22,7 @@ RULE = RULES["repeated_error_signature"][1]
 
 @pytest.fixture
 def habitus_settings(habitus_settings: Settings) -> Settings:
-    return habitus_settings.model_copy(update={"acc_mode": AccMode.ACTIVE})
+    return habitus_settings.model_copy(update={"acc_mode": DetectorActivityMode.ACTIVE})
 
 
 def divide(number: int) -> Any:

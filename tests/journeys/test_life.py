@@ -160,7 +160,7 @@ class Life(RuleBasedStateMachine):
             shown = ExposureAssignment(kind="skill", item=name, version=item.summary.version, is_used=True)
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             judged = TurnOutcome(kind=went, weight=1.0, source="user")
-            self.habitus.journal.record_turn(replace(turn, exposures=(shown,), outcomes=(judged,)))
+            self.habitus.journal.record_complete_turn(replace(turn, exposures=(shown,), outcomes=(judged,)))
             record_use(self.habitus, name, succeeded=is_good)
 
     @rule(name=NAMES)
@@ -179,11 +179,11 @@ class Life(RuleBasedStateMachine):
             self.habitus.memory.record_helpful(body.trigger)
             shown = ExposureAssignment(kind="lesson", item=lesson.id, version=lesson.version, is_used=True)
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
-            self.habitus.journal.record_turn(replace(turn, exposures=(shown,)))
+            self.habitus.journal.record_complete_turn(replace(turn, exposures=(shown,)))
 
     @rule()
     def the_curator_comes_by(self) -> None:
-        asyncio.run(curating.curate(self.habitus, apply=True))
+        asyncio.run(curating.plan_or_run_curation(self.habitus, apply=True))
 
     @invariant()
     def what_is_retired_stays_so(self) -> None:

@@ -149,8 +149,8 @@ async def _over_mcp(home: Path) -> object:
 def _on_pages(habitus: Habitus) -> Iterator[str]:
     keys, desks = load_sign_in_service(habitus), HomePool(habitus)
     browser = TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
-    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
-    sessions = [f"/activity/{turn.session}" for turn in habitus.journal.list_latest_turns(limit=9)]
+    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or "")
+    sessions = [f"/activity/{turn.session}" for turn in habitus.journal.list_latest_turns_of_all_conversations(limit=9)]
     for path in ("/", "/skills/shop", "/lessons", "/activity", "/secrets", "/settings", *sessions):
         yield browser.get(path).text
     desks.close()
@@ -165,7 +165,7 @@ async def test_a_secret_that_is_used_everywhere_is_found_nowhere(shop: Cli, tmp_
         served = await _over_mcp(shop.home)
         said = shop("skills", "run", "shop", "--", "buy", SECRET)
         pages = list(_on_pages(habitus))
-        calls = secrets.open_call_log(habitus).list()
+        calls = secrets.open_command_line_call_log(habitus).list()
         assert leaks_below(tmp_path) == []  # with the log of the database still beside it
     assert leaks_below(tmp_path) == []
     for seen in (talked, hosted, served, said, pages, calls):

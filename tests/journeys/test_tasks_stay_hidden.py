@@ -8,18 +8,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.learning.improving import build_practice_prompt, open_improve_store
-from habitus.app.learning.solving import open_temporary_home, run_own_agent_rollout
+from habitus.app.learning.improving import build_drafter_prompt_from_practice, open_improve_store
+from habitus.app.learning.solving import open_temporary_home_with_skill, run_own_agent_rollout
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
-from habitus.app.tasks.storing import save_tasks
+from habitus.app.tasks.storing import replace_editable_tasks
 from habitus.files import build_tree_file
 from habitus.learning.budget import RunBudget
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.model import Skill
 from habitus.skills.trees import TASKS_FILE, update_main_file
-from habitus.tasks.checks import ContainsCheck
+from habitus.tasks.checks import ReplyContainsCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -44,7 +44,7 @@ print('found', found)
 
 
 def _task(id: str) -> Task:
-    return Task(id=id, request=f"What is {id}?", checks=(ContainsCheck(text=ANSWER),))
+    return Task(id=id, request=f"What is {id}?", checks=(ReplyContainsCheck(text=ANSWER),))
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def tasks(habitus: Habitus) -> None:
         "evals/evals.json": build_tree_file(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
     }
     habitus.skills.write_tree("user", "brew-tea", tree, habitus.build_author())
-    save_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
+    replace_editable_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
     propose_tasks(
         habitus, [TaskCandidate(skill="brew-tea", task=_task("mined"), evidence=())], source="x", reason="asked often"
     )
@@ -89,7 +89,7 @@ async def test_no_rollout_has_a_task_before_it(habitus: Habitus) -> None:
     look = calls("scratchpad", {"action": "exec", "name": "p", "code": LOOK.format(home=str(habitus.settings.home))})
     model = ScriptedModel(lambda ask: _look_once(ask, look))
     tree = habitus.skills.read_tree("brew-tea")
-    async with open_temporary_home(habitus, "brew-tea", tree) as apart:
+    async with open_temporary_home_with_skill(habitus, "brew-tea", tree) as apart:
         task = _task("beside")
         planned = Rollout(skill="brew-tea", run="r1", side=TaskSplit.GATE, round=0, task=task.id, is_new=False)
         done = await run_own_agent_rollout(apart, task, planned, RunBudget().wrap_model(model), source_type="trial")
@@ -122,7 +122,7 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
     assert (approved.status_code, "people who may read tasks" in approved.text) == (409, True)
     assert "How tea is brewed" in answers["/api/v1/skills/{name}"]
     assert [route for route, text in answers.items() if ANSWER in text] == []
-    told = build_practice_prompt(habitus, "brew-tea")
+    told = build_drafter_prompt_from_practice(habitus, "brew-tea")
     assert "What is practice?" in told
     assert "What is beside?" not in told
     assert ANSWER not in told

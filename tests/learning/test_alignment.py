@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from habitus.events import build_tool_call_event, build_tool_result_event
-from habitus.learning.remedies.alignment import align_failed_call
+from habitus.learning.remedies.alignment import find_remedy_in_later_calls
 from habitus.learning.remedies.calls import SessionCall
 from tests.learning.test_remedies import ran
 
@@ -144,7 +144,7 @@ def _read(written: str) -> SessionCall:
 
 
 def comes_to(calls: Sequence[SessionCall]) -> str:
-    found = align_failed_call(calls, 0)
+    found = find_remedy_in_later_calls(calls, 0)
     remedy = found.remedy
     if remedy is None:
         return found.ending.value

@@ -13,7 +13,7 @@ from habitus.learning.transcripts.applying import LessonApplier, LessonApplyResu
 from habitus.learning.transcripts.failed_calls import MAX_FAILURES_PER_FILE, FailedCallCollector
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore
 from habitus.learning.transcripts.model import MAX_TURN_EVENTS, PIECE_EVENTS
-from habitus.learning.transcripts.study import FileStudyResult, StudiedTurn, study_file
+from habitus.learning.transcripts.study import StudiedTurn, StudiedTurnCountsResult, visit_studied_turns_of_file
 from habitus.memory.model import HIGH_CONFIDENCE, MEDIUM_CONFIDENCE, LessonDraft, LessonProducer, LessonProvenance
 from habitus.redact import PATTERNS_ONLY
 from tests.learning.keeper import NOW, RecordingKeeper
@@ -56,9 +56,9 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
     for number in range((MAX_TURN_EVENTS + more) // 2):
         lines += [used(f"c{number}", "Read", {"path": number}), came(f"c{number}", str(number))]
     seen: list[StudiedTurn] = []
-    read_file = study_file(write(tmp_path / "endless.jsonl", lines), PATTERNS_ONLY, seen.append)
+    read_file = visit_studied_turns_of_file(write(tmp_path / "endless.jsonl", lines), PATTERNS_ONLY, seen.append)
     assert [len(each.turn.events) for each in seen] == [MAX_TURN_EVENTS]
-    assert read_file == FileStudyResult(
+    assert read_file == StudiedTurnCountsResult(
         path=tmp_path / "endless.jsonl",
         format="claude_code",
         transcripts=1,
@@ -70,10 +70,10 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
 
 def apply_file(path: Path, by: LessonApplier) -> None:
     def apply(studied: StudiedTurn) -> None:
-        if taught := by.draft_lessons(studied):
-            by.store_batch(taught)
+        if taught := by.build_lesson_batch_of_turn(studied):
+            by.store_lesson_batch_once(taught)
 
-    study_file(path, PATTERNS_ONLY, apply)
+    visit_studied_turns_of_file(path, PATTERNS_ONLY, apply)
 
 
 @pytest.mark.req("EL-08")
@@ -143,7 +143,7 @@ def test_what_a_call_was_meant_for_is_its_declared_intent(tmp_path: Path) -> Non
     call = used("1", "Bash", {"command": "make", "description": 'Build "all" targets'})
     failures = FailedCallCollector(file=tmp_path / "s.jsonl")
     lines = [asked("build"), call, came("1", "no rule", is_error=True)]
-    study_file(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.add_turn)
+    visit_studied_turns_of_file(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.add_turn)
     assert [cell.description for cell in failures.cells.values()] == [r"Build \"all\" targets"]
 
 
@@ -155,7 +155,7 @@ def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> No
         for line in failing(turn, error=f"{'Type' if turn % 2 else 'Value'}Error: no {turn} in '{turn}'", times=3)
     ]
     failures = FailedCallCollector(file=tmp_path / "s.jsonl")
-    study_file(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.add_turn)
+    visit_studied_turns_of_file(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.add_turn)
     cells = list(failures.cells.values())
     assert [(cell.description, cell.code, cell.error) for cell in cells] == [
         ("", 'Bash(command="pytest -k 0")', "ValueError: no 0 in '0'"),
@@ -166,8 +166,8 @@ def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> No
     keeper = RecordingKeeper()
     teacher, _ = applier(keeper)
     found = PostMortemResult(lessons=("When a key is missing, list the keys before asking for one.",))
-    teacher.apply_post_mortem(failures, found)
-    teacher.apply_post_mortem(failures, found)
+    teacher.store_post_mortem_lessons(failures, found)
+    teacher.store_post_mortem_lessons(failures, found)
     assert keeper.learned == [
         LessonDraft(
             text=found.lessons[0],

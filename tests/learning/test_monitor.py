@@ -17,8 +17,8 @@ from habitus.learning.detectors.rules import PRECEDENCE, RULES
 
 
 def fail(acc: ACC, tool: str = "save", error: str = "disk full") -> None:
-    acc.observe_event(build_tool_call_event(tool, {"to": "a"}))
-    acc.observe_event(build_tool_result_event(tool, success=False, error=error))
+    acc.record_event_of_known_kind(build_tool_call_event(tool, {"to": "a"}))
+    acc.record_event_of_known_kind(build_tool_result_event(tool, success=False, error=error))
 
 
 @pytest.mark.req("EL-02")
@@ -28,7 +28,7 @@ def test_unknown_kind_is_refused_aloud_by_observe_and_swallowed_by_emit(caplog: 
         acc.observe("tool_cal", {})
     acc.emit("tool_cal", {})
     assert "could not take an event of kind 'tool_cal'" in caplog.text
-    assert acc.take_events() == ()
+    assert acc.end_turn_and_return_events() == ()
 
 
 @pytest.mark.req("EL-05")
@@ -38,7 +38,7 @@ def test_off_observes_nothing() -> None:
     acc.emit("no such kind")
     fail(acc)
     fail(acc)
-    assert (acc.collect_nudges(), acc.collect_lessons(), acc.take_events()) == ((), (), ())
+    assert (acc.collect_nudges(), acc.collect_lessons(), acc.end_turn_and_return_events()) == ((), (), ())
 
 
 @pytest.mark.req("EL-05")
@@ -58,7 +58,9 @@ def test_active_nudges_once_per_detector_and_turn() -> None:
     assert acc.collect_nudges() == ()
     fail(acc)
     rule = RULES["repeated_tool_error"][1]
-    assert [lesson.nudge for lesson in acc.collect_nudges()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
+    assert [lesson.nudge_message for lesson in acc.collect_nudges()] == [
+        f"[Habitus self-check — repeated_tool_error] {rule}"
+    ]
     assert acc.collect_nudges() == ()
     fail(acc)
     assert [lesson.detector for lesson in acc.collect_nudges()] == ["repeated_error_signature"]
@@ -90,7 +92,10 @@ def test_advice_on_one_trouble_comes_from_the_most_specific_detector_alone() -> 
     acc.emit("cap_exhausted", {}, round_idx=5)
     said = [[lesson.detector for lesson in acc.collect_nudges()] for _ in range(2)]
     assert said == [["repeated_tool_error"], ["cap_exhausted"]]  # one a round
-    assert {lesson.detector for lesson in run_detectors(acc.take_events())} > {"kill_loop", "repeated_tool_error"}
+    assert {lesson.detector for lesson in run_detectors(acc.end_turn_and_return_events())} > {
+        "kill_loop",
+        "repeated_tool_error",
+    }
     assert {name for names in PRECEDENCE for name in names} == set(DETECTORS)
 
 
@@ -110,7 +115,7 @@ def test_an_ordinary_error_beside_kills_brings_no_advice_that_contradicts_that_o
             kill(acc, round_idx)
         said += [lesson.rule for lesson in acc.collect_nudges()]
     assert said == [RULES["kill_loop:silence"][1]]
-    events = acc.take_events()
+    events = acc.end_turn_and_return_events()
     assert {lesson.detector for lesson in run_detectors(events)} > {"kill_loop", "repeated_tool_error"}
 
 
@@ -145,7 +150,7 @@ def test_events_of_the_next_turn_survive_the_end_of_this_one() -> None:
     acc = ACC(has_similar=looks_up_slowly)
     acc.emit(EventKind.CAP_EXHAUSTED)
     assert len(acc.collect_lessons()) == 1
-    assert len(acc.take_events()) == 1
+    assert len(acc.end_turn_and_return_events()) == 1
 
 
 @pytest.mark.req("EL-07")
@@ -171,7 +176,7 @@ def test_no_event_is_lost_between_threads() -> None:
 def test_a_cancelled_turn_is_forgotten() -> None:
     acc = ACC()
     acc.emit("cap_exhausted")
-    acc.reset()
+    acc.drop_cancelled_turn_events()
     assert acc.collect_lessons() == ()
 
 

@@ -14,7 +14,7 @@ from habitus.events import (
     OK,
     AgentEvent,
     EventKind,
-    TurnEnded,
+    FinishedTurnDetails,
     build_event,
     build_tool_call_event,
     build_tool_result_event,
@@ -32,8 +32,8 @@ REPEATED = RULES["repeated_tool_error"][1]
 LESSON = "When a divisor comes from data, check it for zero before dividing."
 
 
-def ended(turn: str = "t1", rules: Sequence[str] = ()) -> TurnEnded:
-    return TurnEnded(turn=turn, request="go", outcome=OK, user="ann", project="/work", rules=tuple(rules))
+def ended(turn: str = "t1", rules: Sequence[str] = ()) -> FinishedTurnDetails:
+    return FinishedTurnDetails(turn=turn, request="go", outcome=OK, user="ann", project="/work", rules=tuple(rules))
 
 
 def learner(
@@ -79,7 +79,7 @@ async def test_two_silent_kills_teach_one_rule_and_none_that_contradicts_it() ->
             build_tool_result_event("scratchpad", success=False, error="killed: no output", round_idx=number),
         ]
         watch(seen, made)
-        said += await seen.advise()
+        said += await seen.list_new_advice()
     rule = RULES["kill_loop:silence"][1]
     assert said == [f"[Habitus self-check — kill_loop] {rule}"]
     await seen.learn(ended())
@@ -132,11 +132,11 @@ async def test_nudges_come_in_active_mode_only_and_once_a_turn() -> None:
     passive, _, _ = learner(mode="passive")
     for seen in (active, passive):
         watch(seen, failing_twice())
-    assert await active.advise() == [f"[Habitus self-check — repeated_tool_error] {REPEATED}"]
-    assert (await active.advise(), await passive.advise()) == ([], [])
+    assert await active.list_new_advice() == [f"[Habitus self-check — repeated_tool_error] {REPEATED}"]
+    assert (await active.list_new_advice(), await passive.list_new_advice()) == ([], [])
     await active.learn(ended())
     watch(active, failing_twice())
-    assert len(await active.advise()) == 1
+    assert len(await active.list_new_advice()) == 1
 
 
 @pytest.mark.req("EL-05", "ME-03")
@@ -184,7 +184,7 @@ async def test_learning_takes_its_turn_at_once_and_leaves_the_next_one_alone() -
 async def test_a_cancelled_turn_is_forgotten() -> None:
     seen, model, keeper = learner()
     watch(seen, failing_twice(), [FAILED])
-    seen.cancelled()
+    seen.drop_cancelled_turn()
     await seen.learn(ended())
     assert (model.asked, keeper.learned) == ([], [])
 

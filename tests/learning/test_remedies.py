@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus
-from habitus.app.learning.learning import find_known_remedy
+from habitus.app.learning.learning import find_known_remedy_for_failure
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.alignment import NoRemedyReason, align_failed_call
-from habitus.learning.remedies.calls import SessionCall, parse_commands
+from habitus.learning.remedies.alignment import NoRemedyReason, find_remedy_in_later_calls
+from habitus.learning.remedies.calls import SessionCall, parse_shell_commands
 from habitus.learning.remedies.findings import RemedyFindings, collect_remedy_findings
-from habitus.learning.remedies.session_facts import SessionFactsCollector
+from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector
 from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", c
 
 def session(
     number: int, *calls: SessionCall, said: Sequence[UserUtterance] = (), project: str = "/srv/shop"
-) -> SessionFactsCollector:
+) -> FailuresAndCorrectionsCollector:
     """As a transcript would tell it."""
     events = []
     for index, call in enumerate(calls):
@@ -49,18 +49,18 @@ def session(
         events.append(
             build_tool_result_event(call.name, success=call.success, error=call.error, call_id=str(index), at=at)
         )
-    reader = SessionFactsCollector(session=str(number), project=project)
+    reader = FailuresAndCorrectionsCollector(session=str(number), project=project)
     reader.add_turn(TranscriptTurn(id="1", events=tuple(events), utterances=tuple(said)))
     return reader
 
 
-def found(*sessions: SessionFactsCollector) -> RemedyFindings:
+def found(*sessions: FailuresAndCorrectionsCollector) -> RemedyFindings:
     return collect_remedy_findings(each.build_facts() for each in sessions)
 
 
-def lessons(*sessions: SessionFactsCollector) -> list[str]:
+def lessons(*sessions: FailuresAndCorrectionsCollector) -> list[str]:
     return [
-        f"{wording.describe_remedy_lesson(each)} ({wording.describe_evidence(each, NOW)})"
+        f"{wording.describe_remedy_lesson(each)} ({wording.describe_frequency_and_last_seen(each, NOW)})"
         for each in found(*sessions).lessons
     ]
 
@@ -272,12 +272,12 @@ def test_that_nothing_has_worked_is_said_only_when_nothing_did() -> None:
 def test_a_hint_is_given_for_the_error_it_was_learned_from_alone(habitus: Habitus) -> None:
     calls, text = NEXT["with its condition"]
     (held,) = found(session(1, *calls), session(2, *calls)).lessons
-    draft = wording.draft_lesson(replace(held, project=habitus.project), now=NOW, user="ann")
+    draft = wording.draft_remedy_or_correction_lesson(replace(held, project=habitus.project), now=NOW, user="ann")
     assert habitus.memory.encode(draft).engram is not None
     command = {"command": "helm upgrade api ./chart --wait"}
-    assert find_known_remedy(habitus, "Bash", command, NO_ROLLBACK) == text.partition(" (")[0]
+    assert find_known_remedy_for_failure(habitus, "Bash", command, NO_ROLLBACK) == text.partition(" (")[0]
     for other in ("Error: UPGRADE FAILED: timed out waiting for hooks", "Error: chart requires kubeVersion: >=1.30"):
-        assert find_known_remedy(habitus, "Bash", command, other) == ""
+        assert find_known_remedy_for_failure(habitus, "Bash", command, other) == ""
 
 
 @pytest.mark.req("EL-10")
@@ -420,7 +420,7 @@ def test_what_a_person_said_in_two_sessions_is_a_rule_though_nothing_was_stopped
     first, second = (UserUtterance(text=text) for text in SAID_TWICE[rule])
     (told,) = found(session(1, said=[first]), session(2, said=[second])).rules
     assert (told.correction.text, told.sessions, told.is_worth_proposing) == (rule, 2, True)
-    assert wording.describe_evidence(told, NOW) == "said in 2 sessions"
+    assert wording.describe_frequency_and_last_seen(told, NOW) == "said in 2 sessions"
     assert found(session(1, said=[first, second])).rules == ()
 
 
@@ -434,7 +434,7 @@ def test_what_is_said_twice_and_is_no_order_is_no_rule(case: str) -> None:
 @pytest.mark.req("EL-10")
 def test_what_a_subagent_is_asked_is_no_rule_of_the_person() -> None:
     told = UserUtterance(text="Never edit any files, only report what you find.")
-    readers = [SessionFactsCollector(session=str(number), project="/srv/shop") for number in (1, 2)]
+    readers = [FailuresAndCorrectionsCollector(session=str(number), project="/srv/shop") for number in (1, 2)]
     for reader in readers:
         reader.add_turn(TranscriptTurn(id="1", events=(), utterances=(told,), is_sidechain=True))
     assert found(*readers).rules == ()
@@ -452,14 +452,14 @@ _CALLS = st.lists(st.builds(ran, _LINES, st.just("") | _ERRORS), max_size=6)
 
 @given(_LINES)
 def test_any_line_can_be_taken_apart(line: str) -> None:
-    for command in parse_commands(line):
+    for command in parse_shell_commands(line):
         assert command.program
-        assert command.program_words + command.args == command.words
+        assert command.runner_and_program_words + command.args == command.words
 
 
 @given(_LINES, _ERRORS, _CALLS)
 def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: list[SessionCall]) -> None:
-    remedy = align_failed_call([ran(line, error), *later], 0).remedy
+    remedy = find_remedy_in_later_calls([ran(line, error), *later], 0).remedy
     if remedy is not None:
         written = " ".join(call.command for call in later if call.success)
         assert all(word.strip("'") in written for word in remedy.right if word not in ("cd", ".", "&&"))
@@ -467,12 +467,12 @@ def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: l
 
 @given(_LINES, st.sampled_from(["1 failed, 2 passed", "AssertionError", "Connection reset by peer", "429"]), _CALLS)
 def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: str, later: list[SessionCall]) -> None:
-    assert align_failed_call([ran(line, error), *later], 0).remedy is None
+    assert find_remedy_in_later_calls([ran(line, error), *later], 0).remedy is None
 
 
 @given(_LINES, _ERRORS)
 def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
-    again = align_failed_call([ran(line, error), ran("ls"), ran(line)], 0)
+    again = find_remedy_in_later_calls([ran(line, error), ran("ls"), ran(line)], 0)
     assert again.remedy is None
     assert again.ending in (NoRemedyReason.RETRIED, NoRemedyReason.LEFT, NoRemedyReason.NOTHING)
 
@@ -481,4 +481,4 @@ def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
 def test_looking_around_changes_nothing(line: str, error: str, later: list[SessionCall]) -> None:
     calls = [ran(line, error), *later]
     looked = [part for call in calls for part in (call, replace(ran("ls"), turn=call.turn))]
-    assert align_failed_call(looked, 0).remedy == align_failed_call(calls, 0).remedy
+    assert find_remedy_in_later_calls(looked, 0).remedy == find_remedy_in_later_calls(calls, 0).remedy

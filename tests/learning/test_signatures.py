@@ -104,7 +104,7 @@ def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other:
     ],
 )
 def test_an_error_is_recognized_by_its_reason_and_not_by_the_headline(error: str, expected: str) -> None:
-    assert classify_error(error).recognizable_phrase == expected
+    assert classify_error(error).longest_plain_word_run == expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind
 from habitus.learning import detectors
 from habitus.learning.remedies.findings import collect_remedy_findings
-from habitus.learning.remedies.session_facts import SessionFactsCollector
+from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector
 from habitus.learning.remedies.wording import describe_remedy_lesson
 from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, detect_format, read_transcripts
 from habitus.learning.transcripts.formats import habitus
@@ -422,7 +422,7 @@ def test_our_own_export_reads_back_the_same(turns: tuple[TranscriptTurn, ...]) -
     transcript = Transcript(id="s1", source="habitus", turns=turns)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"
-        path.write_text("".join(habitus.write_lines(transcript)))
+        path.write_text("".join(habitus.render_transcript_as_lines(transcript)))
         assert list(read_transcripts(path)) == [transcript]
 
 
@@ -579,7 +579,7 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not beside & {*path.parts}]
     (transcript,) = [found for path in files for found in read_transcripts(path)]
     assert (transcript.source, transcript.project, transcript.unread) == (host.split(",")[0], "/srv/shop", {})
-    reader = SessionFactsCollector(session=transcript.id, project=transcript.project)
+    reader = FailuresAndCorrectionsCollector(session=transcript.id, project=transcript.project)
     for turn in transcript.turns:
         reader.add_turn(turn)
     told = collect_remedy_findings([reader.build_facts()])

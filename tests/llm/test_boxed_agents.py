@@ -16,8 +16,8 @@ import pytest
 
 from habitus.app.learning.solver_box import open_solver_box
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import run_program_call, temporary_workspace
-from habitus.llm.agents.sign_ins import copy_sign_in_into_box
+from habitus.llm.agents.running import run_program_and_parse_answer, temporary_workspace
+from habitus.llm.agents.sign_ins import copy_sign_in_without_refresh_token
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
 from tests import npm
@@ -114,10 +114,10 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
         with (
             socket.create_server(("127.0.0.1", 0)) as other,
         ):
-            copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=4))
+            copy_sign_in_without_refresh_token(solver, question, datetime.now(UTC), timedelta(minutes=4))
             about = (str(person), other.getsockname()[1], os.getpid(), SECRETS)
             (work / "probe.py").write_text(PROBE.replace("GIVEN", repr(about)))
-            said = await run_program_call(
+            said = await run_program_and_parse_answer(
                 solver.program, question, call, work, 240, box=open_solver_box(solver, question, work)
             )
     sent = json.dumps([each.body for each in provider.requests[1:]])
@@ -149,8 +149,8 @@ async def test_a_real_program_works_with_a_sign_in_that_it_can_not_renew(
             system="", prompt="Which town is it?", model="", workspace=room, environ=environ, is_boxed=True
         )
         call = solver.build_call(question)
-        copy_sign_in_into_box(solver, question, datetime.now(UTC), timedelta(minutes=4))
-        said = await run_program_call(
+        copy_sign_in_without_refresh_token(solver, question, datetime.now(UTC), timedelta(minutes=4))
+        said = await run_program_and_parse_answer(
             solver.program, question, call, work, 240, box=open_solver_box(solver, question, work)
         )
         copy = (room / solver.sign_in).read_text()

@@ -21,7 +21,7 @@ from habitus.llm.model import (
     fetch_answer,
 )
 from habitus.llm.providers import ProviderModel, open_provider_model
-from habitus.llm.providers.known_providers import ClassifiedFault, RetryPolicy
+from habitus.llm.providers.known_providers import ClassifiedFault, RetryAndTimeoutPolicy
 from tests.fake_provider import FakeProvider, Reply, fails, sse
 from tests.llm.recordings import ANTHROPIC_START, chat_text
 
@@ -56,7 +56,7 @@ async def opened(provider: FakeProvider, pauses: list[float]) -> AsyncIterator[O
             "GEMINI_API_KEY": KEY,
             "GOOGLE_GEMINI_BASE_URL": provider.address,
         }
-        waits = replace(RetryPolicy(spread=lambda: 1.0), **patience)  # type: ignore[arg-type]  # every field given is a float
+        waits = replace(RetryAndTimeoutPolicy(spread=lambda: 1.0), **patience)  # type: ignore[arg-type]  # every field given is a float
         models.append(open_provider_model(name, environ, patience=waits, sleep=pause))
         return models[-1]
 
@@ -140,10 +140,20 @@ async def test_a_provider_that_says_tomorrow_is_not_waited_for(
 
 def test_pauses_grow_are_spread_and_end() -> None:
     fault = ClassifiedFault(error=ProviderError("down"), is_transient=True)
-    patience = RetryPolicy(attempts=9, spread=lambda: 0.0)
-    assert [patience.get_retry_pause(fault, attempt) for attempt in range(1, 10)] == [0.5, 1, 2, 4, 8, 16, 30, 30, None]
-    assert RetryPolicy().get_retry_pause(replace(fault, is_transient=False), 1) is None
-    drawn = {RetryPolicy().get_retry_pause(fault, 1) for _ in range(20)}
+    patience = RetryAndTimeoutPolicy(attempts=9, spread=lambda: 0.0)
+    assert [patience.get_seconds_until_retry(fault, attempt) for attempt in range(1, 10)] == [
+        0.5,
+        1,
+        2,
+        4,
+        8,
+        16,
+        30,
+        30,
+        None,
+    ]
+    assert RetryAndTimeoutPolicy().get_seconds_until_retry(replace(fault, is_transient=False), 1) is None
+    drawn = {RetryAndTimeoutPolicy().get_seconds_until_retry(fault, 1) for _ in range(20)}
     assert len(drawn) > 1
     assert all(pause is not None and 0.5 <= pause <= 1 for pause in drawn)
 

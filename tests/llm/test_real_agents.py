@@ -14,7 +14,7 @@ import pytest
 from habitus.learning.transcripts.formats.registry import read_transcripts
 from habitus.llm.agents import open_agent_model
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import run_program_call
+from habitus.llm.agents.running import run_program_and_parse_answer
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent, fetch_answer
 from tests import npm
@@ -136,7 +136,7 @@ async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_loo
         room / solver.skills / "name-a-town" / "SKILL.md", "---\nname: name-a-town\ndescription: UNMISTAKABLE\n---\nx\n"
     )
     (room / "work").mkdir()
-    said = await run_program_call(solver.program, question, call, room / "work", 240)
+    said = await run_program_and_parse_answer(solver.program, question, call, room / "work", 240)
     assert said.text == "ALTBERG"
     sent = json.dumps([each.body for each in provider.requests])
     assert "UNMISTAKABLE" in sent

@@ -22,7 +22,7 @@ from habitus.llm.model import (
     fetch_answer,
 )
 from habitus.llm.providers import ProviderModel, open_provider_model
-from habitus.llm.providers.known_providers import RetryPolicy
+from habitus.llm.providers.known_providers import RetryAndTimeoutPolicy
 from habitus.llm.structured import ask_structured
 
 pytestmark = pytest.mark.req("AG-02")
@@ -93,7 +93,7 @@ async def test_a_model_that_was_cancelled_in_the_middle_answers_again(model: Pro
 
 async def test_an_answer_that_takes_too_long_is_given_up(real_address: str) -> None:
     model = open_provider_model(
-        "llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address}, patience=RetryPolicy(total=0.5, attempts=1)
+        "llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address}, patience=RetryAndTimeoutPolicy(total=0.5, attempts=1)
     )
     with pytest.raises(ProviderError, match=r"llamacpp:smollm2 did not finish in 0\.5 seconds"):
         await fetch_answer(model, question("Tell me a very long story.", max_tokens=1500))

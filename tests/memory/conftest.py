@@ -17,7 +17,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope
 from habitus.memory.page_files import MemoryPageFiles
 from habitus.memory.store import EngramStore
-from habitus.pause import PauseSwitch
+from habitus.pause import LearningPauseSwitch
 from habitus.redact import Redactor
 from habitus.search.index import SearchIndex
 from habitus.search.texts.embedding import WordLlamaEmbedder
@@ -66,7 +66,7 @@ def make(engine: sa.Engine, clock: Clock, embedder: WordLlamaEmbedder, tmp_path:
         given = {
             "redactor": Redactor(["hunter2-secret"]),
             "clock": clock,
-            "pause": PauseSwitch(engine, clock),
+            "pause": LearningPauseSwitch(engine, clock),
             "user": "ann",
             "files": MemoryPageFiles(tmp_path / "memory", engine, clock=clock, is_durable=False),
             "new_id": lambda: f"e{next(ids):07d}",

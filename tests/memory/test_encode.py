@@ -21,8 +21,8 @@ from habitus.memory.model import (
     SelfPlayLessonBody,
     TrustLevel,
 )
-from habitus.pause import PauseSwitch
-from habitus.settings import MemoryMode
+from habitus.pause import LearningPauseSwitch
+from habitus.settings import MemoryLearningMode
 from tests.memory.conftest import Clock, Make, lesson
 
 AUTOMATIC = [producer for producer in LessonProducer if producer is not LessonProducer.USER]
@@ -128,7 +128,7 @@ def test_what_is_trusted_less_does_not_reword_what_a_person_said(cortex: Cortex)
 @pytest.mark.req("ME-03")
 @pytest.mark.parametrize("producer", AUTOMATIC)
 def test_off_stops_every_producer_but_a_person(make: Make, producer: LessonProducer) -> None:
-    cortex = make(mode=MemoryMode.OFF)
+    cortex = make(mode=MemoryLearningMode.OFF)
     assert cortex.encode(lesson("Dates are day-first.", produced_by=producer)).status is LessonDraftOutcome.OFF
     assert cortex.add("Dates are day-first.").status is LessonDraftOutcome.STORED
 
@@ -138,7 +138,7 @@ def test_off_stops_every_producer_but_a_person(make: Make, producer: LessonProdu
 def test_a_pause_stops_every_automatic_producer(
     cortex: Cortex, engine: object, clock: Clock, producer: LessonProducer
 ) -> None:
-    PauseSwitch(engine, clock).pause("ann")  # type: ignore[arg-type]  # the fixture's engine
+    LearningPauseSwitch(engine, clock).pause("ann")  # type: ignore[arg-type]  # the fixture's engine
     assert cortex.encode(lesson("Dates are day-first.", produced_by=producer)).status is LessonDraftOutcome.PAUSED
     assert cortex.list_lessons() == ()
     assert cortex.add("Dates are day-first.").status is LessonDraftOutcome.STORED
@@ -146,7 +146,7 @@ def test_a_pause_stops_every_automatic_producer(
 
 @pytest.mark.req("ME-03")
 def test_a_copilot_asks_unless_it_is_sure(make: Make) -> None:
-    cortex = make(mode=MemoryMode.COPILOT)
+    cortex = make(mode=MemoryLearningMode.COPILOT)
     unsure = cortex.encode(lesson("Dates are day-first.", confidence=0.6))
     assert (unsure.status, [engram.text for engram in cortex.list_pending_lessons()]) == (
         LessonDraftOutcome.PENDING,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from habitus.events import OK, TurnEnded, build_tool_call_event
+from habitus.events import OK, FinishedTurnDetails, build_tool_call_event
 from habitus.learning.observer import Learner
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.cortex import Cortex
@@ -33,7 +33,7 @@ class Session:
         for cell in (*map(_ran, codes), FAILED):
             self.seen.on_pre_execute(cell)
             self.seen.on_post_execute(cell)
-        await self.seen.learn(TurnEnded(turn="t1", request="sum it", outcome=OK, has_files=has_files))
+        await self.seen.learn(FinishedTurnDetails(turn="t1", request="sum it", outcome=OK, has_files=has_files))
         learned = [one.engram for one in self.seen.take_new_lessons() if one.engram and one.engram.text == LESSON]
         return learned[0].state if learned else None
 
@@ -78,9 +78,9 @@ async def test_a_file_that_came_with_the_request_is_from_outside(cortex: Cortex)
 
 async def test_what_a_cell_has_read_stays_in_its_scratchpad(cortex: Cortex) -> None:
     session = Session(cortex)
-    await session.seen.learn(TurnEnded(turn="t0", request="read it", outcome=OK))
+    await session.seen.learn(FinishedTurnDetails(turn="t0", request="read it", outcome=OK))
     session.seen.on_pre_execute(_ran("import requests\npage = requests.get(url).text"))
-    await session.seen.learn(TurnEnded(turn="t1", request="read it", outcome=OK))
+    await session.seen.learn(FinishedTurnDetails(turn="t1", request="read it", outcome=OK))
     assert await session.turn("print(page)") is LessonState.PENDING
 
 

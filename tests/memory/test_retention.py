@@ -139,7 +139,7 @@ def test_a_compaction_keeps_by_place_and_never_lets_go_of_what_is_pinned() -> No
 
 def test_without_a_model_the_most_useful_stay() -> None:
     entries = [engram(n, retrievals=9, helpful=n % 9) for n in range(30)]
-    kept = model.select_kept_by_compaction(entries, 20)
+    kept = model.select_indexes_kept_by_compaction(entries, 20)
     assert len(kept) == 20
     assert min(compute_lesson_utility(entries[n]) for n in kept) >= max(
         compute_lesson_utility(e) for n, e in enumerate(entries) if n not in kept

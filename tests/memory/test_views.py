@@ -24,12 +24,19 @@ from habitus.app import Habitus, read_settings
 from habitus.memory import page_files
 from habitus.memory.cortex import Cortex, PageSyncResult
 from habitus.memory.model import Engram, LessonKind, LessonScope, TrustLevel
-from habitus.memory.page_files import PAGE_SPECS, MemoryPageFiles, PageEdits, PageLine, ParsedPage, UnparsedPageLine
+from habitus.memory.page_files import (
+    PAGE_SPECS,
+    MemoryPageFiles,
+    PageEdits,
+    ParsedPage,
+    ParsedPageLine,
+    UnparsedPageLine,
+)
 from habitus.memory.store import EngramStore
 from habitus.redact import Redactor
 from habitus.search.index import SearchIndex
 from habitus.search.texts.embedding import WordLlamaEmbedder
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 from tests.journeys.crash import Killer
 from tests.memory.conftest import Clock, Make, lesson
 
@@ -44,7 +51,7 @@ texts = st.one_of(
         ),
         max_size=12,
     ).map("".join),
-).map(to_one_line).filter(bool)  # fmt: skip
+).map(clean_to_one_line).filter(bool)  # fmt: skip
 topics = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True) | st.just("")
 
 
@@ -68,7 +75,7 @@ def test_what_is_rendered_is_read_back_and_nothing_else(many: list[Engram]) -> N
     assert all(page.bad == () for page in read)
     found = {line.id: line for page in read for line in page.lines}
     assert found == {
-        one.id: page_files.PageLine(id=one.id, text=one.text, kind=one.kind, scope=one.scope, topic=one.topic)
+        one.id: page_files.ParsedPageLine(id=one.id, text=one.text, kind=one.kind, scope=one.scope, topic=one.topic)
         for one in many
     }
     assert not page_files.diff_pages(found.values(), read)
@@ -87,9 +94,9 @@ def test_whatever_is_on_a_page_is_understood_or_kept(many: list[Engram], scribbl
 
 @given(texts)
 def test_an_escaped_text_holds_no_comment_and_comes_back(text: str) -> None:
-    assert "<!--" not in page_files.escape_comments(text)
-    assert "-->" not in page_files.escape_comments(text)
-    assert page_files.unescape_comments(page_files.escape_comments(text)) == text
+    assert "<!--" not in page_files.escape_comment_delimiters(text)
+    assert "-->" not in page_files.escape_comment_delimiters(text)
+    assert page_files.unescape_comment_delimiters(page_files.escape_comment_delimiters(text)) == text
 
 
 def test_people_write_lists_in_many_ways() -> None:
@@ -100,14 +107,14 @@ def test_people_write_lists_in_many_ways() -> None:
     )
     assert page.bad == ()
     assert page.lines == (
-        PageLine(text="starred", kind=LessonKind.ALWAYS),
-        PageLine(text="plus", kind=LessonKind.ALWAYS),
-        PageLine(text="wide", kind=LessonKind.ALWAYS),
-        PageLine(
+        ParsedPageLine(text="starred", kind=LessonKind.ALWAYS),
+        ParsedPageLine(text="plus", kind=LessonKind.ALWAYS),
+        ParsedPageLine(text="wide", kind=LessonKind.ALWAYS),
+        ParsedPageLine(
             text="wrapped by an editor", kind=LessonKind.ALWAYS, id="a0000001", scope=LessonScope.GLOBAL, topic="io"
         ),
-        PageLine(text="carried", kind=LessonKind.WHEN),
-        PageLine(text="only a scope", kind=LessonKind.WHEN, scope=LessonScope.PROJECT),
+        ParsedPageLine(text="carried", kind=LessonKind.WHEN),
+        ParsedPageLine(text="only a scope", kind=LessonKind.WHEN, scope=LessonScope.PROJECT),
     )
 
 
@@ -126,15 +133,15 @@ def test_a_line_that_makes_no_sense_is_pointed_at() -> None:
 
 
 def test_a_copied_line_is_a_new_one() -> None:
-    before = [PageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
-    copied = ParsedPage(lines=(PageLine(id="a0000001", text="one, changed", kind=LessonKind.LESSON), *before))
+    before = [ParsedPageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
+    copied = ParsedPage(lines=(ParsedPageLine(id="a0000001", text="one, changed", kind=LessonKind.LESSON), *before))
     assert page_files.diff_pages(before, [copied]) == PageEdits(
-        new=(PageLine(text="one, changed", kind=LessonKind.LESSON),)
+        new=(ParsedPageLine(text="one, changed", kind=LessonKind.LESSON),)
     )
 
 
 def test_a_broken_address_does_not_remove_what_it_names() -> None:
-    before = [PageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
+    before = [ParsedPageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
     page = ParsedPage(bad=(UnparsedPageLine(raw="- one <!-- a0000001 glob", reason="?"),))
     assert not page_files.diff_pages(before, [page])
 

@@ -13,8 +13,8 @@ from hypothesis import assume, example
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from habitus.recipes.alignment import align_occurrences, can_replay
-from habitus.recipes.mining import MinedRecipe, mine_recipes, render_as_steps
+from habitus.recipes.alignment import align_occurrences, can_recipe_replay_calls
+from habitus.recipes.mining import MinedRecipe, mine_recipes, render_recipe_as_prose_steps
 from habitus.recipes.sequences import ObservedCall, ObservedTurn
 from habitus.redact import build_redaction_marker
 
@@ -78,7 +78,7 @@ def test_a_planted_procedure_is_found_and_does_runs_it_has_not_seen(procedure: P
     by_id = {turn.turn: turn for turn in turns}
     seen = [[by_id[one.turn].calls[place] for place in one.places] for one in found.occurrences]
     for one, calls in zip(found.occurrences, seen, strict=True):
-        assert can_replay(found.recipe, one.params, calls)
+        assert can_recipe_replay_calls(found.recipe, one.params, calls)
     again = align_occurrences(found.recipe.name, [*seen, run(procedure, rng), run(procedure, rng)])
     assert again.recipe.steps == found.recipe.steps
 
@@ -123,8 +123,9 @@ def test_what_varies_is_a_parameter_what_came_back_a_reference_and_the_rest_a_li
         {"tool": "mail", "params": {"to": "ann", "title": "Sales of ${month}"}},
     )
     assert [one.params for one in found.occurrences] == [{"month": month} for month in MONTHS]
-    assert "1. Call `load`, and keep its result as `load`:\n  - file: `sales-${month}.csv`" in render_as_steps(
-        found.recipe
+    assert (
+        "1. Call `load`, and keep its result as `load`:\n  - file: `sales-${month}.csv`"
+        in render_recipe_as_prose_steps(found.recipe)
     )
 
 

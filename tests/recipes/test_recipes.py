@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.events import ToolResult, build_failed_outcome
 from habitus.recipes.catalogue import parse_recipe_plans
-from habitus.recipes.execution import MAX_CALLS, RecipePlan, execute_plan, fill_references
+from habitus.recipes.execution import MAX_CALLS, RecipePlan, execute_plan, replace_references_with_values
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 
@@ -143,8 +143,8 @@ values = st.recursive(
 @pytest.mark.full
 @given_examples(values)
 def test_what_has_no_references_is_left_as_it_is(value: Any) -> None:
-    if not recipes_md.list_referenced_names(value) and "$" not in json.dumps(value):
-        assert fill_references(value, {}) == value
+    if not recipes_md.list_referenced_variable_names(value) and "$" not in json.dumps(value):
+        assert replace_references_with_values(value, {}) == value
 
 
 def test_a_bare_list_is_read_and_written_anew_as_a_block() -> None:

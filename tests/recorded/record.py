@@ -28,7 +28,7 @@ from fastapi.testclient import TestClient
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.cli import main
-from habitus.cli.opening import share_habitus
+from habitus.cli.opening import share_open_habitus_with_commands
 from habitus.jobs.model import MAX_ATTEMPTS, JobConcurrencyLimits
 from habitus.jobs.queue import JobClaimer
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -220,7 +220,7 @@ async def _talk(habitus: Habitus) -> None:
     async with habitus.session(ScriptedModel(steps), id="talk") as session:
         for request in ("Write the weekly report.", "Divide the numbers and make tea.", "Sum up sales.csv, please."):
             await session.turn(request)
-    last = habitus.journal.list_latest_turns(limit=1)[0]
+    last = habitus.journal.list_latest_turns_of_all_conversations(limit=1)[0]
     habitus.outcome(last.id, ok=True, reason="The sum is right.", by="user")
 
 
@@ -239,7 +239,7 @@ def _leave_dead_job(habitus: Habitus) -> None:
     worker = JobClaimer(habitus.shared, "bakery-1")
     for _ in range(MAX_ATTEMPTS):
         worker.claim_jobs(["mine"], max_count=1, limits=JobConcurrencyLimits())
-        worker.release_ended_leases(worker.take_snapshot().ended_leases)
+        worker.release_jobs_with_ended_leases(worker.read_queue_snapshot().ended_leases)
 
 
 def read_back(place: Path) -> dict[str, list[dict[str, Any]]]:
@@ -282,7 +282,7 @@ def opened(place: Path, clock: Any) -> Iterator[Habitus]:
     environ = {"HOME": str(place), "USER": "ann", "HABITUS_HOME": str(place / "home"), "HABITUS_VAULT_KEY": vault}
     with patch.dict(os.environ, environ), contextlib.chdir(place / "work"):
         settings = read_settings(place / "home", environ | {"PATH": os.environ["PATH"]})
-        with Habitus.open(settings, clock=clock) as habitus, share_habitus(habitus):
+        with Habitus.open(settings, clock=clock) as habitus, share_open_habitus_with_commands(habitus):
             yield habitus
 
 

@@ -18,13 +18,13 @@ from fastapi.testclient import TestClient
 
 from habitus.agent.history import decode_journal_message
 from habitus.app import Habitus
-from habitus.app.conversations.secrets import open_call_log
+from habitus.app.conversations.secrets import open_command_line_call_log
 from habitus.app.home_directory import OUTBOX_DIR
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.operating.jobs import open_job_queue
 from habitus.events import OutcomeKind
 from habitus.journal.outbox import JournalOutbox
-from habitus.learning.remedies.session_facts import SessionFactsStore
+from habitus.learning.remedies.session_facts import FailuresAndCorrectionsStore
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import load_sign_in_service
@@ -56,7 +56,9 @@ def _trees(habitus: Habitus) -> list[object]:
 
 
 def _turns(habitus: Habitus) -> list[Any]:
-    return [habitus.journal.get_turn(one.id) for one in habitus.journal.list_latest_turns(limit=100)]
+    return [
+        habitus.journal.get_turn(one.id) for one in habitus.journal.list_latest_turns_of_all_conversations(limit=100)
+    ]
 
 
 def _lessons(habitus: Habitus) -> list[Any]:
@@ -79,7 +81,9 @@ def _proposals(habitus: Habitus) -> object:
 
 def _studied(habitus: Habitus) -> object:
     kept_for = timedelta(days=365)
-    return SessionFactsStore(engine=habitus.local, clock=habitus.clock, kept_for=kept_for).load_facts()
+    return FailuresAndCorrectionsStore(
+        engine=habitus.local, clock=habitus.clock, kept_for=kept_for
+    ).load_facts_except_of_files()
 
 
 READERS: dict[str, Reader] = {
@@ -92,20 +96,20 @@ READERS: dict[str, Reader] = {
         (f"skill_proposals.{name}" for name in ("tree", "author", "reasons", "details", "base")), _proposals
     ),
     "trusted_skills.powers": lambda habitus: (
-        [habitus.trust._read_records(one.root) for one in habitus.trust.list_trusted_roots()]
-        + [habitus.approvals._read_records(one.root) for one in habitus.approvals.list_trusted_roots()]
+        [habitus.trust._read_trusted_skill_states(one.root) for one in habitus.trust.list_trusted_roots()]
+        + [habitus.approvals._read_trusted_skill_states(one.root) for one in habitus.approvals.list_trusted_roots()]
     ),
     "turns.usage": _turns,
     "turn_messages.content": lambda habitus: [
         decode_journal_message(message) for turn in _turns(habitus) for message in turn.messages
     ],
     "turn_events.detail": _turns,
-    "seen_skills.hashes": lambda habitus: habitus.journal.get_seen_skills("ann"),
+    "seen_skills.hashes": lambda habitus: habitus.journal.get_hashes_of_seen_skills("ann"),
     "engrams.definition": _lessons,
     "engram_versions.definition": lambda habitus: [habitus.memory.get_history(one.id) for one in _lessons(habitus)],
     "studied_files.facts": _studied,
-    "skill_calls.arguments": lambda habitus: open_call_log(habitus).list(),
-    "skill_calls.secrets": lambda habitus: open_call_log(habitus).list(),
+    "skill_calls.arguments": lambda habitus: open_command_line_call_log(habitus).list(),
+    "skill_calls.secrets": lambda habitus: open_command_line_call_log(habitus).list(),
     "jobs.given": _jobs,
     "jobs.result": _jobs,
     "job_parts.result": lambda habitus: [open_job_queue(habitus).list_part_results(one.id) for one in _jobs(habitus)],
@@ -145,7 +149,7 @@ def test_pending_jobs_go_on_and_a_repeated_request_gets_its_answer(place: Path) 
 @pytest.mark.req("OP-03")
 def test_an_outcome_that_an_earlier_release_left_on_the_disk_reaches_the_journal(place: Path) -> None:
     with opened(place, lambda: READ_ON) as habitus:
-        turn = habitus.journal.list_latest_turns(limit=1)[0]
+        turn = habitus.journal.list_latest_turns_of_all_conversations(limit=1)[0]
         said = {"kind": "failed", "weight": 1.0, "source": "host", "reason": "It was not.", "at": None}
         line = json.dumps({"turn": None, "judged": turn.id, "outcome": said}).encode()
         folder = habitus.writable_dir / OUTBOX_DIR

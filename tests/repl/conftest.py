@@ -43,7 +43,7 @@ class Kept:
     def show_report(self, report: CommandOutput) -> None:
         self.reports.append(report)
 
-    show_note = show_report
+    show_unasked_report = show_report
 
     def show_error(self, message: str, hint: str = "") -> None:
         self.complaints.append(f"{message} {hint}".strip())
@@ -57,7 +57,7 @@ class Kept:
         return []
 
     @contextmanager
-    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
+    def show_waiting_indicator(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
         yield
 
     def last(self) -> str:

@@ -230,7 +230,7 @@ async def test_a_draft_that_is_put_off_waits_and_one_that_is_refused_is_gone(beg
 
 def test_a_name_that_was_taken_since_the_draft_is_left_to_whoever_took_it(habitus: Habitus) -> None:
     draft = Skill(name="add-numbers", description="Adds.", body="1. Add.")
-    saved = [saving.save_drafted_skill(habitus, draft, Consent.YES, "c1") for _ in range(2)]
+    saved = [saving.save_postpone_or_drop_draft(habitus, draft, Consent.YES, "c1") for _ in range(2)]
     assert [(one.name, one.version) for one in saved] == [("add-numbers", 1), ("add-numbers-2", 1)]
 
 

@@ -14,9 +14,9 @@ from habitus.repl.commands import (
     SlashCommand,
     UserMessage,
     fill_skill_arguments,
-    list_completions,
-    parse_line,
-    replace_cli_commands,
+    list_line_completions,
+    parse_chat_line,
+    replace_cli_commands_in_hint,
 )
 
 pytestmark = pytest.mark.req("AG-07")
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.req("AG-07")
     ],
 )
 def test_lines_mean_what_they_say(line: str, parsed: ParsedLine) -> None:
-    assert parse_line(line, {"csv-summary"}) == parsed
+    assert parse_chat_line(line, {"csv-summary"}) == parsed
 
 
 @pytest.mark.parametrize(
@@ -76,19 +76,19 @@ def test_lines_mean_what_they_say(line: str, parsed: ParsedLine) -> None:
 )
 def test_a_mistake_is_one_line_with_its_hint(line: str, said: str) -> None:
     with pytest.raises(UserError) as raised:
-        parse_line(line, {"csv-summary"})
+        parse_chat_line(line, {"csv-summary"})
     assert str(raised.value) == said
 
 
 def _offered(text: str) -> list[str]:
     known = ["csv-summary", "hidden"]
-    return [offer.text for offer in list_completions(text, {"csv-summary": "Totals are asked for"}, known)]
+    return [offer.text for offer in list_line_completions(text, {"csv-summary": "Totals are asked for"}, known)]
 
 
 def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
     assert _offered("/") == [*(f"/{name}" for name in COMMANDS), "/csv-summary"]
     assert _offered("/sk") == ["/skill", "/skills"]
-    (offered,) = list_completions("/cs", {"csv-summary": "Totals"}, [])
+    (offered,) = list_line_completions("/cs", {"csv-summary": "Totals"}, [])
     assert offered == LineCompletion(text="/csv-summary", start=3, help="Totals")
     assert _offered("/hid") == []  # what a person may not call is not offered
     assert _offered("/skill sh") == ["show"]
@@ -115,4 +115,4 @@ def test_a_skills_text_gets_the_arguments() -> None:
     ],
 )
 def test_an_error_names_the_command_of_the_chat_where_there_is_one(advice: str, here: str | None) -> None:
-    assert replace_cli_commands(advice) == (here or advice)
+    assert replace_cli_commands_in_hint(advice) == (here or advice)

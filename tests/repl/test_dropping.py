@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.repl.chat import find_dropped_files
+from habitus.repl.chat import find_files_line_consists_of
 
 pytestmark = pytest.mark.req("AG-11")
 
@@ -43,4 +43,4 @@ def test_a_line_of_files_alone_is_attached(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("sales.csv", "my sales.csv", "word"):
         (tmp_path / name).write_text("x")
-    assert find_dropped_files(line.format(there=tmp_path), tmp_path) == [tmp_path / name for name in files]
+    assert find_files_line_consists_of(line.format(there=tmp_path), tmp_path) == [tmp_path / name for name in files]

@@ -21,7 +21,7 @@ from habitus.agent.stream import (
     TurnEvent,
     TurnResult,
 )
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.llm.model import TokenUsage
 from habitus.repl import display, lines
 from habitus.repl.display import TurnDisplay
@@ -80,16 +80,17 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
         == "  ✗ scratchpad  main  2.3 s  no file"
     )
     assert (
-        lines.format_finished_call(_finished(build_infra_outcome("down")), label).plain
+        lines.format_finished_call(_finished(build_infrastructure_failure_outcome("down")), label).plain
         == "  ! scratchpad  main  2.3 s  down"
     )
     assert lines.format_nudge(NudgeEvent(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
     assert lines.format_notice(NoticeEvent(text="It is long.")).plain == "  ! It is long."
-    assert [line.plain for line in lines.format_turn_end(_done(cost=0.0123, waiting=2))] == [
+    assert [line.plain for line in lines.format_last_lines_of_turn(_done(cost=0.0123, waiting=2))] == [
         "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes pending review: /review list"
     ]
     assert [
-        line.plain for line in lines.format_turn_end(_done(build_failed_outcome("the rounds ran out"), waiting=1))
+        line.plain
+        for line in lines.format_last_lines_of_turn(_done(build_failed_outcome("the rounds ran out"), waiting=1))
     ] == [
         "  ✗ failed: the rounds ran out",
         "  1,234 → 56 tokens · 3.2 s · 1 change pending review: /review list",
@@ -154,12 +155,12 @@ def test_no_text_can_drive_the_terminal(text: str) -> None:
     ],
 )
 def test_finished_blocks_are_told_from_the_one_being_written(text: str, finished: str, tail: str) -> None:
-    assert display.split_finished_blocks(text) == (finished, tail)
+    assert display.split_finished_markdown_blocks(text) == (finished, tail)
 
 
 @given(st.text(alphabet="ab `#*->1.|\n", max_size=80))
 def test_splitting_loses_nothing(text: str) -> None:
-    assert "".join(display.split_finished_blocks(text)) == text
+    assert "".join(display.split_finished_markdown_blocks(text)) == text
 
 
 ANSWER = """# Result

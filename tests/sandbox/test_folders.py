@@ -30,19 +30,19 @@ def test_what_no_path_reaches_is_measured_and_removed(tmp_path: Path) -> None:
     os.write(file, b"x" * 10 * BLOCK)
     os.close(file)
     os.close(innermost)
-    assert folders.measure_folder(str(tmp_path)) >= 1110 * BLOCK
+    assert folders.measure_folder_disk_space(str(tmp_path)) >= 1110 * BLOCK
     folders.remove_folder(str(tmp_path))
     assert not tmp_path.exists()
 
 
 def test_a_file_counts_once_and_an_empty_one_takes_a_block(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 100 * BLOCK)
-    once = folders.measure_folder(str(tmp_path))
+    once = folders.measure_folder_disk_space(str(tmp_path))
     (tmp_path / "b").hardlink_to(tmp_path / "a")
-    assert folders.measure_folder(str(tmp_path)) == once
+    assert folders.measure_folder_disk_space(str(tmp_path)) == once
     (tmp_path / "empty").touch()
     (tmp_path / "link").symlink_to("/usr")
-    assert folders.measure_folder(str(tmp_path)) == once + 2 * BLOCK
+    assert folders.measure_folder_disk_space(str(tmp_path)) == once + 2 * BLOCK
 
 
 def test_locked_folders_are_opened_and_links_not_followed(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_locked_folders_are_opened_and_links_not_followed(tmp_path: Path) -> Non
     (pad / "link").symlink_to(kept)
     (pad / "lock").touch()
     (pad / "shut").chmod(0o300)
-    assert folders.measure_folder(str(pad)) >= 100 * BLOCK
+    assert folders.measure_folder_disk_space(str(pad)) >= 100 * BLOCK
     folders.empty_folder(str(pad), but="lock")
     assert [path.name for path in pad.iterdir()] == ["lock"]
     folders.remove_folder(str(pad), last="lock")

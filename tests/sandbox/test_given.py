@@ -13,7 +13,7 @@ from habitus.errors import Invalid
 from habitus.files import MAX_READ_BYTES, TreeFile, build_tree_file
 from habitus.sandbox.files import MOST_FILES, GivenFolder
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
-from habitus.sandbox.isolation import get_given_path
+from habitus.sandbox.isolation import get_given_folder_path_inside
 from habitus.sandbox.machine import MachineCapabilities, get_base_python
 from habitus.sandbox.model import MIB, Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime
@@ -61,7 +61,7 @@ def strength(request: pytest.FixtureRequest, machine: MachineCapabilities) -> Ma
 @pytest.fixture
 def given(strength: MachineCapabilities, pads_folder: Path) -> GivenFolder:
     folder = pads_folder / ".given"
-    return GivenFolder(folder, find_visible_path=lambda: get_given_path(strength, folder))
+    return GivenFolder(folder, find_visible_path=lambda: get_given_folder_path_inside(strength, folder))
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(
 ) -> None:
     began = await pads.execute_code("one", "import os, subprocess, sys\nprint(os.environ['GIVEN'])")
     assert began.stdout == f"{given.get_visible_path()}\n"
-    placed = given.place_tree("fill-form", TREE)
+    placed = given.replace_skill_files("fill-form", TREE)
     assert placed.left_out == {}
     cell = await pads.execute_code(
         "one",
@@ -96,12 +96,12 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(
     )
     assert (cell.error, cell.stdout) == (None, "name, street\nfilled ['a']\n\n")
     assert (await pads.execute_code("one", ATTACK)).stdout.split() == ["refused"] * 6
-    given.place_tree("fill-form", {**TREE, "references/fields.md": build_tree_file(b"name only")})
+    given.replace_skill_files("fill-form", {**TREE, "references/fields.md": build_tree_file(b"name only")})
     seen = await pads.execute_code(
         "one", "print(open(there + '/references/fields.md').read(), os.listdir(there + '/..'))"
     )
     assert seen.stdout == "name only ['fill-form']\n"
-    given.remove_tree("fill-form")
+    given.remove_skill_files("fill-form")
     assert (await pads.execute_code("one", "os.path.exists(there)")).stdout == "False\n"
     assert await pads.names() == ["one"]
 
@@ -109,7 +109,7 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(
 async def test_a_call_of_a_tool_reads_what_it_is_given(
     strength: MachineCapabilities, given: GivenFolder, tmp_path: Path
 ) -> None:
-    placed = given.place_tree("fill-form", TREE)
+    placed = given.replace_skill_files("fill-form", TREE)
     code = (
         "import os\nthere = os.environ['GIVEN'] + '/skills/fill-form'\n"
         f"print(open(there + '/references/fields.md').read())\n{ATTACK}"
@@ -129,13 +129,16 @@ def plain(tmp_path: Path) -> GivenFolder:
 
 def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
     given = plain(tmp_path)
-    given.place_tree("fill-form", TREE)
+    given.replace_skill_files("fill-form", TREE)
     attached = tmp_path / "sales.csv"
     attached.write_text("a,b")
-    first = given.place_file(attached)
-    assert given.place_file(attached) == first
+    first = given.copy_user_file_under_free_name(attached)
+    assert given.copy_user_file_under_free_name(attached) == first
     attached.write_text("a,b\n1,2")
-    assert [first.path, given.place_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
+    assert [first.path, given.copy_user_file_under_free_name(attached).path] == [
+        "/given/attached/sales.csv",
+        "/given/attached/sales-2.csv",
+    ]
     modes = {
         str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
         for path in (given.folder, *given.folder.rglob("*"))
@@ -162,7 +165,7 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     (origin / "changed").write_text("otherwise")
     (origin / "gone").unlink()
     os.mkfifo(origin / "gone")
-    placed = plain(tmp_path).place_tree("x", tree, folders=dict.fromkeys(tree, origin))
+    placed = plain(tmp_path).replace_skill_files("x", tree, folders=dict.fromkeys(tree, origin))
     assert placed.left_out == {
         "changed": "it was changed meanwhile",
         "gone": "it is not an ordinary file",
@@ -174,7 +177,7 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
 def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
     huge, long = TreeFile(sha256="0" * 64, size=MAX_READ_BYTES + 1), "n" * 300
     tree = {f"f{number:05}": build_tree_file(b"") for number in range(MOST_FILES + 1)}
-    placed = plain(tmp_path).place_tree("x", {**tree, "a": huge, f"b/{long}": build_tree_file(b"x")})
+    placed = plain(tmp_path).replace_skill_files("x", {**tree, "a": huge, f"b/{long}": build_tree_file(b"x")})
     assert placed.left_out == {
         "a": "it is larger than 32 MiB",
         f"b/{long}": "no file can be called that here",
@@ -185,8 +188,8 @@ def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["..", ".new-x", "/etc", "a/b", "", "a\0b"])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(Invalid):
-        plain(tmp_path).place_tree(name, TREE)
-    placed = plain(tmp_path).place_tree("x", {f"../{name}": build_tree_file(b"")})
+        plain(tmp_path).replace_skill_files(name, TREE)
+    placed = plain(tmp_path).replace_skill_files("x", {f"../{name}": build_tree_file(b"")})
     assert placed.left_out == {f"../{name}": "no file can be called that here"}
     assert list((tmp_path / "given" / "skills" / "x").iterdir()) == []
 
@@ -194,5 +197,5 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
 def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:
     given = plain(tmp_path)
     (given.folder / "skills" / ".new-x" / "half").mkdir(parents=True)
-    given.place_tree("x", TREE)
+    given.replace_skill_files("x", TREE)
     assert [path.name for path in (given.folder / "skills").iterdir()] == ["x"]

@@ -38,7 +38,7 @@ def test_timeouts_stay_within_their_bounds(estimate: float) -> None:
 
 
 def test_a_cell_that_printed_nothing_worth_reading_is_clean() -> None:
-    assert Cell(code="", stderr=" \n").is_clean
+    assert Cell(code="", stderr=" \n").has_no_error_or_stderr
 
 
 @pytest.mark.req("SB-03")

@@ -18,7 +18,7 @@ from habitus.sandbox.machine import (
     ControlGroup,
     MachineCapabilities,
     describe_protections,
-    find_cgroups,
+    find_cgroup_folders,
     probe_machine,
     require_protections,
 )
@@ -253,9 +253,9 @@ def test_groups_of_the_second_version_are_found_where_both_bounds_are_delegated(
     own.mkdir(parents=True)
     (proc / "self").mkdir(parents=True)
     (proc / "self/cgroup").write_text("0::/user.slice/app.scope\n")
-    assert find_cgroups(root=root, proc=proc) is None
+    assert find_cgroup_folders(root=root, proc=proc) is None
     (own.parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    assert find_cgroups(root=root, proc=proc) == CgroupFolders(
+    assert find_cgroup_folders(root=root, proc=proc) == CgroupFolders(
         version=2, memory=own.parent, pids=own.parent, processor=own.parent
     )
 

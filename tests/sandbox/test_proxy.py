@@ -23,7 +23,7 @@ from habitus.sandbox.credentials.command_lines import LIMITS, CommandLineProxy, 
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantedCredentials, SkillCommandLine
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.fork_servers import ForkServerPool
-from habitus.sandbox.isolation import get_given_path
+from habitus.sandbox.isolation import get_given_folder_path_inside
 from habitus.sandbox.machine import MachineCapabilities, get_base_python
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 
@@ -69,7 +69,7 @@ class Shelf:
     calls: list[CommandLineCall] = field(default_factory=list)
     is_away: bool = False
 
-    def command_line(self, name: str) -> SkillCommandLine:
+    def get_checked_command_line(self, name: str) -> SkillCommandLine:
         if reason := self.closed.get(name):
             raise Refused(reason)
         return self.lines[name]
@@ -90,7 +90,7 @@ async def opened(machine: MachineCapabilities, tmp_path: Path) -> AsyncIterator[
 
     def given(digest: str) -> GivenFolder:
         folder = tmp_path / "given" / digest
-        return GivenFolder(folder, find_visible_path=lambda: get_given_path(machine, folder))
+        return GivenFolder(folder, find_visible_path=lambda: get_given_folder_path_inside(machine, folder))
 
     def make(
         *lines: SkillCommandLine, wall_s: float = LIMITS.wall_s, at: MachineCapabilities = machine

@@ -120,8 +120,8 @@ os.write(1, {pack({"ok": True})!r})
 read()
 os.write(1, {half!r})
 """
-    worker = await make_runtime(other).start("one")
-    assert await worker.collect_made_files(tmp_path / "made") == ()
+    worker = await make_runtime(other).start_worker("one")
+    assert await worker.copy_newly_made_files(tmp_path / "made") == ()
     assert list((tmp_path / "made").iterdir()) == []
     await worker.close()
 
@@ -133,8 +133,8 @@ async def test_a_given_file_that_finds_no_place_is_told_and_leaves_no_half_one(
     (tmp_path / "given" / "data.csv").write_text("1,2\n")
     there = tmp_path / "pads" / ".given"
     (there / "data.csv").mkdir(parents=True)
-    worker = await make_runtime(HERE).start("one")
-    told = await worker.sync_given_files()
+    worker = await make_runtime(HERE).start_worker("one")
+    told = await worker.update_given_files_in_worker()
     assert told == "data.csv did not get to the other machine: Is a directory."
     assert [path.name for path in there.iterdir()] == ["data.csv"]
     await worker.close()

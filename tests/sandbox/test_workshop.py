@@ -19,8 +19,8 @@ from habitus.sandbox.fork_servers import ForkServerPool
 from habitus.sandbox.machine import MachineCapabilities
 from habitus.sandbox.model import Permissions, SandboxLimits
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
-from habitus.tasks.checks import EqualsCheck
-from habitus.tasks.judging import has_result_shape, infer_result_shape
+from habitus.tasks.checks import ReplyEqualsCheck
+from habitus.tasks.judging import infer_json_schema_of_result, is_result_fitting_schema
 from habitus.tasks.schema import DEEPEST, validate_parameters_schema, validate_payload
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
 from habitus.tools.execution import LONGEST_CASE, ToolExecutor, compute_tool_fingerprint
@@ -48,21 +48,21 @@ async def workshop(machine: MachineCapabilities, tmp_path: Path, shelf: VenvBuil
 
 
 async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     assert tool.code.startswith("# /// script\n# requires-python")
     shape = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-    assert tool.cases == (build_case_from_call({"numbers": [1, 2]}, shape, EqualsCheck(value={"total": 3})),)
+    assert tool.cases == (build_case_from_call({"numbers": [1, 2]}, shape, ReplyEqualsCheck(value={"total": 3})),)
     run = await workshop.run_tool(tool, {"numbers": [20, 22]})
     assert (run.outcome.is_ok, json.loads(run.stdout)) == (True, {"total": 42})
 
 
 async def test_code_that_transport_damaged_is_mended_first(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(replace(DRAFT, code=f"Here it is:\n```python\n{ADD}```\nEnjoy!"))
+    tool = await workshop.test_draft_and_build_program(replace(DRAFT, code=f"Here it is:\n```python\n{ADD}```\nEnjoy!"))
     assert "```" not in tool.code
 
 
 async def test_schema_and_payload_may_come_as_json_text(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(
+    tool = await workshop.test_draft_and_build_program(
         replace(DRAFT, parameters=json.dumps(NUMBERS), payload='{"numbers": []}')
     )
     assert tool.parameters == NUMBERS
@@ -104,7 +104,7 @@ async def test_each_gate_says_in_one_line_why_it_is_closed(
     workshop: ToolExecutor, change: dict[str, Any], cause: str
 ) -> None:
     with pytest.raises(ToolFailed) as refused:
-        await workshop.build_tested_program(replace(DRAFT, **change))
+        await workshop.test_draft_and_build_program(replace(DRAFT, **change))
     assert cause in str(refused.value)
     if "dependencies" not in change:
         assert "\n" not in str(refused.value)
@@ -118,12 +118,12 @@ async def test_a_tool_that_does_not_end_is_refused(
             warm, EnvironmentCache(tmp_path / "environments", shelf), limits=SandboxLimits(wall_s=0.5)
         )
         with pytest.raises(ToolFailed, match=r"It did not end by itself. It was stopped after 0.5 s."):
-            await workshop.build_tested_program(replace(DRAFT, code="while True: pass"))
+            await workshop.test_draft_and_build_program(replace(DRAFT, code="while True: pass"))
 
 
 @pytest.mark.full
 async def test_ten_megabytes_reach_a_tool_on_standard_input(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     run = await workshop.run_tool(tool, {"numbers": [1] * 4_000_000})
     assert json.loads(run.stdout) == {"total": 4_000_000}
     with pytest.raises(ToolFailed, match="32 MiB is the most a tool takes"):
@@ -131,46 +131,50 @@ async def test_ten_megabytes_reach_a_tool_on_standard_input(workshop: ToolExecut
 
 
 async def test_wrong_arguments_are_the_callers_mistake_and_run_nothing(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     with pytest.raises(ToolFailed, match="The payload does not fit the parameters at 'numbers'"):
         await workshop.run_tool(tool, {"numbers": "many"})
 
 
 async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
-    fresh = await workshop.run_cases(tool, passed_fingerprint=compute_tool_fingerprint(tool))
-    assert (fresh.passed, fresh.was_stale, fresh.failed_cases) == (True, False, ())
+    tool = await workshop.test_draft_and_build_program(DRAFT)
+    fresh = await workshop.rerun_stored_cases(tool, passed_fingerprint=compute_tool_fingerprint(tool))
+    assert (fresh.passed, fresh.was_stale, fresh.cases_counting_against_tool) == (True, False, ())
     other = replace(tool, code="print('just text')")
-    report = await workshop.run_cases(other, passed_fingerprint=compute_tool_fingerprint(tool))
+    report = await workshop.rerun_stored_cases(other, passed_fingerprint=compute_tool_fingerprint(tool))
     assert (report.passed, report.was_stale) == (False, True)
-    assert [result.payload for result in report.failed_cases] == [{"numbers": [1, 2]}]
-    assert report.failed_cases[0].outcome.reason == "it has another shape than expected: just text"
-    wrong = await workshop.run_cases(replace(tool, code="print('{\"total\": 42}')"))
-    assert wrong.failed_cases[0].outcome.reason == "it gives another result: total is 42, and should be 3"
+    assert [result.payload for result in report.cases_counting_against_tool] == [{"numbers": [1, 2]}]
+    assert report.cases_counting_against_tool[0].outcome.reason == "it has another shape than expected: just text"
+    wrong = await workshop.rerun_stored_cases(replace(tool, code="print('{\"total\": 42}')"))
+    assert (
+        wrong.cases_counting_against_tool[0].outcome.reason == "it gives another result: total is 42, and should be 3"
+    )
 
 
 async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: ToolExecutor) -> None:
     unsteady = ADD.replace("print(", "import os\nprint(os.urandom(4).hex(), ")
-    by_shape = await workshop.build_tested_program(replace(DRAFT, code=unsteady))
+    by_shape = await workshop.test_draft_and_build_program(replace(DRAFT, code=unsteady))
     assert [case.compared_in_words for case in by_shape.cases] == ["shape only"]
-    assert (await workshop.run_cases(by_shape)).results[0].compares == "shape only"
-    clock = await workshop.build_tested_program(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
+    assert (await workshop.rerun_stored_cases(by_shape)).results[0].compares == "shape only"
+    clock = await workshop.test_draft_and_build_program(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
     assert clock.cases[0].expected_result is None  # two runs in a row say nothing of tomorrow's
 
 
 async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     picky = ADD + "assert len(payload['numbers']) != 2, 'no pairs'\n"
     with pytest.raises(ToolFailed, match=r"worked before, \{\"numbers\": \[1, 2\]\}: AssertionError: no pairs"):
-        await workshop.build_tested_program(
+        await workshop.test_draft_and_build_program(
             replace(DRAFT, code=picky, payload={"numbers": [1]}), stored_cases=tool.cases
         )
-    both = await workshop.build_tested_program(replace(DRAFT, payload={"numbers": [1]}), stored_cases=tool.cases)
+    both = await workshop.test_draft_and_build_program(
+        replace(DRAFT, payload={"numbers": [1]}), stored_cases=tool.cases
+    )
     assert [case.payload for case in both.cases] == [{"numbers": [1, 2]}, {"numbers": [1]}]
 
 
 async def test_proof_is_for_this_code_these_dependencies_and_this_interpreter(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     assert compute_tool_fingerprint(tool) == compute_tool_fingerprint(
         replace(tool, description="Other words.", cases=())
     )
@@ -184,8 +188,8 @@ async def test_dependencies_come_as_wheels_into_an_environment_that_is_shared(
 ) -> None:
     code = "import habitus_greeting\nprint(habitus_greeting.HELLO)"
     draft = replace(DRAFT, code=code, dependencies=("habitus_greeting",))
-    tool = await workshop.build_tested_program(draft)
-    in_header = await workshop.build_tested_program(replace(draft, code=tool.code, dependencies=()))
+    tool = await workshop.test_draft_and_build_program(draft)
+    in_header = await workshop.test_draft_and_build_program(replace(draft, code=tool.code, dependencies=()))
     assert in_header.dependencies == ("habitus_greeting",)
     assert in_header.code == tool.code
     assert len(list((tmp_path / "environments").iterdir())) == 1
@@ -197,7 +201,7 @@ async def test_dependencies_come_as_wheels_into_an_environment_that_is_shared(
 
 @pytest.mark.full
 async def test_packages_that_can_not_be_had_count_against_nobody(workshop: ToolExecutor) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     run = await workshop.run_tool(replace(tool, dependencies=("habitus_source",)), {"numbers": []})
     assert run.outcome.kind is OutcomeKind.INFRA
     assert "Could not install habitus_source" in run.outcome.reason
@@ -213,14 +217,14 @@ print(json.dumps([names, os.path.exists({str(tmp_path / "given")!r})]))
 """
     granted = Permissions(read=(tmp_path / "given",), env=("MY_KEY",))
     variables = {"MY_KEY": "1", "MY_OTHER": "2"}
-    without = await workshop.build_tested_program(replace(DRAFT, code=code), env=variables)
+    without = await workshop.test_draft_and_build_program(replace(DRAFT, code=code), env=variables)
     assert json.loads((await workshop.run_tool(without, {"numbers": []}, env=variables)).stdout) == [[], False]
     given = replace(without, permissions=granted)
     assert json.loads((await workshop.run_tool(given, {"numbers": []}, env=variables)).stdout) == [["MY_KEY"], True]
 
 
 async def test_the_written_file_runs_with_plain_uv(workshop: ToolExecutor, tmp_path: Path) -> None:
-    tool = await workshop.build_tested_program(DRAFT)
+    tool = await workshop.test_draft_and_build_program(DRAFT)
     (tmp_path / "tool.py").write_text(tool.code)
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "run", "--offline", "--no-project", "--quiet", "--python", sys.executable]
@@ -260,8 +264,8 @@ def test_a_header_replaces_the_one_that_was_there_and_keeps_the_first_line() -> 
     ],
 )
 def test_a_shape_is_about_keys_and_types_not_values(before: str, after: str, same: bool) -> None:
-    assert has_result_shape(infer_result_shape(before), before)
-    assert has_result_shape(infer_result_shape(before), after) is same
+    assert is_result_fitting_schema(infer_json_schema_of_result(before), before)
+    assert is_result_fitting_schema(infer_json_schema_of_result(before), after) is same
 
 
 def _nested(levels: int) -> Any:

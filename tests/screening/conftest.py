@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.files import Tree, build_tree_file
-from habitus.screening.findings import Finding, Risk
+from habitus.screening.findings import Finding, RiskLevel
 from habitus.screening.scanner import scan_skill
 
 _SCRIPTS = {"shell": "scripts/run.sh", "javascript": "scripts/run.js", "python": "scripts/run.py"}
@@ -39,7 +39,7 @@ def example_skill(example: dict[str, Any]) -> Tree:
 
 def held(tree: Tree) -> list[Finding]:
     """The findings that wait for a person."""
-    return [finding for finding in scan_skill(tree) if finding.severity is Risk.HIGH]
+    return [finding for finding in scan_skill(tree) if finding.severity is RiskLevel.HIGH]
 
 
 def held_for(tree: Tree) -> set[str]:

@@ -13,7 +13,7 @@ from habitus.search import searcher
 from habitus.search.index import SearchIndex
 from habitus.search.model import IndexHit
 from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlamaEmbedder
-from habitus.search.texts.words import encode_terms, extract_terms, hash_term
+from habitus.search.texts.words import encode_terms_of_text, extract_terms, hash_term
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 
 _TWISTS = ("quickly", "for a team", "step by step", "with a report", "in the cloud")
@@ -73,8 +73,8 @@ def test_single_letters_count(index: SearchIndex, request_: str, right: str) -> 
 
 @given(st.text(alphabet="aB9_'’#+ cé中字²-.\n"))
 def test_a_document_is_read_as_a_request_is(text: str) -> None:
-    assert [*memoryview(encode_terms(text)).cast("I")] == [hash_term(term) for term in extract_terms(text)]
-    assert encode_terms(f"{text}…") == encode_terms(text)  # in ASCII or not
+    assert [*memoryview(encode_terms_of_text(text)).cast("I")] == [hash_term(term) for term in extract_terms(text)]
+    assert encode_terms_of_text(f"{text}…") == encode_terms_of_text(text)  # in ASCII or not
 
 
 def test_the_letter_of_an_apostrophe_is_no_word() -> None:
@@ -98,7 +98,7 @@ def test_neighbours_meet_a_handful_each_and_not_all_pairs(index: SearchIndex, mo
         return compare(*pair)
 
     monkeypatch.setattr(searcher, "_compare_profiles", counted)
-    found = index.find_neighbours()
+    found = index.find_neighbours_of_each_document()
     assert met <= 5 * len(found)
     assert found["copy"][0].id == SKILLS[0].id
     assert found["copy"][0].score > 0.9

@@ -26,7 +26,7 @@ TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\
     ],
 )
 def test_own_words(text: str, own: str) -> None:
-    assert words.extract_own_words(text) == own
+    assert words.remove_quotations_and_pasted_text(text) == own
 
 
 @given(st.text(st.sampled_from('ab .:\n>`"”“~Traceback'), max_size=400), st.integers(1, 60))

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from habitus.search.texts import embedding
 from habitus.search.texts.embedding import WordLlamaEmbedder
-from habitus.search.texts.words import encode_terms, extract_terms, hash_term
+from habitus.search.texts.words import encode_terms_of_text, extract_terms, hash_term
 
 _ODD = st.text(st.sampled_from("abCX 5#+'’_-.\n\x01\x02é漢①™…"), max_size=14)
 
@@ -22,7 +22,9 @@ _ODD = st.text(st.sampled_from("abCX 5#+'’_-.\n\x01\x02é漢①™…"), max_s
 @pytest.mark.req("SE-10")
 @given(_ODD | st.text(max_size=30))
 def test_a_long_text_has_the_codes_of_its_terms(text: str) -> None:
-    assert np.frombuffer(encode_terms(text), np.uint32).tolist() == [hash_term(term) for term in extract_terms(text)]
+    assert np.frombuffer(encode_terms_of_text(text), np.uint32).tolist() == [
+        hash_term(term) for term in extract_terms(text)
+    ]
 
 
 @functools.cache

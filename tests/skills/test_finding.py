@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.choosing import SkillExplanation, explain_skill_placement
+from habitus.agent.choosing import SkillPlacementExplanation, explain_skill_placement
 from habitus.app import Habitus
 from habitus.app.library.explaining import select_skills_for_request
 from habitus.errors import Invalid
@@ -85,7 +85,7 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
     habitus.finder.search(query)
 
 
-def explained(habitus: Habitus, name: str, request: UserRequest) -> SkillExplanation:
+def explained(habitus: Habitus, name: str, request: UserRequest) -> SkillPlacementExplanation:
     selection = select_skills_for_request(habitus, request)
     drawn = menu.compose_menu(selection.menu, 4000, lambda: defaultdict(float))
     among = selection.list_eligible_names()
@@ -121,7 +121,7 @@ def test_why_tells_what_search_finds_instead_of_the_menu(habitus: Habitus) -> No
 
 @pytest.mark.req("SE-03")
 def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
-    habitus.journal.record_turn(
+    habitus.journal.record_complete_turn(
         Turn(
             id="t1",
             session="s",
@@ -149,10 +149,10 @@ def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     for bad in ("{", '{"other": 1}', '[{"should_trigger": true}]', '["a"]', "7"):
         with pytest.raises(Invalid, match=evals.EVALS_FILE):
             cases(bad)
-    kept = evals.add_eval_case({evals.EVALS_FILE: build_tree_file(b'[{"query": "a"}]')}, "x", one[0])
+    kept = evals.render_eval_file_with_case({evals.EVALS_FILE: build_tree_file(b'[{"query": "a"}]')}, "x", one[0])
     assert json.loads(kept) == [{"query": "a", "should_trigger": False}]
     held: dict[str, Any] = {"note": 1, "evals": [{"query": "a", "expect": ["x"]}, {"prompt": "b", "files": {}}]}
-    kept = evals.add_eval_case({evals.EVALS_FILE: build_tree_file(json.dumps(held).encode())}, "x", one[0])
+    kept = evals.render_eval_file_with_case({evals.EVALS_FILE: build_tree_file(json.dumps(held).encode())}, "x", one[0])
     assert json.loads(kept) == {**held, "evals": [{**held["evals"][0], "should_trigger": False}, held["evals"][1]]}
 
 
@@ -182,7 +182,7 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
             habitus.skills.list_skills(),
             budget=lint.PromptBudget(menu=4000, eager=40_000, eager_costs={}),
             search=lambda cue, among: habitus.finder.search(cue, k=4, among=among),
-            neighbours=habitus.finder.find_neighbours(),
+            neighbours=habitus.finder.find_neighbours_of_all_skills(),
             progress=lambda done: None,
         )
     )

@@ -37,7 +37,7 @@ def _closed(context: GateContext | None = None, **fields: object) -> list[str]:
 
 
 def _missing(requirement: str, packages: InstalledPackages | None = None) -> tuple[str, ...]:
-    return lifecycle.list_missing_packages(Manifest(dependencies=(requirement,)), packages or _packages())
+    return lifecycle.explain_missing_packages(Manifest(dependencies=(requirement,)), packages or _packages())
 
 
 def test_a_plain_skill_has_no_gate() -> None:

@@ -374,7 +374,9 @@ def test_after_a_change_only_its_names_are_composed_anew_and_the_listing_is_what
         now, fresh = library.snapshot(user="bob"), world.library().snapshot(user="bob")
         assert now.listing == fresh.listing
         assert (dict(now.by_name), dict(now.hashes)) == (dict(fresh.by_name), dict(fresh.hashes))
-    assert library.last_snapshot.changes.list_names_since(before.revision) == frozenset({"deploy", "build", "zip"})
+    assert library.last_snapshot.changes.list_names_changed_since(before.revision) == frozenset(
+        {"deploy", "build", "zip"}
+    )
     untouched = next(item for item in before.listing if item.name == "test")
     assert any(item is untouched for item in library.last_snapshot.listing)
 

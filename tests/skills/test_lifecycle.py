@@ -19,7 +19,7 @@ COUNTS = st.integers(0, 3_000)
 
 
 def reliability(succeeded: int, failed: int) -> float:
-    return lifecycle.compute_reliability(UsageCounts(succeeded=succeeded, failed=failed))
+    return lifecycle.compute_success_rate_lower_bound(UsageCounts(succeeded=succeeded, failed=failed))
 
 
 @pytest.mark.req("SK-06")
@@ -68,8 +68,8 @@ def test_a_success_never_lowers_and_a_failure_never_raises_it(succeeded: int, fa
 
 @pytest.mark.req("SK-06")
 def test_nothing_known_is_little_trusted_and_use_alone_proves_nothing() -> None:
-    assert lifecycle.compute_reliability(UsageCounts()) == pytest.approx(0.1)
-    assert lifecycle.compute_reliability(UsageCounts(recommended=50, used=50)) == pytest.approx(0.1)
+    assert lifecycle.compute_success_rate_lower_bound(UsageCounts()) == pytest.approx(0.1)
+    assert lifecycle.compute_success_rate_lower_bound(UsageCounts(recommended=50, used=50)) == pytest.approx(0.1)
 
 
 def _standing(*kept_by: SkillState) -> SkillStatus:
@@ -125,7 +125,7 @@ def test_what_a_bound_proves_comes_before_how_uses_went(worth: UtilityAssessment
     elif worth.helps:
         assert (then, of_lesson) == (LifecycleTransitionKind.CLIMB, LifecycleTransitionKind.CLIMB)
     else:
-        serves = lifecycle.compute_reliability(worth.counters) >= 0.7
+        serves = lifecycle.compute_success_rate_lower_bound(worth.counters) >= 0.7
         assert (then is LifecycleTransitionKind.CLIMB, of_lesson is LifecycleTransitionKind.CLIMB) == (
             serves,
             serves and is_verified,
@@ -178,7 +178,7 @@ def test_a_lesson_climbs_when_it_helps_or_was_verified_and_served(
 @pytest.mark.req("LA-04")
 def test_a_skill_that_is_exactly_as_reliable_as_is_asked_for_serves() -> None:
     counters = UsageCounts(succeeded=6, failed=1)
-    assert lifecycle.is_reliable(counters, lifecycle.compute_reliability(counters))
+    assert lifecycle.is_reliable(counters, lifecycle.compute_success_rate_lower_bound(counters))
 
 
 @pytest.mark.req("LA-04")

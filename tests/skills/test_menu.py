@@ -106,11 +106,13 @@ def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: i
 @pytest.mark.req("SK-16")
 def test_news_are_what_was_added_changed_and_removed() -> None:
     before, now = {"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"}
-    found = menu.find_library_news(before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n")
+    found = menu.find_skill_changes_since_visit(
+        before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n"
+    )
     assert (found.added, found.changed, found.removed) == (("d",), ("b",), ("a",))
     assert found.lines == ("d: does wonders",)
-    assert found.render().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
-    assert not menu.find_library_news(now, now)
-    assert not menu.find_library_news(None, now)
+    assert found.render_prompt_section().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
+    assert not menu.find_skill_changes_since_visit(now, now)
+    assert not menu.find_skill_changes_since_visit(None, now)
     assert menu.compute_library_fingerprint(before) != menu.compute_library_fingerprint(now)
     assert menu.compute_library_fingerprint(now) == menu.compute_library_fingerprint(dict(reversed(now.items())))

@@ -103,9 +103,9 @@ def test_rejecting_keeps_the_reason_for_the_agent(habitus: Habitus) -> None:
 def test_a_proposal_can_be_mended_before_it_is_approved(habitus: Habitus) -> None:
     proposal = habitus.review.submit(write(), AGENT).proposal
     assert proposal is not None
-    habitus.review.edit(proposal.id, "SKILL.md", skill_md.render_skill_md(replace(SKILL, body="better")))
+    habitus.review.edit_proposed_file(proposal.id, "SKILL.md", skill_md.render_skill_md(replace(SKILL, body="better")))
     with pytest.raises(Invalid, match="never closed"):
-        habitus.review.edit(proposal.id, "SKILL.md", b"---\nname: report\n")
+        habitus.review.edit_proposed_file(proposal.id, "SKILL.md", b"---\nname: report\n")
     habitus.review.approve(proposal.id, ME)
     assert habitus.skills.load("report").body == "better"
 

@@ -228,7 +228,7 @@ def test_triggers_never_select_and_some_skills_are_not_on_the_menu() -> None:
 @pytest.mark.req("SE-02")
 def test_an_eager_skill_may_drop_memory_and_persona() -> None:
     found = select([skill("a", always_include=True, exclude_memory=True), skill("b", exclude_persona=True)])
-    assert (found.excludes_lessons, found.excludes_memory, found.excludes_persona) == (True, True, False)
+    assert (found.excludes_lessons, found.excludes_rules_and_profile, found.excludes_persona) == (True, True, False)
     assert found.list_eligible_names() == {"a", "b"}
 
 
@@ -249,7 +249,7 @@ def test_only_the_persons_own_or_the_operators_skill_drops_rules_and_persona(
     item = skill("a", always_include=True, exclude_memory=True, exclude_persona=True)
     assert item.summary is not None
     found = select([replace(item, layer=layer, summary=replace(item.summary, layer=layer, source=source))])
-    assert (found.excludes_lessons, found.excludes_memory, found.excludes_persona) == (True, is_own, is_own)
+    assert (found.excludes_lessons, found.excludes_rules_and_profile, found.excludes_persona) == (True, is_own, is_own)
 
 
 @pytest.mark.req("SE-02")
@@ -261,7 +261,7 @@ def test_a_skill_from_the_menu_brings_the_companions_that_are_known() -> None:
 def test_a_bare_request_keeps_who_asks_and_how() -> None:
     bare = replace(
         TALK, text="hi", user=RequestUser(name="bob", is_admin=False), paths=("a.py",), reply_to="t"
-    ).without_details()
+    ).keep_only_user_and_channel()
     assert bare == UserRequest(text="", source_type="talk", user=RequestUser(name="bob", is_admin=False), now=NOW)
 
 

@@ -159,5 +159,5 @@ def test_an_import_record_deleted_meanwhile_leaves_no_origin_to_name(habitus: Ha
     layer = habitus.skills.get_layer("user")
     policy = OutsideContentPolicy(habitus.trust, habitus.shared)
     assert policy.find_untrusted_origin(layer, "brought", "new") == "there"
-    OutsideContentPolicy(habitus.trust, habitus.shared).forget_import(layer, "brought")
+    OutsideContentPolicy(habitus.trust, habitus.shared).delete_import_record(layer, "brought")
     assert policy.find_untrusted_origin(layer, "brought", "new") == ""

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from habitus.tasks.checks import EqualsCheck
+from habitus.tasks.checks import ReplyEqualsCheck
 from habitus.tasks.judging import (
     derive_expected_result,
-    describe_result_difference,
-    drop_changed_fields,
+    describe_first_differing_field,
+    drop_fields_that_changed_since_recording,
     has_distinct_results,
 )
-from habitus.tools.execution import is_nondeterministic
+from habitus.tools.execution import is_using_time_or_random_numbers
 
 Result = dict[str, Any]
 Function = Callable[[int, int, int], Result]
@@ -61,7 +61,8 @@ def test_a_trial_passes_the_right_draft_and_refuses_each_wrong_one(
 
     def passes(draft: Function) -> bool:
         return not any(
-            describe_result_difference(one, printed(draft(*case))) for one, case in zip(expected, cases, strict=True)
+            describe_first_differing_field(one, printed(draft(*case)))
+            for one, case in zip(expected, cases, strict=True)
         )
 
     assert passes(right)
@@ -87,7 +88,7 @@ def test_values_are_compared_within_a_tolerance_and_by_type() -> None:
     ):
         expected = derive_expected_result([before])
         assert expected is not None
-        assert (describe_result_difference(expected, after) == "") is is_same, (before, after)
+        assert (describe_first_differing_field(expected, after) == "") is is_same, (before, after)
 
 
 def test_what_runs_do_not_agree_on_and_what_was_secret_is_apart() -> None:
@@ -97,13 +98,13 @@ def test_what_runs_do_not_agree_on_and_what_was_secret_is_apart() -> None:
     expected = derive_expected_result([first, second], redacted=lambda text: text.replace(key, "[redacted:api_key]"))
     assert expected is not None
     assert (expected.apart, hidden) == (("at", "key", "rows"), json.dumps(expected.value))
-    assert describe_result_difference(expected, second) == ""
-    assert describe_result_difference(expected, '{"total": 13}') == "total is 13, and should be 12"
+    assert describe_first_differing_field(expected, second) == ""
+    assert describe_first_differing_field(expected, '{"total": 13}') == "total is 13, and should be 12"
     assert derive_expected_result(["1", "2"]) is None
     assert derive_expected_result(["x" * 100_000]) is None
     moved = derive_expected_result(["[1, 5]", "[1, 5]"], before=["[1, 4]"])
-    assert moved == EqualsCheck(value=[1, 5], moved=("1",))
-    assert drop_changed_fields(moved) == EqualsCheck(value=[1, 5], apart=("1",))
+    assert moved == ReplyEqualsCheck(value=[1, 5], moved=("1",))
+    assert drop_fields_that_changed_since_recording(moved) == ReplyEqualsCheck(value=[1, 5], apart=("1",))
 
 
 def test_three_results_that_differ_where_they_are_compared_are_enough() -> None:
@@ -116,6 +117,6 @@ def test_three_results_that_differ_where_they_are_compared_are_enough() -> None:
 
 
 def test_a_program_that_asks_for_the_time_proves_nothing_about_tomorrow() -> None:
-    assert is_nondeterministic("from datetime import date\nprint(date.today())")
-    assert is_nondeterministic("import time\nprint(time.strftime('%Y'))")
-    assert not is_nondeterministic("from datetime import date\nprint(date.fromisoformat('2026-01-01'))")
+    assert is_using_time_or_random_numbers("from datetime import date\nprint(date.today())")
+    assert is_using_time_or_random_numbers("import time\nprint(time.strftime('%Y'))")
+    assert not is_using_time_or_random_numbers("from datetime import date\nprint(date.fromisoformat('2026-01-01'))")

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.tasks.checks import CHECK_TYPES, Check, RubricCheck, check_to_row, parse_check
 from habitus.tasks.files import parse_task, parse_tasks_toml, serialize_tasks
 from habitus.tasks.judging import TaskJudgement, judge_submission
-from habitus.tasks.model import Submission, SubmittedCall, Task, TaskOrigin, TaskOriginKind, TaskSolution
+from habitus.tasks.model import Submission, SubmittedToolCall, Task, TaskOrigin, TaskOriginKind, TaskSolution
 
 SCHEMA = {"type": "object", "required": ["total"]}
 # kind → fields, a reply that passes, one that does not
@@ -81,7 +81,7 @@ async def test_what_is_left_behind_is_judged(kind: str) -> None:
 @pytest.mark.req("IM-01")
 async def test_what_was_called_is_judged() -> None:
     made = Submission(
-        calls=(SubmittedCall(tool="bash", command="cd src && git  rebase main"), SubmittedCall(tool="sql"))
+        calls=(SubmittedToolCall(tool="bash", command="cd src && git  rebase main"), SubmittedToolCall(tool="sql"))
     )
     for row, is_met in (
         ({"tool": "sql"}, True),
@@ -98,7 +98,7 @@ async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
         return build_failed_outcome("the model does not like it")
 
     async def away(task: Task, rubric: RubricCheck, submission: Submission) -> Outcome:
-        return build_infra_outcome("the provider is away")
+        return build_infrastructure_failure_outcome("the provider is away")
 
     rubric = {"kind": "rubric", "text": "It is polite."}
     both, alone, said = task({"kind": "contains", "text": "12"}, rubric), task(rubric), Submission(reply="12")
@@ -106,7 +106,9 @@ async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
     assert (liked.outcome, liked.score, [one.outcome.is_ok for one in liked.results]) == (OK, 0.8, [True, False])
     assert (await judge_submission(both, said)).score == 1.0
     assert (await judge_submission(alone, said, ask=never)).outcome.kind is OutcomeKind.FAILED
-    assert (await judge_submission(alone, said, ask=away)).outcome == build_infra_outcome("the provider is away")
+    assert (await judge_submission(alone, said, ask=away)).outcome == build_infrastructure_failure_outcome(
+        "the provider is away"
+    )
     assert (await judge_submission(alone, said)).outcome.kind is OutcomeKind.INFRA
 
 

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.settings import RetentionSettings
 from habitus.tools.health import (
     ToolHealthRecord,
+    compute_health_after_call,
+    compute_health_after_curation,
     find_retirement_reason,
-    update_health_after_call,
-    update_health_after_curation,
 )
 
 pytestmark = pytest.mark.req("SB-08")
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
-BAD, ODD = build_failed_outcome("bad day"), build_infra_outcome("no sandbox")
+BAD, ODD = build_failed_outcome("bad day"), build_infrastructure_failure_outcome("no sandbox")
 CALLS = st.lists(st.sampled_from([OK, BAD, ODD]))
 
 
 def _after(calls: list[Outcome], health: ToolHealthRecord = ToolHealthRecord(), code: str = "a") -> ToolHealthRecord:  # noqa: B008  # frozen
     for number, outcome in enumerate(calls):
-        health = update_health_after_call(health, code, outcome, NOW + timedelta(seconds=number))
+        health = compute_health_after_call(health, code, outcome, NOW + timedelta(seconds=number))
     return health
 
 
@@ -72,8 +72,8 @@ def test_retiring_takes_failed_cases_or_seven_days_or_three_curators() -> None:
     almost, due = since + timedelta(days=7, seconds=-1), since + timedelta(days=7)
     assert _reason(health, almost) == ""
     assert "7 days" in _reason(health, due)
-    twice = update_health_after_curation(update_health_after_curation(health))
+    twice = compute_health_after_curation(compute_health_after_curation(health))
     assert _reason(twice, since) == ""
-    assert "3 runs" in _reason(update_health_after_curation(twice), since)
+    assert "3 runs" in _reason(compute_health_after_curation(twice), since)
     healthy = replace(health, degraded_on=None)
     assert _reason(healthy, due, fails_its_cases=True) == ""

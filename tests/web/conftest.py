@@ -11,18 +11,18 @@ from starlette.types import ASGIApp
 
 from habitus.app import Habitus
 from habitus.skills.model import Skill
-from habitus.web.app import build_application, make_web_app
+from habitus.web.app import build_application_without_home, make_web_app
 from habitus.web.home_pool import HomePool
-from habitus.web.routing import AccessCheckedApp
+from habitus.web.routing import FastAPIWithAccessRules
 from habitus.web.security import SignInService, load_sign_in_service
 
 HOST = "127.0.0.1:8765"
 
 
 @cache
-def standing() -> AccessCheckedApp:
+def standing() -> FastAPIWithAccessRules:
     """Doors that tests stand behind in turn: setting them up takes longer than most tests."""
-    return build_application()
+    return build_application_without_home()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def api(app: ASGIApp, keys: SignInService) -> TestClient:
 def browser(app: ASGIApp, keys: SignInService) -> TestClient:
     """A browser that opened the link, on a page of ours."""
     client = TestClient(app, base_url=f"http://{HOST}")
-    cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
+    cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
     client.cookies.set(keys.cookie, cookie)
     client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{HOST}"})
     return client

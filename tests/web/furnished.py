@@ -23,7 +23,7 @@ from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
-from habitus.tools.code_stage import build_case_from_call, write_program_to_skill_tree
+from habitus.tools.code_stage import build_case_from_call, build_skill_files_with_code_stage
 from habitus.tools.model import ToolProgram
 from tests.usage import record_use
 
@@ -100,7 +100,7 @@ def _propose(habitus: Habitus) -> None:
 def _talk(habitus: Habitus) -> None:
     began = habitus.clock() - timedelta(minutes=5)
     answer = encode_message_for_journal(AssistantMessage(text="March is **closed**: 14 invoices are booked."))
-    habitus.journal.record_turn(
+    habitus.journal.record_complete_turn(
         Turn(
             id="t1",
             session="s1",
@@ -147,7 +147,7 @@ def equip(habitus: Habitus) -> None:
         code='import json, sys\nprint(json.loads(sys.argv[1])["text"].upper())\n',
         cases=(build_case_from_call({"text": "hi"}, {"type": "string"}),),
     )
-    tree = write_program_to_skill_tree({}, program, is_automatic=False)
+    tree = build_skill_files_with_code_stage({}, program, is_automatic=False)
     habitus.skills.write_tree("user", "shout", tree, habitus.build_author("made by hand"))
 
 
@@ -183,7 +183,7 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
         ]
         kind = OutcomeKind.FAILED if number % 7 == 0 or (number * number) % 5 == 4 else OutcomeKind.OK
         outcomes = () if number % 4 == 0 else (TurnOutcome(kind=kind, weight=1.0, source="user"),)
-        habitus.journal.record_turn(
+        habitus.journal.record_complete_turn(
             Turn(
                 id=f"m{number}",
                 session=f"m{number}",
@@ -231,7 +231,7 @@ def _weigh(habitus: Habitus) -> None:
             tokens=20,
         )
         unsure = ExposureAssignment(kind="skill", item="weekly-report", version=1, is_offered=True, is_used=number < 3)
-        habitus.journal.record_turn(
+        habitus.journal.record_complete_turn(
             Turn(
                 id=f"w{number}",
                 session=f"w{number}",

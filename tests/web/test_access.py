@@ -16,10 +16,10 @@ from habitus.files import build_tree_file
 from habitus.journal.model import Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance, LessonScope
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import ContainsCheck
+from habitus.tasks.checks import ReplyContainsCheck
 from habitus.tasks.files import serialize_tasks
 from habitus.tasks.model import Task
-from habitus.web.app import build_application, make_web_app
+from habitus.web.app import build_application_without_home, make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.routing import AccessRouter
 from habitus.web.security import SignInService
@@ -267,10 +267,12 @@ def lived_in(habitus: Habitus) -> Habitus:
     """A home with something for every route, and with what is the owner's alone."""
     furnish_with_life(habitus)
     tree = habitus.skills.read_tree("close-the-month")
-    tasks = serialize_tasks([Task(id="1", request="What is it?", checks=(ContainsCheck(text=ANSWER),))])
+    tasks = serialize_tasks([Task(id="1", request="What is it?", checks=(ReplyContainsCheck(text=ANSWER),))])
     person = habitus.build_author("examined")
     habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: build_tree_file(tasks.encode())}, person)
-    habitus.journal.record_turn(Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann"))
+    habitus.journal.record_complete_turn(
+        Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann")
+    )
     habitus.memory.add(LEARNED)
     taught = LessonProvenance(user=f"ann-{TEACHER}", session=f"c-{TEACHER}", trace=f"t-{TEACHER}")
     habitus.memory.encode(LessonDraft(text=SHARED, kind=LessonKind.LESSON, scope=LessonScope.GLOBAL, evidence=taught))
@@ -347,7 +349,7 @@ def test_a_stranger_is_shown_the_skills_first_and_can_follow_every_link_in_the_n
 
 
 def test_a_route_without_access_does_not_start(habitus: Habitus, keys: SignInService) -> None:
-    app = build_application()
+    app = build_application_without_home()
     app.get("/new-door")(lambda: Response())
     desks = HomePool(habitus)
     with pytest.raises(ValueError, match=r"/new-door.*does not declare who may use it"):
@@ -361,4 +363,4 @@ def test_nobody_changes_anything_without_signing_in() -> None:
     router = AccessRouter()
     router.post("/change", access=Access.OPEN_READING)(lambda: Response())
     with pytest.raises(ValueError, match="nobody uses it without signing in"):
-        router.add_routes_to(build_application())
+        router.add_routes_to(build_application_without_home())

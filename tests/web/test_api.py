@@ -153,7 +153,7 @@ def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> N
     furnish_with_life(habitus)
     (turn,) = habitus.journal.list_session_turns("s1")
     for id, session in (("t2", "s1"), ("t3", "s0"), ("t4", "s2")):  # of one moment
-        habitus.journal.record_turn(replace(turn, id=id, session=session))
+        habitus.journal.record_complete_turn(replace(turn, id=id, session=session))
     for name in ("weekly-report", "shout"):
         undo = api.delete(f"{API}/skills/{name}").json()["undo"]
         if name == "shout":
@@ -273,7 +273,7 @@ def test_lessons_are_added_changed_put_away_and_brought_back(api: TestClient) ->
 @pytest.mark.req("CL-03")
 def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestClient, habitus: Habitus) -> None:
     turn = Turn(id="t1", session="s1", request="brew tea", started_on=habitus.clock(), user="ann", caller_id="mine")
-    habitus.journal.record_turn(turn)
+    habitus.journal.record_complete_turn(turn)
     assert [one["id"] for one in api.get(f"{API}/sessions").json()["sessions"]] == ["s1"]
     assert api.get(f"{API}/sessions/s1").json()["turns"][0]["request"] == "brew tea"
     assert api.post(f"{API}/turns/mine/outcome", json={"ok": False, "reason": "cold"}).json()["turn"] == "t1"

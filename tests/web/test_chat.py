@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from habitus.agent.stream import ReplyDelta
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, open_chats
+from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, get_or_open_user_chat_sessions
 from habitus.errors import NotFound
 from habitus.skills.model import Skill
 from habitus.web.app import make_web_app
@@ -46,7 +46,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
         desks, keys = HomePool(habitus), load_sign_in_service(habitus)
         opened.append(desks)
         client = TestClient(make_web_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
-        cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
+        cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.make_csrf_token(cookie)})
         return client, desks
@@ -59,7 +59,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
 
 def waited_for(desks: HomePool, id: str, kind: type[T]) -> T:
     """The first thing of a kind that happens in a conversation, as soon as it does."""
-    talks = open_chats(desks.owner_home)
+    talks = get_or_open_user_chat_sessions(desks.owner_home)
     known: tuple[ChatEvent, ...] = ()
     while not (found := [one for one in known if isinstance(one, kind)]):
         assert not any(isinstance(one, TurnEnd) for one in known), known
@@ -110,7 +110,7 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
     assert "<strong>water</strong> &lt;script&gt;" in end
     assert '<a href="/skills/brew-tea">brew-tea</a> <span class="quiet">version 1</span> was opened by the agent' in end
     # Somebody says how it went, goes on, and the page has both turns.
-    turn = habitus.journal.list_latest_turns(limit=1)[0]
+    turn = habitus.journal.list_latest_turns_of_all_conversations(limit=1)[0]
     assert "succeeded" in client.post(f"/activity/{id}/{turn.id}", data={"ok": "true"}).text
     again = client.post(f"/chat/{id}", data={"text": "And then?"})
     assert "How is tea brewed?" in again.text
@@ -148,7 +148,7 @@ def test_an_answer_is_stopped_on_another_replica(tmp_path: Path, postgres_server
             )
             for host in ("one", "two")
         )
-        runs, asks = open_chats(one), open_chats(two)
+        runs, asks = get_or_open_user_chat_sessions(one), get_or_open_user_chat_sessions(two)
         id = runs.send_message("Think long.")
         known: tuple[ChatEvent, ...] = ()
         while not any(isinstance(event, ReplyDelta) for event in known):
@@ -178,7 +178,7 @@ def test_a_conversation_goes_from_replica_to_replica(tmp_path: Path, postgres_se
             desks, keys = HomePool(habitus), load_sign_in_service(habitus)
             replicas.callback(desks.close)
             client = TestClient(make_web_app(desks, keys, [HOST]), base_url=f"http://{HOST}")
-            cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
+            cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
             client.cookies.set(keys.cookie, cookie)
             client.headers.update({"X-CSRF": keys.make_csrf_token(cookie)})
             clients.append(client)

@@ -107,7 +107,7 @@ def test_what_agents_learned_is_counted_and_an_import_is_one_line_with_undo(
         (tmp_path / "here" / name).mkdir(parents=True)
         text = f"---\nname: {name}\ndescription: {name}\n---\n1. Do the {name}.\n"
         (tmp_path / "here" / name / "SKILL.md").write_text(text)
-    importing.add_skills(habitus, str(tmp_path / "here"), (), importing.ImportOptions())
+    importing.fetch_and_import_skills(habitus, str(tmp_path / "here"), (), importing.ImportOptions())
     habitus.memory.add("I said this myself.")
     habitus.memory.encode(
         LessonDraft(text="An agent found this out.", kind="lesson", confidence=0.9, produced_by=LessonProducer.DETECTOR)

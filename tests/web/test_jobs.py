@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_explicit_outcome
+from habitus.agent.recorder import build_explicit_outcome_with_full_weight
 from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts
@@ -22,7 +22,7 @@ from habitus.app.use_cases import tasks
 from habitus.events import OutcomeKind
 from habitus.jobs.model import JobConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaimer
-from habitus.jobs.worker import WorkerConfig, run_worker
+from habitus.jobs.worker import WorkerConfig, run_worker_until_block_ends
 from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.web import labels
@@ -74,9 +74,9 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
             user=habitus.settings.user,
             messages=(encode_message_for_journal(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(build_explicit_outcome(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
+            outcomes=(build_explicit_outcome_with_full_weight(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
         )
-        habitus.journal.record_turn(turn)
+        habitus.journal.record_complete_turn(turn)
     page = browser.post("/skills/brew-tea/tasks/mine").text
     assert f"3 tasks from accepted requests of {habitus.clock():%B %Y}" in page
     assert "done in 3 turns of 3 sessions, on " in page
@@ -113,13 +113,13 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
         connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
     first, second = (JobClaimer(habitus.shared, worker) for worker in ("first", "second"))
     (job,) = first.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
-    first.save_plan(job, json.dumps([1, 2, 3]))
-    assert labels.estimate_time_left(queue.get(id)) == ""
+    first.save_planned_parts(job, json.dumps([1, 2, 3]))
+    assert labels.estimate_job_time_left(queue.get(id)) == ""
     first.save_part_result(job, 0, "null")
-    assert labels.estimate_time_left(queue.get(id)) == "about 1 minute left"
-    first.unregister()
+    assert labels.estimate_job_time_left(queue.get(id)) == "about 1 minute left"
+    first.release_jobs_and_unregister_worker()
     (job,) = second.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
-    assert labels.estimate_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
+    assert labels.estimate_job_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
     second.save_part_result(job, 1, "null")
     assert "about 1 minute left" in browser.get("/automation").text
 
@@ -147,7 +147,7 @@ def test_workers_are_listed_with_what_they_run_to_admins(
 ) -> None:
     work = Waiting()
     id = jobs.open_job_queue(habitus).add_job("curate", {})
-    with run_worker(habitus.shared, {"curate": work}, WorkerConfig()) as name:
+    with run_worker_until_block_ends(habitus.shared, {"curate": work}, WorkerConfig()) as name:
         work.begun.wait()
         (worker,) = api.get("/api/v1/jobs/workers").json()["workers"]
         assert (worker["name"], worker["jobs"], worker["version"]) == (name, [id], version("habitus"))

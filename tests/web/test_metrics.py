@@ -30,8 +30,8 @@ def test_every_metric_of_the_dashboard_and_the_alerts_is_served(
 ) -> None:
     metrics = PrometheusMetrics(lambda: habitus)
     client = TestClient(MetricsMiddleware(app, metrics, keys.metrics_token), base_url=f"http://{HOST}")
-    with tracing.forward_counts(metrics.increment_counter):
-        tracing.add_count("tokens", 7, direction="input")
+    with tracing.forward_telemetry_counts_during_block(metrics.increment_counter):
+        tracing.add_to_telemetry_counter("tokens", 7, direction="input")
         with habitus.turn("Brew tea.") as turn:
             turn.done("It is brewed.")
     client.get("/api/v1/skills")
@@ -75,7 +75,7 @@ def test_metrics_are_for_whoever_has_their_token_and_name_nobody(
     assert client.get("/api/v1/skills/brew-tea", headers=ben).status_code == 200
     assert client.request("BREW", "/static/none", headers=ben).status_code >= 400
     with (
-        tracing.forward_counts(metrics.increment_counter),
+        tracing.forward_telemetry_counts_during_block(metrics.increment_counter),
         habitus.turn("where is the zeppelin?", user="benedict") as turn,
     ):
         turn.done("In the shed.")

@@ -226,7 +226,7 @@ def test_lessons_and_turns_are_judged_on_the_page(browser: TestClient, habitus: 
     assert "No matches" in browser.get("/lessons?trust=verified").text
     assert "failed" in browser.post("/activity/s1/t1", data={"ok": "false"}).text
     assert "paused" in browser.post("/pause", data={"on": "true"}).text
-    assert habitus.pause.get_state() is not None
+    assert habitus.pause.get_pause_details() is not None
 
 
 @pytest.mark.req("CL-02")
@@ -319,7 +319,7 @@ def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
             build_tool_call_event("bash", {"command": "npm install"}),
             worked,
         )
-        habitus.journal.record_turn(
+        habitus.journal.record_complete_turn(
             Turn(
                 id=f"f{number}",
                 session=f"f{number}",
@@ -363,7 +363,7 @@ def test_a_switch_on_every_page_pauses_and_a_banner_says_so(browser: TestClient,
     for is_on in (True, False):
         answer = browser.post("/pause", data={"on": str(is_on)}).text
         assert f'aria-checked="{str(is_on).lower()}"' in answer
-        assert (habitus.pause.get_state() is not None) is is_on
+        assert (habitus.pause.get_pause_details() is not None) is is_on
         page = browser.get("/lessons").text
         assert ("Learning is paused" in re.sub(r"<p[^>]* hidden[^>]*>[^<]*</p>", "", page)) is is_on
 
@@ -385,7 +385,7 @@ def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
     call = CommandLineCall(
         caller="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, timestamp=habitus.clock()
     )
-    secrets.open_call_log(habitus).record(call)
+    secrets.open_command_line_call_log(habitus).record(call)
     text = seen(browser.get("/secrets").text)
     for told in ("tea.password", "For buy-tea", "granted", "tea.example.org", "buy-tea --as [redacted:known]"):
         assert told in text
@@ -480,7 +480,9 @@ def test_what_the_month_cost_stands_on_home_insights_and_the_report(browser: Tes
     now = habitus.clock()
     for id, usage in (("known", {"input_tokens": 1_200, "output_tokens": 34, "cost": 0.5}), ("unknown", {})):
         user = habitus.settings.user
-        habitus.journal.record_turn(Turn(id=id, session=id, request="Sum.", started_on=now, user=user, usage=usage))
+        habitus.journal.record_complete_turn(
+            Turn(id=id, session=id, request="Sum.", started_on=now, user=user, usage=usage)
+        )
     for address in ("/", "/insights", "/insights/month"):
         page = browser.get(address).text
         for of, number in (("metered", "1,234 tokens"), ("priced", "$0.50"), ("unmetered", "1 more request")):

@@ -24,11 +24,11 @@ from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
 from habitus.skills.model import ActorKind, Author, Skill, SkillState
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
-from habitus.tasks.checks import ContainsCheck
-from habitus.tasks.judging import derive_expected_result, infer_result_shape
+from habitus.tasks.checks import ReplyContainsCheck
+from habitus.tasks.judging import derive_expected_result, infer_json_schema_of_result
 from habitus.tasks.model import Task
 from habitus.tools.code_stage import build_case_from_call
-from habitus.tools.model import ToolProposalGrounds
+from habitus.tools.model import ToolProposalEvidence
 from tests.web.test_pages import seen
 
 AGENT = Author(actor=ActorKind.AGENT, name="helper", reason="seen again and again")
@@ -41,7 +41,7 @@ COFFEE = Skill(
 
 
 def _replay(habitus: Habitus, change: SkillChange) -> replaying.ReplayReport:
-    *_, whole = replaying.replay_requests(habitus, change)
+    *_, whole = replaying.replay_recent_requests(habitus, change)
     return whole
 
 
@@ -55,7 +55,7 @@ def proposed(habitus: Habitus, skill: Skill) -> str:
 def asked(habitus: Habitus, *requests: str) -> None:
     for number, request in enumerate(requests):
         began = habitus.clock() - timedelta(hours=1, seconds=-number)
-        habitus.journal.record_turn(
+        habitus.journal.record_complete_turn(
             Turn(id=f"a{number}", session="s", request=request, started_on=began, user=habitus.settings.user)
         )
 
@@ -74,7 +74,9 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
     assert (gained["request"], gained["gains_skill"]) == ("Brew me a coffee with the grinder, please", True)
     # What was foretold comes true.
     review.approve_items(habitus, ids=(id,))
-    why = explaining.explain_skill(habitus, "brew-coffee", explaining.build_request(habitus, gained["request"]))
+    why = explaining.explain_skill_selection(
+        habitus, "brew-coffee", explaining.build_request_of_user(habitus, gained["request"])
+    )
     assert (why.rank, why.fits) == (1, True)
     # Requests are what people said to an agent: whoever has not signed in does not read them.
     assert stranger.get(f"/inbox/effect/{id}").status_code == 401
@@ -191,7 +193,7 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
 
 @pytest.mark.req("IM-02")
 def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient, habitus: Habitus) -> None:
-    task = Task(id="tea", request="How long does green tea draw?", checks=(ContainsCheck(text="three minutes"),))
+    task = Task(id="tea", request="How long does green tea draw?", checks=(ReplyContainsCheck(text="three minutes"),))
     found = [TaskCandidate(skill="brew-tea", task=task, evidence=("asked often",))]
     (waits,) = propose_tasks(habitus, found, source="mining", reason="a recurring request")
     (door,) = re.findall(r'hx-get="(/inbox/\d+/file\?path=[^"]+)"', browser.get("/inbox").text)
@@ -269,12 +271,14 @@ def test_the_trial_of_code_is_a_table_that_runs_nothing_and_shows_no_secret(
     recorded = [f'{{"said": "{word.upper()}", "with": "[redacted:anthropic]"}}' for word in words]
     cases = [
         build_case_from_call(
-            {"word": word}, infer_result_shape(result), derive_expected_result([result], redacted=habitus.redact)
+            {"word": word},
+            infer_json_schema_of_result(result),
+            derive_expected_result([result], redacted=habitus.redact),
         )
         for word, result in zip(words, recorded, strict=True)
     ]
     takes = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-    grounds = ToolProposalGrounds(cases=tuple(cases), recorded=tuple(recorded))
+    grounds = ToolProposalEvidence(cases=tuple(cases), recorded=tuple(recorded))
 
     async def propose() -> int | None:
         async with habitus.tools as tools:

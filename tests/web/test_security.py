@@ -79,7 +79,7 @@ def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, cwd=tmp_path, user_home=tmp_path)
     people = UserAccountStore(sql.create_in_memory_engine(), settings, lambda: datetime.now(UTC))
     keys = SignInService(b"k" * 32, people, clock=lambda: now)
-    link = keys.create_sign_in_key()
+    link = keys.create_owner_sign_in_key()
     cookie = keys.redeem_sign_in_key(link)
     assert cookie is not None
     assert keys.redeem_sign_in_key(link) is None
@@ -138,7 +138,9 @@ def test_everybody_does_what_their_role_allows_and_is_named(
 ) -> None:
     people = open_user_accounts(habitus)
     invited = people.add("ben", role)
-    habitus.journal.record_turn(Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben"))
+    habitus.journal.record_complete_turn(
+        Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben")
+    )
     program = {"Authorization": f"Bearer {invited.token}"}
     assert [one["id"] for one in stranger.get("/api/v1/sessions", headers=program).json()["sessions"]] == ["s1"]
     judged = stranger.post("/api/v1/turns/t1/outcome", json={"ok": True}, headers=program)
@@ -201,7 +203,7 @@ def test_static_files_are_kept_for_good_and_sent_compressed(browser: TestClient)
 def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: SignInService) -> None:
     assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/inbox")] == [401] * 4
     assert stranger.get("/static/habitus.css").status_code == 200
-    assert stranger.get(f"/enter?key={keys.create_sign_in_key()}").status_code == 303
+    assert stranger.get(f"/enter?key={keys.create_owner_sign_in_key()}").status_code == 303
     assert stranger.get("/skills").status_code == 200
 
 
@@ -279,7 +281,7 @@ def test_nobody_is_made_somebody_else_by_another_site(
     planted = "9999999999.0.eve.0"
     stranger.cookies.set(keys.cookie, planted)
     assert stranger.get("/activity").status_code == 401
-    entered = stranger.get(f"/enter?key={keys.create_sign_in_key()}")
+    entered = stranger.get(f"/enter?key={keys.create_owner_sign_in_key()}")
     assert planted not in entered.headers["set-cookie"]
     theirs = open_user_accounts(habitus).add("eve", UserRole.VIEWER).link
     led = browser.get(f"/enter?key={theirs}", headers={"Sec-Fetch-Site": "cross-site"})
@@ -290,24 +292,24 @@ def test_nobody_is_made_somebody_else_by_another_site(
 @pytest.mark.req("CL-04", "OP-07")
 def test_the_first_link_makes_one_admin_once_while_there_is_no_user(habitus: Habitus, stranger: TestClient) -> None:
     people, now = open_user_accounts(habitus), datetime.now(UTC)
-    expired = people.create_first_link(now - timedelta(minutes=16))
-    link = people.create_first_link(now)
-    assert people.create_first_link(now) == ""  # of two replicas that start, one says it
+    expired = people.create_first_admin_link(now - timedelta(minutes=16))
+    link = people.create_first_admin_link(now)
+    assert people.create_first_admin_link(now) == ""  # of two replicas that start, one says it
     assert [stranger.get(f"/enter?key={key}").status_code for key in (expired, f"{link}x", link, link)] == [
         *(403, 403, 303, 403)
     ]
     assert stranger.get("/team").status_code == 200
     assert [(one.name, one.role) for one in people.list()] == [("admin", UserRole.ADMIN)]
-    assert people.create_first_link(now + timedelta(hours=1)) == ""
+    assert people.create_first_admin_link(now + timedelta(hours=1)) == ""
     people.remove("admin")
-    unused = people.create_first_link(now)
+    unused = people.create_first_admin_link(now)
     people.add("ben", UserRole.VIEWER)
     assert stranger.get(f"/enter?key={unused}").status_code == 403
 
 
 @pytest.mark.req("CL-04")
 def test_of_two_who_bring_one_link_one_comes_in(keys: SignInService) -> None:
-    links = [keys.create_sign_in_key() for _ in range(20)]
+    links = [keys.create_owner_sign_in_key() for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
         came = list(threads.map(keys.redeem_sign_in_key, [link for link in links for _ in range(8)]))
     assert sum(cookie is not None for cookie in came) == len(links)

@@ -92,8 +92,8 @@ def test_the_owner_connects_an_agent_that_is_found_here(
     assert [one["name"] for one in api.get(f"{API}/agents").json()["agents"] if one["is_connected"]] == ["claude-code"]
     assert "not active yet" in browser.get("/connections").text
     asked = Turn(id="t", session="s", request="Hi", started_on=habitus.clock(), source_type="claude-code", user="ann")
-    habitus.journal.record_turn(asked)
-    habitus.journal.record_turn(replace(asked, id="u", source_type="mcp"))
+    habitus.journal.record_complete_turn(asked)
+    habitus.journal.record_complete_turn(replace(asked, id="u", source_type="mcp"))
     page = " ".join(seen(browser.get("/connections").text).split())
     assert "Claude Code connected last active just now" in page
     assert "Other active agents Agents by MCP last active just now" in page

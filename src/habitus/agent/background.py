@@ -41,9 +41,9 @@ class BackgroundTasks:
         """Start a task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._on_end)
+        task.add_done_callback(self._discard_ended_task_and_log_failure)
 
-    def _on_end(self, task: asyncio.Task[None]) -> None:
+    def _discard_ended_task_and_log_failure(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("Work in the background failed; nothing else is affected.", exc_info=error)
@@ -80,7 +80,7 @@ class EventLoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise Invalid("A turn can't wait for itself.", hint="Call it from another thread, or use 'async with'.")
-        running = self._submit(work)
+        running = self._start_loop_and_submit_coroutine(work)
         try:
             return running.result()
         except BaseException:
@@ -89,7 +89,7 @@ class EventLoopThread:
 
     async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and await its result from another event loop."""
-        return await asyncio.wrap_future(self._submit(work))
+        return await asyncio.wrap_future(self._start_loop_and_submit_coroutine(work))
 
     def close(self) -> None:
         """Stop the loop, cancelling its tasks, and wait for the thread."""
@@ -102,19 +102,21 @@ class EventLoopThread:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _start_loop_and_submit_coroutine(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._lock:
             if self._is_closed:
                 work.close()
                 raise Invalid("This Habitus is closed.", hint="Open it again: Habitus.open().")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self._name, daemon=True)
+                self._thread = threading.Thread(
+                    target=_run_event_loop_until_stopped, args=(self._loop,), name=self._name, daemon=True
+                )
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+def _run_event_loop_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

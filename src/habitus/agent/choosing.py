@@ -15,16 +15,22 @@ from typing import ClassVar
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
-from habitus.evidence.model import EvidenceItem, ItemKind, RandomAssignment, UnitRandomizer, draw_last_place
+from habitus.evidence.model import (
+    EvidenceItem,
+    ItemKind,
+    ItemOfferAssignment,
+    UnitRandomizer,
+    select_items_drawing_last_place,
+)
 from habitus.evidence.versions import AssignedVersion, ComparisonVariant
-from habitus.journal.journal import Journal, list_chosen_skills
+from habitus.journal.journal import Journal, list_chosen_non_sticky_skills_of_turn
 from habitus.journal.model import ExposureAssignment, SkillPlacementKind, Turn
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.memory.cortex import Cortex
-from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_recall_rank
+from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_recall_ordering_score
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.menu import NOT_LISTED, LibraryNews, SkillMenu, format_menu_line
+from habitus.skills.choosing.menu import NOT_LISTED, SkillChangesSinceLastVisit, SkillMenu, format_menu_line
 from habitus.skills.choosing.selection import (
     STICKY_TURNS,
     EagerSkill,
@@ -44,7 +50,11 @@ from habitus.text import estimate_tokens
 def choose_skills(seen: LibrarySnapshot, asked: UserRequest, gates: GateContext, journal: Journal) -> SkillSelection:
     """Select the skills for a request. A turn that it replies to but that is not recorded is ignored."""
     user = asked.user.name
-    past = journal.list_recent_turns(asked.conversation, limit=STICKY_TURNS, user=user) if asked.conversation else []
+    past = (
+        journal.list_recent_turns_of_conversation(asked.conversation, limit=STICKY_TURNS, user=user)
+        if asked.conversation
+        else []
+    )
     answered = journal.find_brief_turn(asked.reply_to, user=user) if asked.reply_to else None
     return select_skills(
         seen.listing,
@@ -59,7 +69,7 @@ def choose_skills(seen: LibrarySnapshot, asked: UserRequest, gates: GateContext,
 _RULED = 5
 
 
-def find_relevant_skills(
+def find_relevant_skills_on_menu(
     search: Callable[..., SearchResults],
     on_menu: Collection[str],
     *,
@@ -90,19 +100,19 @@ def get_relevant_skill_limit(unlisted: Collection[str]) -> int:
     return prompt.FITTING_UNLISTED if unlisted else prompt.FITTING
 
 
-def find_skills_new_to_user(
+def find_library_news_for_user(
     journal: Journal,
     user: str,
     snapshot: LibrarySnapshot,
     gates: GateContext,
     layers: Sequence[Layer],
     withheld: Collection[str] = (),
-) -> LibraryNews:
+) -> SkillChangesSinceLastVisit:
     """Return the skills that are new to this user."""
-    visible = menu.list_visible_hashes(snapshot, gates)
+    visible = menu.list_visible_skill_hashes(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
-    return menu.find_library_news(
-        journal.get_seen_skills(user),
+    return menu.find_skill_changes_since_visit(
+        journal.get_hashes_of_seen_skills(user),
         now,
         hidden=snapshot.hashes.keys() - now.keys(),
         changelog=lambda: "\n".join(layer.read_changelog() for layer in layers),
@@ -110,13 +120,15 @@ def find_skills_new_to_user(
 
 
 def _to_prior_turn(turn: Turn) -> PriorTurn:
-    judged = get_effective_outcome(turn.outcomes)
+    judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     succeeded = judged is not None and judged.kind is OutcomeKind.OK
-    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=list_chosen_skills(turn))
+    return PriorTurn(
+        id=turn.id, at=turn.started_on, succeeded=succeeded, skills=list_chosen_non_sticky_skills_of_turn(turn)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillExplanation:
+class SkillPlacementExplanation:
     """Why one skill was or was not selected for one request."""
 
     IN_JSON: ClassVar = ("sentences",)
@@ -148,7 +160,7 @@ class SkillExplanation:
         said = {
             SkillPlacementKind.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
             SkillPlacementKind.MENU: (
-                f"{self.name} is {self._describe_placement()}; the model loads it when it needs it."
+                f"{self.name} is {self._describe_menu_placement()}; the model loads it when it needs it."
             ),
             SkillPlacementKind.CUT: f"{self.name} is {self.reason}.",
             SkillPlacementKind.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
@@ -158,38 +170,38 @@ class SkillExplanation:
         if self.menu_budget:
             lines.append(f"The menu takes {self.menu_tokens} of {self.menu_budget} tokens.")
         if self.rank is not None and self.score is not None:
-            lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._describe_score()}.")
+            lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._format_score_parts()}.")
             if not self.fits:
                 lines.append("No skill is relevant enough to suggest for this request.")
         elif self.is_asked and self.place in (SkillPlacementKind.MENU, SkillPlacementKind.CUT):
             lines.append("Nothing in it matches this request.")
         if self.hides:
-            lines.append(f"It hides {self._list_copies(self.hides)}.")
+            lines.append(f"It hides {self._format_copy_addresses(self.hides)}.")
         if self.pending:
-            lines.append(f"It would be hidden by {self._list_copies(self.pending)}, once it is trusted.")
+            lines.append(f"It would be hidden by {self._format_copy_addresses(self.pending)}, once it is trusted.")
         if self.compared:
             lines.append(self.compared)
         return lines
 
-    def _describe_placement(self) -> str:
+    def _describe_menu_placement(self) -> str:
         return "on the menu, one line" if self.menu_budget else "found by search_skills"
 
-    def _list_copies(self, layers: tuple[str, ...]) -> str:
+    def _format_copy_addresses(self, layers: tuple[str, ...]) -> str:
         return ", ".join(f"{self.name}@{layer}" for layer in layers)
 
-    def _describe_score(self) -> str:
+    def _format_score_parts(self) -> str:
         parts = [f"{name} {value:+.2f}" for name, value in list(self.parts.items())[:4]]
         return f" ({', '.join(parts)})" if parts else ""
 
 
 def explain_skill_placement(
     item: ListedSkill, selection: SkillSelection, menu: SkillMenu, results: SearchResults | None
-) -> SkillExplanation:
+) -> SkillPlacementExplanation:
     """Explain a skill from the results of selection, menu and search; `results` is None without a request."""
     place, reason = _find_skill_placement(item, selection, menu)
     ranked = {found.id: (rank, found) for rank, found in enumerate(results.hits if results else (), 1)}
     rank, hit = ranked.get(item.name, (None, None))
-    return SkillExplanation(
+    return SkillPlacementExplanation(
         name=item.name,
         layer=item.layer,
         place=place,
@@ -232,7 +244,7 @@ class ExposureAssigner:
         self._told: set[tuple[bool, EvidenceItem]] = set()
         self._versions: dict[tuple[str, str], AssignedVersion] = {}
 
-    def assign_item(
+    def assign_whether_to_show_item(
         self,
         item: EvidenceItem,
         *,
@@ -249,10 +261,12 @@ class ExposureAssigner:
         """
         assigned = self.lots.assign(item, is_never_withheld=is_sure)
         # A trial has assigned the item for this request only.
-        is_steady = is_steady and not self.lots.is_fixed(item)
+        is_steady = is_steady and not self.lots.is_item_fixed_by_trial(item)
         if at_edge is not None:
             # Each of the two tied items had half a chance of the last place.
-            assigned = RandomAssignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
+            assigned = ItemOfferAssignment(
+                is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2
+            )
         exposure = ExposureAssignment(
             kind=item.kind.value,
             item=item.name,
@@ -265,19 +279,19 @@ class ExposureAssigner:
         )
         return self._noted.setdefault((is_steady, item), exposure).is_offered
 
-    def assign_skill_line(
+    def assign_whether_to_show_skill_line(
         self, summary: SkillSummary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
     ) -> bool:
         """Assign a skill shown as one line, on the menu or beside a request."""
         size, is_sure = estimate_tokens(format_menu_line(summary, cue)), summary.manifest.always_include
-        return self.assign_item(
-            make_skill_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
+        return self.assign_whether_to_show_item(
+            make_skill_evidence_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
         )
 
-    def assign_skill_text(self, skill: Skill) -> bool:
+    def assign_whether_to_show_skill_text(self, skill: Skill) -> bool:
         """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
-        return self.assign_item(
-            make_skill_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
+        return self.assign_whether_to_show_item(
+            make_skill_evidence_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
         )
 
     def record_assigned_version(self, assigned: AssignedVersion) -> None:
@@ -299,10 +313,12 @@ class ExposureAssigner:
         """The versions of compared skills that the conversation was given, by name and layer."""
         return self._versions
 
-    def assign_lesson(self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+    def assign_whether_to_show_lesson(
+        self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None
+    ) -> bool:
         """Assign a lesson or rule."""
-        return self.assign_item(
-            make_lesson_item(note),
+        return self.assign_whether_to_show_item(
+            make_lesson_evidence_item(note),
             tokens=estimate_tokens(note.prompt_line),
             is_steady=is_steady,
             is_sure=note.is_confirmed_by_person,
@@ -310,39 +326,47 @@ class ExposureAssigner:
             at_edge=at_edge,
         )
 
-    def filter_showable_lessons(self, remembered: RecallResult) -> tuple[RecalledLesson, ...]:
+    def assign_and_filter_showable_lessons(self, remembered: RecallResult) -> tuple[RecalledLesson, ...]:
         """Return the relevant lessons that may be shown."""
         last, left = remembered.tied or (None, None)
         if left is not None:
-            self.assign_lesson(left, at_edge=False)
-        return tuple(note for note in remembered.lessons if self.assign_lesson(note, at_edge=(note == last) or None))
+            self.assign_whether_to_show_lesson(left, at_edge=False)
+        return tuple(
+            note
+            for note in remembered.lessons
+            if self.assign_whether_to_show_lesson(note, at_edge=(note == last) or None)
+        )
 
-    def drop_withheld_skills(self, selection: SkillSelection) -> SkillSelection:
+    def drop_withheld_eager_skills(self, selection: SkillSelection) -> SkillSelection:
         """Return the selection without withheld skills, so they claim nothing in the prompt either."""
-        return replace(selection, eager=tuple(choice for choice in selection.eager if self._can_be_eager(choice)))
+        return replace(
+            selection, eager=tuple(choice for choice in selection.eager if self._can_show_eager_skill(choice))
+        )
 
-    def _can_be_eager(self, choice: EagerSkill) -> bool:
-        if not self.is_withheld(make_skill_item(choice.summary), is_sure=choice.summary.manifest.always_include):
+    def _can_show_eager_skill(self, choice: EagerSkill) -> bool:
+        if not self.is_withheld(
+            make_skill_evidence_item(choice.summary), is_sure=choice.summary.manifest.always_include
+        ):
             return True
-        return self.assign_skill_line(choice.summary)
+        return self.assign_whether_to_show_skill_line(choice.summary)
 
     def build_session_menu(self, selection: SkillSelection, drawn: Callable[[str], SkillMenu]) -> SkillMenu:
         """Build the session menu without withheld skills. `drawn(name)` builds the menu that prefers this skill in a
         tie.
         """
         known = {summary.name: summary for summary in selection.menu}
-        menu, tied = self._break_menu_tie(drawn(""), drawn, known)
+        menu, tied = self._break_menu_tie_at_random(drawn(""), drawn, known)
         return menu.without_skills(
             {
                 name
                 for name in {**dict.fromkeys(menu.shown), **tied}
-                if not self.assign_skill_line(
+                if not self.assign_whether_to_show_skill_line(
                     known[name], cue=menu.max_line_length, is_steady=True, at_edge=tied.get(name)
                 )
             }
         )
 
-    def _break_menu_tie(
+    def _break_menu_tie_at_random(
         self, menu: SkillMenu, drawn: Callable[[str], SkillMenu], known: Mapping[str, SkillSummary]
     ) -> tuple[SkillMenu, dict[str, bool]]:
         """Decide at random if the last line and the first one without room are tied and interchangeable."""
@@ -352,12 +376,14 @@ class ExposureAssigner:
         other = drawn(left)
         if {*menu.shown} ^ {*other.shown} != {last, left}:
             return menu, {}
-        if self.lots.prefers_second(make_skill_item(known[last]), make_skill_item(known[left])):
+        if self.lots.is_last_place_given_to_second(
+            make_skill_evidence_item(known[last]), make_skill_evidence_item(known[left])
+        ):
             return other, {left: True, last: False}
         return menu, {last: True, left: False}
 
     @property
-    def withheld_skills(self) -> frozenset[str]:
+    def withheld_skill_names(self) -> frozenset[str]:
         """The names of skills that would have been shown but are withheld."""
         items = [item for (_, item), noted in self._noted.items() if not noted.is_offered]
         return frozenset(item.name.partition("@")[0] for item in items if item.kind is ItemKind.SKILL)
@@ -385,18 +411,18 @@ class ExposureAssigner:
         return tuple(found)
 
 
-def make_skill_item(skill: SkillSummary) -> EvidenceItem:
+def make_skill_evidence_item(skill: SkillSummary) -> EvidenceItem:
     """Return the evidence item of a skill in its layer and version."""
     return EvidenceItem(kind=ItemKind.SKILL, name=format_skill_address(skill.name, skill.layer), version=skill.version)
 
 
-def make_lesson_item(note: RecalledLesson) -> EvidenceItem:
+def make_lesson_evidence_item(note: RecalledLesson) -> EvidenceItem:
     """Return the evidence item of a lesson."""
     return EvidenceItem(kind=ItemKind.LESSON, name=note.id, version=note.engram.version)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionMemory:
+class UserProjectMemory:
     """Memory for one user and project in a session."""
 
     cortex: Cortex
@@ -416,13 +442,17 @@ class SessionMemory:
         """Return the lessons relevant to a request; the last place between two near-ties may be random."""
         most = MAX_LESSONS + self.offers.lots.is_active
         found = self.cortex.recall(request, user=self.user, project=self.project, max_lessons=most)
-        drawn = draw_last_place(
-            self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_recall_rank
+        drawn = select_items_drawing_last_place(
+            self.offers.lots,
+            found.lessons,
+            MAX_LESSONS,
+            item=make_lesson_evidence_item,
+            score=compute_recall_ordering_score,
         )
         tied = (drawn.last, drawn.left_out) if drawn.last and drawn.left_out else None
         return replace(found, lessons=drawn.taken, tied=tied)
 
-    def credit_lessons(self, request: str) -> None:
+    def credit_lessons_for_successful_request(self, request: str) -> None:
         """Credit the lessons shown for a request that succeeded."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 
@@ -431,17 +461,17 @@ class SessionMemory:
         return len(self.cortex.list_pending_lessons(user=self.user))
 
     @property
-    def scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
+    def scratchpad_description_lessons(self) -> tuple[RecalledLesson, ...]:
         """The lessons in the scratchpad tool's description, fixed for the session."""
         is_withheld = self.offers.is_withheld
         return tuple(
             note
-            for note in self.scratchpad_lessons_with_withheld
-            if not is_withheld(make_lesson_item(note), is_sure=note.is_confirmed_by_person)
+            for note in self.scratchpad_description_lessons_with_withheld
+            if not is_withheld(make_lesson_evidence_item(note), is_sure=note.is_confirmed_by_person)
         )
 
     @cached_property
-    def scratchpad_lessons_with_withheld(self) -> tuple[RecalledLesson, ...]:
+    def scratchpad_description_lessons_with_withheld(self) -> tuple[RecalledLesson, ...]:
         """The same lessons with those that are withheld."""
         lessons = partial(self.cortex.recall_scratchpad_lessons, user=self.user, project=self.project)
         return self.outage.read_or_default(lessons, ())

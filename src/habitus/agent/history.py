@@ -38,21 +38,21 @@ class MessageHistory:
         """Append messages."""
         self.messages.extend(messages)
 
-    def repair_calls(self) -> int:
+    def repair_calls_and_results_in_place(self) -> int:
         """Give every call a result and drop results without a call; return how many were added or dropped."""
-        repaired, count = repair_messages(self.messages)
+        repaired, count = repair_calls_and_results(self.messages)
         self.messages = repaired
         return count
 
-    def repair_after_turn(self, why: str) -> int:
+    def make_valid_after_turn(self, why: str) -> int:
         """Make the history valid for any next message, whatever interrupted the turn; return the repairs."""
-        count = self.repair_calls()
+        count = self.repair_calls_and_results_in_place()
         last = self.messages[-1] if self.messages else None
-        if last is not None and not _is_final_answer(last):
+        if last is not None and not _is_assistant_message_without_calls(last):
             self.add_messages(AssistantMessage(text=f"[{why}]"))
         return count
 
-    def contains_text(self, text: str) -> bool:
+    def is_text_in_user_or_tool_messages(self, text: str) -> bool:
         """Whether a person's message or a tool result contains the text."""
         return any(
             text in said
@@ -66,9 +66,9 @@ class MessageHistory:
             )
         )
 
-    def drop_oldest_turns(self, budget: int) -> int:
+    def drop_oldest_turns_to_fit(self, budget: int) -> int:
         """Drop the oldest turns until the rest fits, keeping the current one; return how many were dropped."""
-        starts = find_turn_starts(self.messages)
+        starts = find_turn_start_indexes(self.messages)
         sizes = [estimate_message_tokens(message) for message in self.messages]
         dropped = 0
         while len(starts) > dropped + 1 and sum(sizes[starts[dropped] :]) > budget:
@@ -77,26 +77,26 @@ class MessageHistory:
             self.messages = self.messages[starts[dropped] :]
         return dropped
 
-    def truncate_results(self, limit: int) -> bool:
+    def truncate_long_tool_results(self, limit: int) -> bool:
         """Truncate long tool results. True if that made the history smaller."""
         before = sum(map(estimate_message_tokens, self.messages))
-        self.messages = [_truncate_result(message, limit) for message in self.messages]
+        self.messages = [_truncate_tool_result_message(message, limit) for message in self.messages]
         return sum(map(estimate_message_tokens, self.messages)) < before
 
 
-def rebuild_history(past: Sequence[Turn]) -> MessageHistory:
+def rebuild_history_from_recorded_turns(past: Sequence[Turn]) -> MessageHistory:
     """Rebuild the history from recorded turns, completing a turn that a killed process left open."""
     history = MessageHistory()
     for turn in past:
         if history.messages:
-            history.repair_after_turn("This turn was interrupted.")
+            history.make_valid_after_turn("This turn was interrupted.")
         history.add_messages(
             *(message for kept in turn.messages if (message := decode_journal_message(kept)) is not None)
         )
     return history
 
 
-def repair_messages(messages: Sequence[ChatMessage]) -> tuple[list[ChatMessage], int]:
+def repair_calls_and_results(messages: Sequence[ChatMessage]) -> tuple[list[ChatMessage], int]:
     """Return the messages with every call answered exactly once, and the number of repairs."""
     repaired: list[ChatMessage] = []
     count = 0
@@ -109,32 +109,33 @@ def repair_messages(messages: Sequence[ChatMessage]) -> tuple[list[ChatMessage],
             else:
                 count += 1
             continue
-        repaired += _make_missing_results(waiting)
+        repaired += _make_placeholder_tool_results(waiting)
         count += len(waiting)
         waiting = {call.id: call for call in message.calls} if isinstance(message, AssistantMessage) else {}
         repaired.append(message)
-    repaired += _make_missing_results(waiting)
+    repaired += _make_placeholder_tool_results(waiting)
     return repaired, count + len(waiting)
 
 
-def _make_missing_results(waiting: dict[str, ToolCall]) -> list[ChatMessage]:
+def _make_placeholder_tool_results(waiting: dict[str, ToolCall]) -> list[ChatMessage]:
     return [ToolResultMessage(call=call.id, tool=call.name, content=MISSING) for call in waiting.values()]
 
 
-def find_turn_starts(messages: Sequence[ChatMessage]) -> list[int]:
+def find_turn_start_indexes(messages: Sequence[ChatMessage]) -> list[int]:
     """Return the indexes at which turns start: a person's message after an answer, not one in the middle of a turn."""
     return [
         index
         for index, message in enumerate(messages)
-        if index == 0 or (isinstance(message, PersonMessage) and _is_final_answer(messages[index - 1]))
+        if index == 0
+        or (isinstance(message, PersonMessage) and _is_assistant_message_without_calls(messages[index - 1]))
     ]
 
 
-def _is_final_answer(message: ChatMessage) -> bool:
+def _is_assistant_message_without_calls(message: ChatMessage) -> bool:
     return isinstance(message, AssistantMessage) and not message.calls
 
 
-def _truncate_result(message: ChatMessage, limit: int) -> ChatMessage:
+def _truncate_tool_result_message(message: ChatMessage, limit: int) -> ChatMessage:
     if not isinstance(message, ToolResultMessage) or len(message.content) <= limit:
         return message
     mark = f"\n[… {len(message.content) - limit:,} characters left out for lack of room …]"
@@ -180,15 +181,15 @@ def decode_journal_message(kept: Kept) -> ChatMessage | None:
             case "assistant":
                 calls = [
                     ToolCall(
-                        id=_require_text(c["id"]),
-                        name=_require_text(c["name"]),
-                        arguments=_require_text(c["arguments"]),
+                        id=_require_string(c["id"]),
+                        name=_require_string(c["name"]),
+                        arguments=_require_string(c["arguments"]),
                     )
                     for c in content["calls"]
                 ]
-                return AssistantMessage(text=_require_text(content["text"]), calls=tuple(calls))
+                return AssistantMessage(text=_require_string(content["text"]), calls=tuple(calls))
             case "tool":
-                call, tool, said = (_require_text(content[key]) for key in ("call", "tool", "content"))
+                call, tool, said = (_require_string(content[key]) for key in ("call", "tool", "content"))
                 shown = [_decode_message_part(part) for part in content.get("images", ())]
                 # Only the images that were small enough to be stored.
                 images = tuple(part for part in shown if isinstance(part, Image))
@@ -203,24 +204,24 @@ def decode_journal_message(kept: Kept) -> ChatMessage | None:
 
 def _decode_message_part(part: dict[str, str]) -> TextContent | Image:
     if "image" in part:
-        return Image(data=base64.b64decode(part["image"]), media_type=_require_text(part["media_type"]))
-    return TextContent(text=_require_text(part["text"]))
+        return Image(data=base64.b64decode(part["image"]), media_type=_require_string(part["media_type"]))
+    return TextContent(text=_require_string(part["text"]))
 
 
-def _require_text(value: object) -> str:
+def _require_string(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def has_higher_stage_acted(
+def has_tool_or_recipe_replaced_steps(
     steps: str, stages: Collection[str], *, request: str, events: Sequence[AgentEvent], messages: Sequence[ChatMessage]
 ) -> bool:
     """Whether a skill's tool or recipe acted rather than its `steps`; `stages` are their callable names.
 
     The last call decides. If it failed, the steps acted if a later call did something or if they left a trace.
     """
-    ends = [at for at, event in enumerate(events) if _is_stage_result(event, stages)]
+    ends = [at for at, event in enumerate(events) if _is_known_stage_result_event(event, stages)]
     if not ends:
         return False
     last, later = events[ends[-1]], events[ends[-1] + 1 :]
@@ -231,16 +232,16 @@ def has_higher_stage_acted(
         return False
     # Naming what failed does not mean following the steps.
     known = " ".join((request, get_text_detail(last, "error"), *stages))
-    done = "\n".join(message.text for message in _list_answers_after_call(messages, get_text_detail(last, "id")))
+    done = "\n".join(message.text for message in _list_model_messages_after_call(messages, get_text_detail(last, "id")))
     return not has_left_trace_of_steps(steps, (), request=known, done=done, if_unclear=False)
 
 
-def _is_stage_result(event: AgentEvent, stages: Collection[str]) -> bool:
+def _is_known_stage_result_event(event: AgentEvent, stages: Collection[str]) -> bool:
     is_known = isinstance(event.detail.get("success"), bool)
     return event.kind is EventKind.TOOL_RESULT and is_known and get_text_detail(event, "name") in stages
 
 
-def _list_answers_after_call(messages: Sequence[ChatMessage], call: str) -> list[AssistantMessage]:
+def _list_model_messages_after_call(messages: Sequence[ChatMessage], call: str) -> list[AssistantMessage]:
     """Return the model's messages after a call had returned."""
     ends = [at for at, one in enumerate(messages) if isinstance(one, ToolResultMessage) and one.call == call]
     later = messages[ends[-1] + 1 :] if ends else ()

@@ -15,17 +15,17 @@ from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.stream import NoticeEvent, ToolProgress, TurnEvent
-from habitus.agent.tools.registry import ToolRegistry, truncate_result
+from habitus.agent.tools.registry import ToolRegistry, truncate_middle_of_result
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.llm.model import AssistantMessage, ChatMessage, Image, TextContent, ToolResultMessage, ToolSpec
-from habitus.text import escape_block_lines, replace_surrogates
+from habitus.text import escape_lines_resembling_prompt_marks, replace_surrogates
 
 Watch = Callable[[str], None]
 
 # The source of an outcome reported by the host.
 HOST = "host"
-_UNSAID = build_infra_outcome("no feedback")
+_UNSAID = build_infrastructure_failure_outcome("no feedback")
 
 
 class HostedTurnRunner:
@@ -40,7 +40,7 @@ class HostedTurnRunner:
         self._one_at_a_time = asyncio.Lock()
         self._turn: OpenTurn | None = None
 
-    def emit(self, seen: TurnEvent) -> None:
+    def collect_notice_or_forward_progress(self, seen: TurnEvent) -> None:
         """Collect notices and forward the progress of watched calls."""
         if isinstance(seen, NoticeEvent):
             self.notices.append(seen.text)
@@ -55,9 +55,9 @@ class HostedTurnRunner:
         turn.shown_tools = set() if shows_prompt else None
         try:
             await turn.open(shows_prompt=shows_prompt, told=told)
-            self._registry = await run_in_thread(turn.build_registry)
+            self._registry = await run_in_thread(turn.build_tool_registry)
         except BaseException:
-            await self.abandon()
+            await self.end_as_cancelled()
             raise
         self._append_messages(turn.user_message)
 
@@ -93,86 +93,88 @@ class HostedTurnRunner:
         self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
     ) -> ToolResult:
         """Run one of our tools. Nudges are appended to its result; `watch` receives its progress."""
-        call, looks = self._begin_call(name, arguments), self.turn.view_revision
+        call, looks = self._build_call_and_count_round(name, arguments), self.turn.library_snapshot_revision
         self._watched[call.id] = watch
         try:
-            result = await self._run_serialized(call)
+            result = await self._run_tool_serialized_unless_parallel(call)
         finally:
             del self._watched[call.id]
         self.turn.last_results = [result.outcome]
-        if self.turn.view_revision != looks:
+        if self.turn.library_snapshot_revision != looks:
             # The call may have created a tool.
-            self._registry = await run_in_thread(self.turn.build_registry)
-        self._record_result(call, result)
-        nudge = await self._collect_nudge_text()
+            self._registry = await run_in_thread(self.turn.build_tool_registry)
+        self._append_call_and_result_messages(call, result)
+        nudge = await self._collect_observer_nudges_as_text()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
 
-    async def _run_serialized(self, call: ToolCall) -> ToolResult:
+    async def _run_tool_serialized_unless_parallel(self, call: ToolCall) -> ToolResult:
         if self._registry.is_parallel(call):
             return await self.turn.run_tool(call, self._registry)
         async with self._one_at_a_time:
             return await self.turn.run_tool(call, self._registry)
 
-    async def observe_call(
+    async def record_host_call_and_get_nudge(
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
     ) -> str:
         """Record a call run by the host and return a nudge, or "". `ok` is None if its outcome is unknown."""
-        call = self._begin_call(name, arguments)
-        said = self._clean_text(_render_as_text(content))
+        call = self._build_call_and_count_round(name, arguments)
+        said = self._redact_and_escape_text(_convert_value_to_text(content))
         outcome = build_failed_outcome(said[-500:].strip() or "it failed") if ok is False else OK
-        result = truncate_result(ToolResult(content=said, outcome=outcome))
+        result = truncate_middle_of_result(ToolResult(content=said, outcome=outcome))
         self.turn.record_host_call(call, result, intent=intent, is_known=ok is not None)
-        self._record_result(call, result)
-        return await self._collect_nudge_text()
+        self._append_call_and_result_messages(call, result)
+        return await self._collect_observer_nudges_as_text()
 
-    async def finish(self, reply: str, ok: bool | None, reason: str) -> None:
+    async def end_with_reply(self, reply: str, ok: bool | None, reason: str) -> None:
         """End the turn with a reply. `ok` is the outcome if the host knows it; otherwise it is inferred."""
         if self.is_over:
             # Hosts often call both `done()` and a cleanup handler; only the first one counts.
             return
-        turn, said = self.turn, self._clean_text(reply)
+        turn, said = self.turn, self._redact_and_escape_text(reply)
         if ok is None and turn.judged_by:
             # The model's own report of the outcome stands.
             turn.reply = said
         else:
-            turn.set_reply(said, may_be_empty=True)
+            turn.set_reply_and_infer_outcome(said, may_be_empty=True)
         if ok is not None:
-            turn.outcome = OK if ok else build_failed_outcome(self._clean_text(reason) or "the host says so")
+            turn.outcome = (
+                OK if ok else build_failed_outcome(self._redact_and_escape_text(reason) or "the host says so")
+            )
             turn.judged_by = HOST
         if said:
             self._append_messages(AssistantMessage(text=said))
-        await self._close()
+        await self._mark_over_and_close_turn()
 
     async def end_without_reply(self, outcome: Outcome = _UNSAID) -> None:
         """End the turn without a reply, unless it is over already."""
         if self.is_over:
             return
         if outcome is not _UNSAID or not self.turn.judged_by:
-            self.turn.outcome = replace(outcome, reason=self._clean_text(outcome.reason))
+            self.turn.outcome = replace(outcome, reason=self._redact_and_escape_text(outcome.reason))
             self.turn.judged_by = ""
-        await self._close()
+        await self._mark_over_and_close_turn()
 
-    async def abandon(self) -> None:
+    async def end_as_cancelled(self) -> None:
         """End a cancelled turn; nothing is learned from it."""
         if not self.is_over:
             self.turn.cancel()
-            await self.end_without_reply(build_infra_outcome("cancelled"))
+            await self.end_without_reply(build_infrastructure_failure_outcome("cancelled"))
 
-    async def _close(self) -> None:
+    async def _mark_over_and_close_turn(self) -> None:
         self.is_over = True
         await self.turn.close()
 
-    async def _collect_nudge_text(self) -> str:
+    async def _collect_observer_nudges_as_text(self) -> str:
         return "\n".join(await self.turn.collect_observer_nudges())
 
-    def _begin_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
+    def _build_call_and_count_round(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", hint="Begin the next one with habitus.turn(…).")
         self.turn.rounds += 1
-        written = replace_surrogates(_render_as_text(arguments))
+        written = replace_surrogates(_convert_value_to_text(arguments))
         return ToolCall(id=f"call-{secrets.token_hex(4)}", name=replace_surrogates(name), arguments=written)
 
-    def _record_result(self, call: ToolCall, result: ToolResult) -> None:
+    def _append_call_and_result_messages(self, call: ToolCall, result: ToolResult) -> None:
         kept = replace(call, arguments=self.turn.redactor.redact_json(call.arguments))
         said = ToolResultMessage(call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok)
         self._append_messages(AssistantMessage(calls=(kept,)), said)
@@ -181,23 +183,23 @@ class HostedTurnRunner:
         self._messages += messages
         self.turn.messages = tuple(self._messages)
 
-    def _clean_text(self, text: str) -> str:
-        return escape_block_lines(self.turn.redactor.redact(replace_surrogates(text)).text)
+    def _redact_and_escape_text(self, text: str) -> str:
+        return escape_lines_resembling_prompt_marks(self.turn.redactor.redact(replace_surrogates(text)).text)
 
 
-def _render_as_text(content: object) -> str:
+def _convert_value_to_text(content: object) -> str:
     """Convert a tool's arguments or result of any type to text."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes | bytearray | memoryview):
         return f"[{len(content):,} bytes]"
     try:
-        return json.dumps(content, ensure_ascii=False, default=_describe_object)
+        return json.dumps(content, ensure_ascii=False, default=_convert_object_to_str_or_repr)
     except (TypeError, ValueError, RecursionError):
         return reprlib.repr(content)
 
 
-def _describe_object(thing: object) -> str:
+def _convert_object_to_str_or_repr(thing: object) -> str:
     try:
         return str(thing)
     # The object is the host's, and its `__str__` can raise anything.
@@ -257,7 +259,7 @@ class _HostTurnBase:
         A profile is "default", "read" or "all", each including the code of skills; a list of names selects exactly
         those.
         """
-        return [_format_tool_spec(spec, form) for spec in self._hosted.list_tools(profile)]
+        return [_format_tool_spec_for_provider(spec, form) for spec in self._hosted.list_tools(profile)]
 
     def has(self, name: str) -> bool:
         """Whether a tool of that name is ours to run."""
@@ -278,11 +280,13 @@ class HostTurn(_HostTurnBase):
 
         `intent` is the purpose of the call if the model declared one; `ok` is None if the outcome is unknown.
         """
-        return self._loop.run_and_wait(self._hosted.observe_call(name, arguments, content, ok, intent))
+        return self._loop.run_and_wait(
+            self._hosted.record_host_call_and_get_nudge(name, arguments, content, ok, intent)
+        )
 
     def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
         """End the turn with this reply. Pass `ok` only if you know: from a test, a validator or a person."""
-        self._loop.run_and_wait(self._hosted.finish(reply, ok, reason))
+        self._loop.run_and_wait(self._hosted.end_with_reply(reply, ok, reason))
 
     def failed(self, reason: str) -> None:
         """End the turn as failed."""
@@ -304,11 +308,13 @@ class AsyncHostTurn(_HostTurnBase):
         self, name: str, arguments: CallArguments, content: object, ok: bool | None = True, *, intent: str = ""
     ) -> str:
         """Report a call to one of your tools; return "" or a line to show beside its result."""
-        return await self._loop.run_async(self._hosted.observe_call(name, arguments, content, ok, intent))
+        return await self._loop.run_async(
+            self._hosted.record_host_call_and_get_nudge(name, arguments, content, ok, intent)
+        )
 
     async def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
         """End the turn with this reply."""
-        await self._loop.run_async(self._hosted.finish(reply, ok, reason))
+        await self._loop.run_async(self._hosted.end_with_reply(reply, ok, reason))
 
     async def failed(self, reason: str) -> None:
         """End the turn as failed."""
@@ -351,7 +357,7 @@ class TurnContextManager:
         return HostTurn(self._hosted, self._loop)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._loop.run_and_wait(self._end_turn(error))
+        self._loop.run_and_wait(self._end_turn_after_block(error))
 
     async def __aenter__(self) -> AsyncHostTurn:
         self._hosted = await self._loop.run_async(self._opening())
@@ -360,24 +366,26 @@ class TurnContextManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._loop.run_async(self._end_turn(error))
+        await self._loop.run_async(self._end_turn_after_block(error))
 
-    async def _end_turn(self, error: BaseException | None) -> None:
+    async def _end_turn_after_block(self, error: BaseException | None) -> None:
         assert self._hosted is not None
         if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
-            await self._hosted.abandon()
+            await self._hosted.end_as_cancelled()
         elif error is not None:
-            await self._hosted.end_without_reply(build_infra_outcome(f"{type(error).__name__}: {error}"[:500]))
+            await self._hosted.end_without_reply(
+                build_infrastructure_failure_outcome(f"{type(error).__name__}: {error}"[:500])
+            )
         else:
             await self._hosted.end_without_reply()
 
 
-def _format_tool_spec(spec: ToolSpec, form: str) -> dict[str, Any]:
+def _format_tool_spec_for_provider(spec: ToolSpec, form: str) -> dict[str, Any]:
     match form:
         case "json":
             return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
         case "anthropic":
             return {"name": spec.name, "description": spec.description, "input_schema": dict(spec.parameters)}
         case "openai":
-            return {"type": "function", "function": _format_tool_spec(spec, "json")}
+            return {"type": "function", "function": _format_tool_spec_for_provider(spec, "json")}
     raise Invalid(f"There is no form '{form}' of a tool.", hint="There are: json, anthropic, openai.")

@@ -13,14 +13,19 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import run_in_thread
-from habitus.agent.choosing import ExposureAssigner, make_skill_item
+from habitus.agent.choosing import ExposureAssigner, make_skill_evidence_item
 from habitus.agent.history import MessageHistory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.evidence.model import UnitRandomizer
-from habitus.evidence.versions import AssignedVersion, ComparisonVariant, LiveComparison, assign_version
+from habitus.evidence.versions import (
+    AssignedVersion,
+    ComparisonVariant,
+    LiveComparison,
+    get_or_assign_conversation_version,
+)
 from habitus.files import TreeFile, read_tree_file
 from habitus.redact import Redactor
-from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacement
+from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacementResult
 from habitus.sandbox.model import MIB
 from habitus.skills import names
 from habitus.skills.choosing.menu import SkillMenu
@@ -31,7 +36,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillState, SkillSummary
 from habitus.skills.review import ReviewQueue
 from habitus.sql.outage import OutageGuard
-from habitus.text import escape_block_lines, to_one_line
+from habitus.text import clean_to_one_line, escape_lines_resembling_prompt_marks
 
 # Longer skills may be truncated in a tool result, so only this much is searched for in the history.
 SHOWN_WHOLE = 14_000
@@ -40,7 +45,7 @@ LOOKED_AT_ONCE = 1_000
 
 
 @dataclass(kw_only=True, eq=False)
-class VersionPins:
+class ConversationVersionPins:
     """The versions that one conversation gets of the skills that are compared in use."""
 
     # Reads the comparisons that assign versions.
@@ -53,7 +58,7 @@ class VersionPins:
     _pinned: LibrarySnapshot | None = None
     _assigned: dict[str, AssignedVersion] = field(default_factory=dict)
 
-    def find(self, skill: SkillSummary) -> AssignedVersion | None:
+    def find_assigned_version(self, skill: SkillSummary) -> AssignedVersion | None:
         """Return the assignment of a skill that is compared; None for all others."""
         assigned = self._assigned.get(skill.name)
         return assigned if assigned is not None and assigned.version == skill.version else None
@@ -63,7 +68,11 @@ class VersionPins:
         # A comparison that begins without a new version of the skill leaves the open conversations alone.
         if self._seen is seen and self._pinned is not None:
             return self._pinned
-        found = (self._assign(one) for one in self.load() if _is_comparison_in_force(seen, library, one))
+        found = (
+            self._assign_compared_version(one)
+            for one in self.load()
+            if _is_compared_version_still_current(seen, library, one)
+        )
         assigned = {one.comparison.skill: one for one in found if one is not None}
         self._assigned = assigned
         for one in assigned.values():
@@ -73,17 +82,17 @@ class VersionPins:
         self._seen, self._pinned = seen, library.pin_versions(seen, old, user=user) if old else seen
         return self._pinned
 
-    def _assign(self, comparison: LiveComparison) -> AssignedVersion | None:
+    def _assign_compared_version(self, comparison: LiveComparison) -> AssignedVersion | None:
         if self._opened is None:
             self._opened = self.open_assignment()
         began_on, lots = self._opened
         known = self._assigned.get(comparison.skill)
         if known is not None and known.comparison.item == comparison.item:
             return replace(known, comparison=comparison)
-        return assign_version(comparison, lots, began_on)
+        return get_or_assign_conversation_version(comparison, lots, began_on)
 
 
-def _is_comparison_in_force(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
+def _is_compared_version_still_current(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
     """Whether the changed version is the current one: a later edit, or a rollback, holds for every conversation."""
     item = seen.by_name.get(one.skill)
     if item is None or item.summary is None or (item.layer, item.summary.version) != (one.layer, one.new):
@@ -108,7 +117,7 @@ class LibraryView:
     user: RequestUser = field(default_factory=RequestUser)
     offers: ExposureAssigner = field(default_factory=ExposureAssigner)
     # What decides which version of a compared skill this conversation gets; None where none is compared.
-    versions: VersionPins | None = None
+    versions: ConversationVersionPins | None = None
     # The latest request.
     request: str = ""
     # Also serves as the fallback while the database is down.
@@ -132,7 +141,7 @@ class LibraryView:
         """The current snapshot, taken on first use because a large library costs time and memory."""
         if self._snapshot is None:
             now = partial(self.library.snapshot, user=self.user.name)
-            last = self.library.last_snapshot.for_reader(self.user.name)
+            last = self.library.last_snapshot.with_user_placeholder_filled(self.user.name)
             self._snapshot = self._pin_versions(self.outage.read_or_default(now, last))
         return self._snapshot
 
@@ -146,7 +155,7 @@ class LibraryView:
         """Whether the library is too large to scan its directories during a turn."""
         return len(self.snapshot.listing) > LOOKED_AT_ONCE
 
-    def begin_turn(self) -> None:
+    def reset_loaded_and_take_snapshot(self) -> None:
         """Start a turn: reset the loaded skills and take a new snapshot."""
         self.loaded, self.asked = {}, set()
         self.take_snapshot(scan_directories=not self.is_large)
@@ -164,42 +173,48 @@ class LibraryView:
         pin = partial(self.versions.pin_versions, seen.current or seen, self.library, self.user.name)
         return self.outage.read_or_default(pin, seen)
 
-    def refresh(self) -> None:
+    def retake_snapshot_and_invalidate_caches(self) -> None:
         """Take a new snapshot if there was one, and invalidate caches in any case."""
         if self._snapshot is None:
             self.revision += 1
         else:
             self.take_snapshot()
 
-    def scan_directories(self) -> None:
+    def scan_directories_for_manual_changes(self) -> None:
         """Scan the directories of a large library for manual changes, for the next turn."""
         self.outage.try_write(self.library.snapshot, "look at the skill directories")
 
-    def list_loadable_names(self) -> frozenset[str]:
+    def list_skill_names_loadable_in_turn(self) -> frozenset[str]:
         """Return the names the model may load in this turn: those selected, and those added since."""
         known, now, chosen = self._may_load, self.snapshot, self.selection
         if known is None or known[0] is not now or known[1] is not chosen:
             eligible, left_out = chosen.list_eligible_names(), chosen.left_out
-            names = frozenset(name for name in list_loadable_skills(now) if name in eligible or name not in left_out)
+            names = frozenset(
+                name for name in list_all_loadable_skill_names(now) if name in eligible or name not in left_out
+            )
             self._may_load = known = (now, chosen, names)
         return known[2]
 
-    def can_name_skill(self, summary: SkillSummary) -> bool:
+    def can_name_skill_to_model(self, summary: SkillSummary) -> bool:
         """Whether a skill found by search may be named to the model.
 
         For a reader without our prompt, naming it is the exposure, which is recorded; otherwise only withheld skills
         are hidden.
         """
         if self.forgets:
-            return self.offers.assign_skill_line(summary)
-        return not self.offers.is_withheld(make_skill_item(summary), is_sure=summary.manifest.always_include)
+            return self.offers.assign_whether_to_show_skill_line(summary)
+        return not self.offers.is_withheld(make_skill_evidence_item(summary), is_sure=summary.manifest.always_include)
 
-    def list_loadable_and_pending_names(self) -> Set[str]:
+    def list_loadable_and_pending_skill_names(self) -> Set[str]:
         """Return the loadable names and those written in this conversation that are pending."""
-        waiting = self.list_pending_skills()
-        return {*self.list_loadable_names(), *waiting} if waiting else self.list_loadable_names()
+        waiting = self.get_pending_skills_of_conversation()
+        return (
+            {*self.list_skill_names_loadable_in_turn(), *waiting}
+            if waiting
+            else self.list_skill_names_loadable_in_turn()
+        )
 
-    def explain_unavailable(self, name: str) -> str:
+    def explain_why_skill_is_unavailable(self, name: str) -> str:
         """Return why a skill is unavailable in this turn; "" if this model or user must not know of it."""
         item = self.snapshot.by_name.get(name)
         if item is None or item.summary is None or item.summary.manifest.disable_model_invocation:
@@ -213,14 +228,14 @@ class LibraryView:
         item = self.snapshot.by_name.get(name)
         if self.versions is None or item is None or item.summary is None:
             return ""
-        assigned = self.versions.find(item.summary)
+        assigned = self.versions.find_assigned_version(item.summary)
         return "" if assigned is None else f"This conversation has {assigned.reason}."
 
-    def list_pending_skills(self) -> Mapping[str, Skill]:
+    def get_pending_skills_of_conversation(self) -> Mapping[str, Skill]:
         """Return the skills written in this conversation that are pending review."""
-        return {name: skill for name, (_, skill) in self.list_pending_with_proposals().items()}
+        return {name: skill for name, (_, skill) in self.get_pending_skills_with_proposal_numbers().items()}
 
-    def list_pending_with_proposals(self) -> Mapping[str, tuple[int, Skill]]:
+    def get_pending_skills_with_proposal_numbers(self) -> Mapping[str, tuple[int, Skill]]:
         """Return the pending skills, each with the number of its proposal."""
         if self._waiting is None or self._waiting[0] != self.revision:
             found = self.outage.read_or_default(lambda: self.review.list_conversation_skills(self.conversation), {})
@@ -229,7 +244,7 @@ class LibraryView:
 
     def is_only_pending(self, name: str) -> bool:
         """Whether a skill exists only as a pending one. A skill with a pending edit exists in its old form."""
-        return name in self.list_pending_skills() and name not in self.snapshot.by_name
+        return name in self.get_pending_skills_of_conversation() and name not in self.snapshot.by_name
 
     def load_skill(self, name: str) -> Skill:
         """Load a skill as of the snapshot."""
@@ -248,7 +263,7 @@ class LibraryView:
 
     def describe_unreviewed_origin(self, name: str) -> str:
         """Describe where an unreviewed skill comes from; "" for a reviewed one."""
-        if name in self.list_pending_skills():
+        if name in self.get_pending_skills_of_conversation():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
         if item is None:
@@ -257,31 +272,31 @@ class LibraryView:
             lambda: self.library.describe_unreviewed_origin(item), "its author can't be looked up now"
         )
 
-    def is_text_in_conversation(self, name: str) -> bool:
+    def is_skill_text_in_conversation(self, name: str) -> bool:
         """Whether the skill's current text is in the conversation, or about to be."""
         shown = self._shown.get(name)
         if shown is None or self.forgets:
             return False
         item = self.snapshot.by_name.get(name)
         version = shown.version if item is None or item.summary is None else item.summary.version
-        return version == shown.version and (name in self.loaded or self._is_text_in_history(shown))
+        return version == shown.version and (name in self.loaded or self._is_skill_text_in_history(shown))
 
-    def _is_text_in_history(self, skill: Skill) -> bool:
+    def _is_skill_text_in_history(self, skill: Skill) -> bool:
         """Whether the text is still in the history: its turn may have been dropped or cancelled."""
         if self.history is None:
             return True
-        return self.history.contains_text(
-            self.redactor.redact(escape_block_lines(skill.body.strip())).text[:SHOWN_WHOLE]
+        return self.history.is_text_in_user_or_tool_messages(
+            self.redactor.redact(escape_lines_resembling_prompt_marks(skill.body.strip())).text[:SHOWN_WHOLE]
         )
 
     def has_line_in_history(self, line: str) -> bool:
         """Whether a line is in the history."""
-        return self.history is not None and self.history.contains_text(line)
+        return self.history is not None and self.history.is_text_in_user_or_tool_messages(line)
 
     def record_shown_skill(self, skill: Skill) -> None:
         """Note that a skill's text was put into the conversation."""
         self._shown[skill.name] = skill
-        if self.versions is not None and (assigned := self.versions.find(skill)) is not None:
+        if self.versions is not None and (assigned := self.versions.find_assigned_version(skill)) is not None:
             self.offers.record_assigned_version(assigned)
 
     def record_loaded_skill(self, skill: Skill, *, is_asked: bool = True) -> None:
@@ -292,7 +307,7 @@ class LibraryView:
         self.record_shown_skill(skill)
 
 
-def list_loadable_skills(snapshot: LibrarySnapshot) -> set[str]:
+def list_all_loadable_skill_names(snapshot: LibrarySnapshot) -> set[str]:
     """Return the names of all skills a model may load, whatever the request."""
     return {
         item.name
@@ -333,7 +348,7 @@ class SupportingFile:
         return self.image_type or mimetypes.guess_type(self.path)[0] or "of an unknown kind"
 
 
-class SupportingFileReader:
+class SupportingFileReaderAndPlacer:
     """The supporting files of skills in a conversation. Every method queries the database: call it in a thread."""
 
     def __init__(
@@ -350,12 +365,12 @@ class SupportingFileReader:
         self._how_to_call = describe_command_line
         self._seen: LibrarySnapshot | None = None
 
-    def place_files(self, skill: Skill) -> str:
+    def place_and_describe_files(self, skill: Skill) -> str:
         """Place a skill's files where code finds them; return lines that describe them, or ""."""
         files = self._view.read_skill_files(skill.name)
         if files is None or not files.supporting_files:
             return ""
-        placed = self._place_tree(skill.name, files)
+        placed = self._place_skill_files_for_code(skill.name, files)
         shown = _take_lines_that_fit(
             describe_supporting_files(files.supporting_files[:_MOST_LINES], files, placed), _MOST_CHARACTERS
         )
@@ -368,8 +383,8 @@ class SupportingFileReader:
         ]
         return "\n".join(line for line in lines if line)
 
-    def list_paths(self, name: str) -> list[str]:
-        """Return the paths of the first hundred files; `find_file` on a folder lists all."""
+    def list_first_file_paths(self, name: str) -> list[str]:
+        """Return the paths of the first hundred files; `find_file_or_list_folder` on a folder lists all."""
         files = self._view.read_skill_files(name)
         return list(files.supporting_files[:_MOST_PATHS]) if files else []
 
@@ -378,49 +393,51 @@ class SupportingFileReader:
         if self._given is None or self._seen is self._view.snapshot:
             return
         self._seen = self._view.snapshot
-        for name in self._given.list_trees():
+        for name in self._given.list_placed_skill_names():
             files = self._view.read_skill_files(name)
             if files is not None and files.supporting_files:
-                self._place_tree(name, files)
+                self._place_skill_files_for_code(name, files)
             # Otherwise the database is down and the files must stay.
             elif files is not None or not self._view.is_enabled_and_valid(name):
-                self._given.remove_tree(name)
+                self._given.remove_skill_files(name)
 
-    def find_file(self, name: str, path: str) -> SupportingFile | tuple[str, ...]:
+    def find_file_or_list_folder(self, name: str, path: str) -> SupportingFile | tuple[str, ...]:
         """Return a file of a skill, or the listing of one of its folders; '.' lists all."""
         files = self._view.read_skill_files(name)
         if files is None:
             raise NotFound(f"'{name}' has no files that can be read now.", hint="")
-        placed = self._place_tree(name, files) if files.supporting_files else None
+        placed = self._place_skill_files_for_code(name, files) if files.supporting_files else None
         wanted = posixpath.normpath(path.removeprefix(f"{placed.path}/") if placed else path)
         if wanted in files.tree:
             in_pad = f"{placed.path}/{wanted}" if placed and _explain_unplaced_file(wanted, files, placed) == "" else ""
-            return _read_supporting_file(wanted, files, in_pad)
+            return _load_supporting_file(wanted, files, in_pad)
         below = [one for one in files.supporting_files if wanted == "." or one.startswith(f"{wanted}/")]
         if not below:
             hint = did_you_mean(wanted, files.tree) or "Its folder is '.'."
-            raise NotFound(f"'{name}' has no file '{to_one_line(path)[:_LONGEST_PATH]}'.", hint=hint)
+            raise NotFound(f"'{name}' has no file '{clean_to_one_line(path)[:_LONGEST_PATH]}'.", hint=hint)
         return tuple(describe_supporting_files(below, files, placed))
 
-    def _place_tree(self, name: str, files: SkillFiles) -> TreePlacement | None:
+    def _place_skill_files_for_code(self, name: str, files: SkillFiles) -> TreePlacementResult | None:
         if self._given is None:
             return None
         try:
-            return self._given.place_tree(name, files.trusted_tree, folders=files.folders)
+            return self._given.replace_skill_files(name, files.trusted_tree, folders=files.folders)
         except OSError as error:
             log.warning("The files of %s could not be put where code finds them: %s", name, error)
-            return TreePlacement(
+            return TreePlacementResult(
                 path=self._given.get_visible_path(SKILLS, name), left_out=dict.fromkeys(files.tree, "no room for it")
             )
 
 
-def describe_supporting_files(paths: Sequence[str], files: SkillFiles, placed: TreePlacement | None) -> Iterator[str]:
+def describe_supporting_files(
+    paths: Sequence[str], files: SkillFiles, placed: TreePlacementResult | None
+) -> Iterator[str]:
     """Yield one line for each file: path, size, first line, and why code does not have it."""
     for path in paths:
         reason = _explain_unplaced_file(path, files, placed) if placed else ""
         facts = f"{files.tree[path].size:,} bytes" + (f"; not in the scratchpad: {reason}" if reason else "")
-        first = _find_first_line(files.tree[path])
-        yield f"- {to_one_line(path)} ({facts})" + (f": {first}" if first else "")
+        first = _read_first_nonblank_line(files.tree[path])
+        yield f"- {clean_to_one_line(path)} ({facts})" + (f": {first}" if first else "")
 
 
 def _take_lines_that_fit(lines: Iterable[str], room: int) -> list[str]:
@@ -433,11 +450,11 @@ def _take_lines_that_fit(lines: Iterable[str], room: int) -> list[str]:
     return kept
 
 
-def _explain_unplaced_file(path: str, files: SkillFiles, placed: TreePlacement) -> str:
+def _explain_unplaced_file(path: str, files: SkillFiles, placed: TreePlacementResult) -> str:
     return "its code is not trusted" if path in files.untrusted else placed.left_out.get(path, "")
 
 
-def _describe_files_location(name: str, placed: TreePlacement | None) -> str:
+def _describe_files_location(name: str, placed: TreePlacementResult | None) -> str:
     found = f" Code finds them in {placed.path}, read-only; paths in the text begin there." if placed else ""
     return f"Other files of this skill.{found} read_skill(name={name!r}, path=…) shows one."
 
@@ -453,7 +470,7 @@ def _describe_untrusted_files(name: str) -> str:
     )
 
 
-def _find_first_line(file: TreeFile) -> str:
+def _read_first_nonblank_line(file: TreeFile) -> str:
     """Return the first line of a text file that is not blank."""
     start = (file.content or b"")[:2000]
     if b"\0" in start:
@@ -463,10 +480,10 @@ def _find_first_line(file: TreeFile) -> str:
     except UnicodeDecodeError:
         return ""
     line = next((line for line in text.splitlines() if line.strip()), "")
-    return to_one_line(line)[:_LONGEST_LINE]
+    return clean_to_one_line(line)[:_LONGEST_LINE]
 
 
-def _read_supporting_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
+def _load_supporting_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
     try:
         data = read_tree_file(path, files.tree[path], files.folders.get(path))
     except OSError as error:
@@ -482,12 +499,12 @@ def _read_supporting_file(path: str, files: SkillFiles, in_pad: str) -> Supporti
 _LARGEST = 8 * MIB
 
 
-def build_sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+def build_skill_services_for_sandbox(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
     """Return the `skills.list(tag)` and `skills.read(name, path)` services, with the model's access rules."""
-    files = SupportingFileReader(view)
+    files = SupportingFileReaderAndPlacer(view)
 
     async def list_skills(tag: Any) -> list[dict[str, Any]]:
-        allowed = view.list_loadable_names()
+        allowed = view.list_skill_names_loadable_in_turn()
         found = [item.summary for item in view.snapshot.listing if item.summary and item.name in allowed]
         return [
             {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
@@ -498,11 +515,13 @@ def build_sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Aw
     async def read(argument: Any) -> dict[str, Any]:
         name, path = argument if isinstance(argument, list) and len(argument) == 2 else (argument, None)
         wanted = names.canonicalize_name(str(name))
-        if wanted not in view.list_loadable_names():
+        if wanted not in view.list_skill_names_loadable_in_turn():
             raise NotFound(f"No skill '{name}'.")
         if path is not None:
-            return await run_in_thread(lambda: _encode_file_for_sandbox(files.find_file(wanted, str(path)), str(path)))
-        skill, paths = await run_in_thread(lambda: (view.load_skill(wanted), files.list_paths(wanted)))
+            return await run_in_thread(
+                lambda: _encode_file_for_sandbox(files.find_file_or_list_folder(wanted, str(path)), str(path))
+            )
+        skill, paths = await run_in_thread(lambda: (view.load_skill(wanted), files.list_first_file_paths(wanted)))
         return {
             "name": skill.name,
             "title": skill.title,

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from habitus import operating_system
 from habitus.optional_packages import build_missing_error, is_installed
-from habitus.text import count_bytes, to_one_line
+from habitus.text import clean_to_one_line, count_bytes
 
 _HEAD_CHARS, _HEAD_LINES = 1_500, 30
 _WHOLE_JSON = 8 * 1024 * 1024
@@ -60,15 +60,15 @@ def preview_file(path: Path, *, ending: str, room: int) -> FilePreview:
     with path.open("rb") as file:
         head = file.read(max(HEAD, room))
         if head.startswith(b"%PDF-"):
-            return FilePreview(kind="PDF", lines=tuple(preview_document(path, "pdf")))
+            return FilePreview(kind="PDF", lines=tuple(preview_document_in_subprocess(path, "pdf")))
         if ending in SHEETS and head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-            return FilePreview(kind="spreadsheet", lines=tuple(preview_document(path, "sheets")))
+            return FilePreview(kind="spreadsheet", lines=tuple(preview_document_in_subprocess(path, "sheets")))
         is_all = len(head) >= size
         name = guess_encoding(head[:HEAD], is_all=is_all and size <= HEAD)
-        text = decode_head(head, name, is_all=is_all) if name else None
+        text = decode_beginning_of_file(head, name, is_all=is_all) if name else None
         if name is None or text is None:
-            return FilePreview(kind=_detect_binary_kind(head))
-        lines = count_lines(file, name, size)
+            return FilePreview(kind=_detect_binary_file_format(head))
+        lines = count_or_estimate_lines(file, name, size)
     if size == 0:
         return FilePreview(kind="empty file", is_whole=True)
     whole = text if is_all and count_bytes(text) <= room else None
@@ -77,7 +77,7 @@ def preview_file(path: Path, *, ending: str, room: int) -> FilePreview:
     )
 
 
-def _detect_binary_kind(head: bytes) -> str:
+def _detect_binary_file_format(head: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "binary file")
 
 
@@ -94,11 +94,11 @@ def _preview_text_file(path: Path, text: str, facts: str, ending: str, size: int
     if whole is not None:
         described, shown = [*described, "All of it:"], [whole]
     return FilePreview(
-        kind=f"{kind}, {facts}", lines=(*described, *(shown or _show_beginning(text))), is_whole=whole is not None
+        kind=f"{kind}, {facts}", lines=(*described, *(shown or _preview_first_lines(text))), is_whole=whole is not None
     )
 
 
-def _show_beginning(text: str) -> list[str]:
+def _preview_first_lines(text: str) -> list[str]:
     lines = text[:_HEAD_CHARS].splitlines()[:_HEAD_LINES]
     return ["It begins:", *lines, "…"]
 
@@ -130,13 +130,15 @@ def _preview_json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
         return "JSON that does not parse", [], []
     if isinstance(value, list):
         found = build_json_table_preview(value)
-        return f"JSON, a {describe_json_type(value)}", *(
+        return f"JSON, a {describe_json_type_and_size(value)}", *(
             (found.describe_columns(), found.render_first_rows(3)) if found else ([], [])
         )
     if isinstance(value, dict):
-        keys = [f"{to_one_line(str(key)[:60])} ({describe_json_type(item)})" for key, item in value.items()]
-        return f"JSON, an {describe_json_type(value)}", [f"Keys: {join_names_to_limit(keys)}"], []
-    return f"JSON, {describe_json_type(value)}", [], []
+        keys = [
+            f"{clean_to_one_line(str(key)[:60])} ({describe_json_type_and_size(item)})" for key, item in value.items()
+        ]
+        return f"JSON, an {describe_json_type_and_size(value)}", [f"Keys: {join_names_to_limit(keys)}"], []
+    return f"JSON, {describe_json_type_and_size(value)}", [], []
 
 
 # Bytes of a file that are inspected.
@@ -180,7 +182,7 @@ def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
-    if not _has_control_characters(head) and decode_head(head, "utf-8", is_all=is_all) is not None:
+    if not _has_control_characters(head) and decode_beginning_of_file(head, "utf-8", is_all=is_all) is not None:
         return "utf-8"
     return _guess_legacy_encoding(head)
 
@@ -209,7 +211,7 @@ def _guess_legacy_encoding(head: bytes) -> str | None:
     return _WESTERN if is_western else best.encoding
 
 
-def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
+def decode_beginning_of_file(head: bytes, encoding: str, *, is_all: bool) -> str | None:
     """Decode the beginning of a file, or return None. A character cut in two at the end is left out."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(head, final=is_all)
@@ -217,7 +219,7 @@ def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
         return None
 
 
-def count_lines(file: BinaryIO, encoding: str, size: int) -> LineCount:
+def count_or_estimate_lines(file: BinaryIO, encoding: str, size: int) -> LineCount:
     """Count the lines of a file, estimating beyond a limit."""
     file.seek(0)
     count, read, last = 0, 0, b""
@@ -240,7 +242,7 @@ SHEETS = frozenset({".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"})
 _PROGRAM = "import sys; from habitus.agent.previews import main; main(*sys.argv[1:])"
 
 
-def preview_document(path: Path, kind: str) -> list[str]:
+def preview_document_in_subprocess(path: Path, kind: str) -> list[str]:
     """Preview a document in a separate process; one line says why if that fails."""
     if not is_installed(module := "pypdf" if kind == "pdf" else "python_calamine"):
         missing = build_missing_error("A preview of it", module)
@@ -256,11 +258,11 @@ def preview_document(path: Path, kind: str) -> list[str]:
 
 def main(kind: str, path: str) -> None:
     """Print the preview as JSON; runs in the limited process."""
-    operating_system.limit_own_process(cpu_s=_SECONDS, memory=_MEMORY)
+    operating_system.limit_resources_of_this_process(cpu_s=_SECONDS, memory=_MEMORY)
     warnings.simplefilter("ignore")
     logging.disable()
     try:
-        lines = _preview_pdf(path) if kind == "pdf" else _preview_sheets(path)
+        lines = _preview_pdf(path) if kind == "pdf" else _preview_spreadsheet(path)
     # Libraries raise anything on a broken file.
     except Exception as error:
         lines = [f"It could not be read: {' '.join(str(error).split())[:200] or type(error).__name__}"]
@@ -287,7 +289,7 @@ def _preview_pdf(path: str) -> list[str]:
     return said if len(said) > 1 else [*said, f"No text on the first {_MOST_PAGES} pages; it may be scanned."]
 
 
-def _preview_sheets(path: str) -> list[str]:
+def _preview_spreadsheet(path: str) -> list[str]:
     from python_calamine import CalamineWorkbook
 
     workbook = CalamineWorkbook.from_path(path)
@@ -368,12 +370,14 @@ def build_json_table_preview(values: Sequence[object]) -> TablePreview | None:
     if not objects:
         return None
     columns = list(dict.fromkeys(str(key) for value in objects for key in value))
-    found = build_table_preview(columns, [[_to_cell_text(value.get(key)) for key in columns] for value in objects])
-    types = tuple(_describe_column_type([value.get(key) for value in objects]) for key in columns)
+    found = build_table_preview(
+        columns, [[_convert_json_value_to_cell_text(value.get(key)) for key in columns] for value in objects]
+    )
+    types = tuple(_describe_json_column_types([value.get(key) for value in objects]) for key in columns)
     return TablePreview(columns=found.columns, types=types, rows=found.rows)
 
 
-def describe_json_type(value: object) -> str:
+def describe_json_type_and_size(value: object) -> str:
     """Name the type of a JSON value, with the size of a container."""
     match value:
         case dict():
@@ -392,12 +396,12 @@ def describe_json_type(value: object) -> str:
             return "text"
 
 
-def _describe_column_type(values: Iterable[object]) -> str:
-    found = {describe_json_type(value).partition(" ")[0] for value in values if value is not None}
+def _describe_json_column_types(values: Iterable[object]) -> str:
+    found = {describe_json_type_and_size(value).partition(" ")[0] for value in values if value is not None}
     return " or ".join(sorted(found)) or "empty"
 
 
-def _to_cell_text(value: object) -> str:
+def _convert_json_value_to_cell_text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -409,7 +413,7 @@ def _guess_column_type(values: Iterable[str]) -> str:
 
 
 def _format_cell(value: object) -> str:
-    return _truncate_text(to_one_line("" if value is None else str(value)[: _LONGEST_CELL * 4]), _LONGEST_CELL)
+    return _truncate_text(clean_to_one_line("" if value is None else str(value)[: _LONGEST_CELL * 4]), _LONGEST_CELL)
 
 
 def _truncate_text(text: str, most: int) -> str:

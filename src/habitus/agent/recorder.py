@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from habitus.agent.choosing import SessionMemory, make_skill_item
-from habitus.agent.history import encode_message_for_journal, has_higher_stage_acted
+from habitus.agent.choosing import UserProjectMemory, make_skill_evidence_item
+from habitus.agent.history import encode_message_for_journal, has_tool_or_recipe_replaced_steps
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import PreparedUserInput
-from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
+from habitus.events import OK, AgentEvent, EventKind, FinishedTurnDetails, Outcome, OutcomeKind
 from habitus.evidence.model import classify_request_kind, has_left_trace_of_steps
 from habitus.evidence.versions import AssignedVersion
 from habitus.journal.journal import Journal
@@ -27,7 +27,7 @@ from habitus.journal.model import (
     TurnOrigin,
     TurnOutcome,
     UseManner,
-    classify_origin,
+    classify_turn_origin,
 )
 from habitus.journal.usage import NEXT_TURN
 from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
@@ -38,7 +38,7 @@ from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelectio
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.model import Skill, SkillSummary, Stage
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 log = logging.getLogger(__name__)
 _CONSEQUENCE = {
@@ -73,8 +73,10 @@ class _ShownSkill:
 
 
 class TurnRecorder:
-    """Records turns. Methods that query the database belong in a thread; `start_learning` belongs on the event
-    loop."""
+    """Records turns.
+
+    Methods that query the database belong in a thread; `let_observers_learn_from_turn` belongs on the event loop.
+    """
 
     def __init__(self, parts: ConversationServices, session: str) -> None:
         self._parts = parts
@@ -82,51 +84,53 @@ class TurnRecorder:
         self.session = session
 
     @property
-    def _is_practice(self) -> bool:
+    def _is_not_real_request(self) -> bool:
         """Whether this is not a real request: such turns count as no use and credit nothing."""
-        return classify_origin(self._parts.source_type) is not TurnOrigin.REAL
+        return classify_turn_origin(self._parts.source_type) is not TurnOrigin.REAL
 
-    def record_start(self, turn: TurnState) -> None:
+    def record_request_in_journal(self, turn: TurnState) -> None:
         """Record the request at once, so that even a killed process does not lose it."""
         so_far = build_journal_turn(
             turn, session=self.session, project=self._parts.project, host=self._parts.host, ended_on=None
         )
-        self._outage.try_write(lambda: self._parts.journal.begin_turn(so_far), "write down that a turn began")
+        self._outage.try_write(lambda: self._parts.journal.record_turn_start(so_far), "write down that a turn began")
 
-    def record_end(self, turn: TurnState, *, has_news: bool) -> RecordingResult:
+    def record_finished_turn(self, turn: TurnState, *, can_have_untold_library_news: bool) -> RecordingResult:
         """Record the finished turn and its counts; return notices and the number of pending changes."""
         parts, outage = self._parts, self._outage
-        shown = self._find_shown_skills(turn)
+        shown = self._list_skills_shown_for_request(turn)
         kept = build_journal_turn(
             turn,
             session=self.session,
             project=self._parts.project,
             host=self._parts.host,
             ended_on=max(parts.clock(), turn.began_on),
-            exposures=self._collect_exposures(turn, shown),
-            uses=() if turn.is_cancelled else self._collect_skill_uses(turn, shown),
-            withheld=parts.view.offers.withheld_skills,
+            exposures=self._list_exposures_of_turn(turn, shown),
+            uses=() if turn.is_cancelled else self._build_uses_of_skill_steps(turn, shown),
+            withheld=parts.view.offers.withheld_skill_names,
             versions=parts.view.offers.assigned_versions,
         )
-        is_kept = self._write_turn(kept)
+        is_kept = self._write_turn_or_keep_for_later(kept)
         if (
             not turn.is_cancelled
-            and not self._is_practice
+            and not self._is_not_real_request
             and (
                 outage.failure_reason
-                or not outage.try_write(lambda: self._record_shown_lessons(turn, has_news), "count shown lessons")
+                or not outage.try_write(
+                    lambda: self._record_what_prompt_showed(turn, can_have_untold_library_news), "count shown lessons"
+                )
             )
         ):
             # The counts are lost, which the outbox reports as dropped.
-            parts.spool.record_dropped_entry()
+            parts.spool.count_dropped_entry()
         waiting = outage.read_or_default(
             lambda: parts.view.review.count_pending() + parts.memory.count_pending_lessons(), 0
         )
-        is_told = bool(outage.failure_reason) and outage.claim_first_report()
+        is_told = bool(outage.failure_reason) and outage.claim_first_outage_report()
         notices = (f"{outage.failure_reason} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return RecordingResult(notices=notices, pending=waiting)
 
-    def _find_shown_skills(self, turn: TurnState) -> Sequence[_ShownSkill]:
+    def _list_skills_shown_for_request(self, turn: TurnState) -> Sequence[_ShownSkill]:
         """Return the skills that were shown for this request; those that are shown in every turn don't count."""
         eager = turn.selection.eager if turn.selection is not None else ()
         present = {choice.name for choice in eager if choice.is_sticky or choice.summary.manifest.always_include}
@@ -136,49 +140,56 @@ class TurnRecorder:
             _ShownSkill(
                 skill=skill,
                 is_asked=name in turn.asked,
-                has_trace=self._has_skill_left_trace(turn, skill, if_unclear=name in turn.asked),
+                has_trace=self._has_skill_left_trace_in_turn(turn, skill, if_unclear=name in turn.asked),
             )
             for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items()
         ]
 
-    def _collect_exposures(self, turn: TurnState, shown: Sequence[_ShownSkill]) -> tuple[ExposureAssignment, ...]:
+    def _list_exposures_of_turn(self, turn: TurnState, shown: Sequence[_ShownSkill]) -> tuple[ExposureAssignment, ...]:
         """Return the exposures that began in this turn or were used in it."""
         parts, request = self._parts, turn.user_input.request
-        parts.tools.record_exposures(turn.shown_tools)
-        if turn.shows_scratchpad:
-            for note in parts.memory.scratchpad_lessons_with_withheld:
-                parts.view.offers.assign_lesson(note, is_steady=True)
+        parts.tools.record_tool_exposures(turn.shown_tools)
+        if turn.has_shown_scratchpad:
+            for note in parts.memory.scratchpad_description_lessons_with_withheld:
+                parts.view.offers.assign_whether_to_show_lesson(note, is_steady=True)
         kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
-        used = dict.fromkeys(parts.tools.find_evidence_items(called), False)
-        used |= {make_skill_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN}
+        used = dict.fromkeys(parts.tools.list_evidence_items_of_tools(called), False)
+        used |= {
+            make_skill_evidence_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN
+        }
         return parts.view.offers.list_turn_exposures(kind, used)
 
-    def _has_skill_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
+    def _has_skill_left_trace_in_turn(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
         answers = [message for message in turn.messages if isinstance(message, AssistantMessage)]
-        calls = [call for one in answers for call in one.calls if call.name not in self._parts.tools.read_only_names]
+        calls = [
+            call
+            for one in answers
+            for call in one.calls
+            if call.name not in self._parts.tools.read_only_builtin_tool_names
+        ]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(one.text for one in answers), turn.reply]
-        stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
+        stages, request = self._parts.tools.list_tool_and_recipe_names(skill.name), turn.user_input.request.text
         return has_left_trace_of_steps(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
-    def write_pending_turns(self) -> None:
+    def write_turns_kept_during_outage(self) -> None:
         """Write journal entries that were kept while the database was down, by whichever process."""
         if not self._parts.spool.is_empty:
             self._outage.try_write(
                 lambda: self._parts.spool.replay_into_journal(self._parts.journal), "write pending turns"
             )
 
-    def _write_turn(self, turn: Turn) -> bool:
+    def _write_turn_or_keep_for_later(self, turn: Turn) -> bool:
         """Write the turn after earlier pending ones, or keep it for later. False if it could not be kept at all."""
         parts = self._parts
-        self.write_pending_turns()
+        self.write_turns_kept_during_outage()
         if not parts.spool.is_empty or not self._outage.try_write(
-            lambda: parts.journal.record_turn(turn), "write it down"
+            lambda: parts.journal.record_complete_turn(turn), "write it down"
         ):
             return parts.spool.add_turn(turn)
         return True
 
-    def _collect_skill_uses(self, turn: TurnState, shown: Sequence[_ShownSkill]) -> tuple[ItemUse, ...]:
+    def _build_uses_of_skill_steps(self, turn: TurnState, shown: Sequence[_ShownSkill]) -> tuple[ItemUse, ...]:
         """Return the uses of steps; whether one succeeded is for judgements to say."""
         library, request = self._parts.view.library, turn.user_input.request
         found = []
@@ -195,50 +206,52 @@ class TurnRecorder:
                 manner=manner,
                 at=turn.began_on,
                 user=request.user.name,
-                origin=classify_origin(request.source_type),
-                is_credited=manner is not UseManner.SHOWN and not self._has_higher_stage_acted(turn, skill),
+                origin=classify_turn_origin(request.source_type),
+                is_credited=manner is not UseManner.SHOWN and not self._has_tool_or_recipe_replaced_steps(turn, skill),
             )
             found.append(use)
         return tuple(found)
 
-    def _record_shown_lessons(self, turn: TurnState, has_news: bool) -> None:
+    def _record_what_prompt_showed(self, turn: TurnState, can_have_untold_library_news: bool) -> None:
         parts, request, view = self._parts, turn.user_input.request, self._parts.view
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
             # Lessons about cells had their chance only where a cell was run.
-            has_seen = turn.shows_scratchpad and ran_cells
+            has_seen = turn.has_shown_scratchpad and ran_cells
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
             parts.memory.cortex.record_retrieval([note.id for note in notes], omitted=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.view.review.mark_rejections_reported(one.id for one in turn.composed.turned_down)
                 parts.memory.cortex.mark_rejections_told(one.id for one in turn.composed.unlearned)
-        if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE_SOURCES:
-            parts.journal.mark_skills_seen(
-                parts.view.user.name, menu.list_visible_hashes(view.snapshot, parts.gate_context)
+        if turn.outcome.is_ok and can_have_untold_library_news and request.source_type in INTERACTIVE_SOURCES:
+            parts.journal.store_hashes_of_seen_skills(
+                parts.view.user.name, menu.list_visible_skill_hashes(view.snapshot, parts.gate_context)
             )
 
-    def _has_higher_stage_acted(self, turn: TurnState, skill: Skill) -> bool:
+    def _has_tool_or_recipe_replaced_steps(self, turn: TurnState, skill: Skill) -> bool:
         """Whether the skill's tool or recipe acted, so that its steps get neither credit nor blame."""
-        stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
-        return has_higher_stage_acted(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
+        stages, request = self._parts.tools.list_tool_and_recipe_names(skill.name), turn.user_input.request.text
+        return has_tool_or_recipe_replaced_steps(
+            skill.body, stages, request=request, events=turn.events, messages=turn.messages
+        )
 
-    def credit_successful_turn(self, turn: TurnState) -> None:
+    def credit_skills_and_lessons_of_turn(self, turn: TurnState) -> None:
         """Credit the skills and lessons of a turn that succeeded."""
-        if self._is_practice:
+        if self._is_not_real_request:
             return
         request, loaded = turn.user_input.request.text, [skill.name for skill in turn.loaded]
         weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
         parts, redacted = self._parts, self._parts.view.redactor.redact(request).text
         self._outage.try_write(
-            lambda: credit_successful_request(
+            lambda: credit_skills_and_lessons_of_request(
                 parts.finder, parts.memory, redacted, loaded, weight, at=parts.view.snapshot
             ),
             "credit what served the request",
         )
 
-    def start_learning(self, turn: TurnState) -> None:
+    def let_observers_learn_from_turn(self, turn: TurnState) -> None:
         """Tell the observers that the turn has ended; they learn in the background."""
-        ended = TurnEnded(
+        ended = FinishedTurnDetails(
             turn=turn.id,
             session=self.session,
             request=self._parts.view.redactor.redact(turn.user_input.request.text).text,
@@ -255,7 +268,7 @@ class TurnRecorder:
             except Exception:
                 log.warning("An observer could not begin to learn; nothing else is affected.", exc_info=True)
 
-    def judge_previous_turn(self, previous: tuple[str, str] | None, request: str) -> None:
+    def judge_previous_turn_by_next_request(self, previous: tuple[str, str] | None, request: str) -> None:
         """Judge the previous turn, given as its id and request, by the next request."""
         if previous is None:
             return
@@ -263,7 +276,7 @@ class TurnRecorder:
         judged = infer_outcome_from_next_request(before, request)
         if judged is None:
             return
-        self.write_pending_turns()
+        self.write_turns_kept_during_outage()
         is_waiting = not self._parts.spool.is_empty
         if is_waiting or not self._outage.try_write(
             lambda: self._parts.journal.record_outcome(id, judged), "judge the turn before"
@@ -271,20 +284,20 @@ class TurnRecorder:
             self._parts.spool.add_outcome(id, judged)
 
 
-def record_judgement(
-    journal: Journal, finder: SkillFinder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
+def record_judgement_and_credit_success(
+    journal: Journal, finder: SkillFinder, memory: UserProjectMemory, turn: str, said: TurnOutcome, *, user: str | None
 ) -> None:
     """Record a judgement of a turn and, if it succeeded, credit what helped. `user` None may judge every turn."""
     judged = journal.find_brief_turn(journal.record_outcome(turn, said, user=user))
     # The text of an old turn may have been deleted.
     if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
         loaded = [entry.name for entry in judged.selected if entry.place is SkillPlacementKind.LOADED]
-        credit_successful_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
+        credit_skills_and_lessons_of_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 
 
-def credit_successful_request(
+def credit_skills_and_lessons_of_request(
     finder: SkillFinder,
-    memory: SessionMemory,
+    memory: UserProjectMemory,
     request: str,
     loaded: Sequence[str],
     weight: float,
@@ -294,7 +307,7 @@ def credit_successful_request(
     """Teach search which skills served a successful request, and memory which lessons were shown."""
     for name in loaded:
         finder.learn_request(name, request, weight=weight, at=at)
-    memory.credit_lessons(request)
+    memory.credit_lessons_for_successful_request(request)
 
 
 AT_RANDOM = "withheld from this conversation at random (evidence.withhold)"
@@ -331,7 +344,7 @@ class TurnState:
     is_cancelled: bool = False
 
     @property
-    def shows_scratchpad(self) -> bool:
+    def has_shown_scratchpad(self) -> bool:
         """Whether the model saw the scratchpad and the lessons in its description."""
         return self.shown_tools is None or SCRATCHPAD_TOPIC in self.shown_tools
 
@@ -360,7 +373,7 @@ def build_journal_turn(
         request=request.text,
         started_on=turn.began_on,
         ended_on=ended_on,
-        caller_id=to_one_line(turn.user_input.asking.caller_id),
+        caller_id=clean_to_one_line(turn.user_input.asking.caller_id),
         source_type=request.source_type,
         user=request.user.name,
         conversation=request.conversation,
@@ -369,34 +382,36 @@ def build_journal_turn(
         host=host,
         messages=tuple(encode_message_for_journal(message) for message in turn.messages),
         events=tuple(turn.events),
-        usage=_count_usage(turn),
+        usage=_build_usage_counts(turn),
     )
     if ended_on is None:
         return kept
     return replace(
         kept,
         selected=(
-            *(_add_version_reason(one, versions) for one in _list_selected_skills(turn, withheld)),
-            *(_add_version_reason(_build_loaded_skill_record(skill, turn), versions) for skill in turn.loaded),
+            *(_add_compared_version_reason(one, versions) for one in _list_skills_with_placement(turn, withheld)),
+            *(_add_compared_version_reason(_build_loaded_skill_record(skill, turn), versions) for skill in turn.loaded),
         ),
         exposures=tuple(exposures),
         uses=tuple(uses),
-        outcomes=() if turn.is_cancelled else (_judge_turn(turn),),
+        outcomes=() if turn.is_cancelled else (_build_turn_outcome(turn),),
     )
 
 
-def _judge_turn(turn: TurnState) -> TurnOutcome:
+def _build_turn_outcome(turn: TurnState) -> TurnOutcome:
     done = turn.outcome
     if turn.judged_by == MODEL:
-        said = build_explicit_outcome(done.kind, MODEL, JudgementSourceKind.MODEL, done.reason)
+        said = build_explicit_outcome_with_full_weight(done.kind, MODEL, JudgementSourceKind.MODEL, done.reason)
         return replace(said, weight=_BY_ITSELF)
     if turn.judged_by:
-        return build_explicit_outcome(done.kind, turn.judged_by, JudgementSourceKind.PROGRAM, done.reason)
+        return build_explicit_outcome_with_full_weight(
+            done.kind, turn.judged_by, JudgementSourceKind.PROGRAM, done.reason
+        )
     # Inferred from how it ended.
     return _build_inferred_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
 
 
-def _count_usage(turn: TurnState) -> dict[str, float]:
+def _build_usage_counts(turn: TurnState) -> dict[str, float]:
     used = turn.usage
     counted: dict[str, float] = {
         "input_tokens": used.input_tokens,
@@ -407,7 +422,7 @@ def _count_usage(turn: TurnState) -> dict[str, float]:
     return counted if used.cost is None else {**counted, "cost": used.cost}
 
 
-def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[SelectedSkill]:
+def _list_skills_with_placement(turn: TurnState, withheld: Collection[str]) -> list[SelectedSkill]:
     """Return where the selection placed each skill; empty if no prompt was composed."""
     if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
@@ -448,7 +463,9 @@ def _build_loaded_skill_record(skill: Skill, turn: TurnState) -> SelectedSkill:
 _READ = frozenset({SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED})
 
 
-def _add_version_reason(selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]) -> SelectedSkill:
+def _add_compared_version_reason(
+    selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]
+) -> SelectedSkill:
     """Add why the model read this version of a skill that is compared in use, or its line if the line was changed."""
     assigned = versions.get((selected.name, selected.layer))
     if assigned is None:
@@ -473,7 +490,7 @@ _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2
 _CAP = 0.5
 
 
-def build_explicit_outcome(
+def build_explicit_outcome_with_full_weight(
     kind: OutcomeKind, source: str, source_kind: JudgementSourceKind, reason: str = ""
 ) -> TurnOutcome:
     """Return a judgement with full weight, by a person, a validator or the calling program."""
@@ -482,9 +499,9 @@ def build_explicit_outcome(
 
 def infer_outcome_from_next_request(before: str, now: str) -> TurnOutcome | None:
     """Judge the previous turn by the next request: a correction or repetition means failure. None otherwise."""
-    if is_correction(now):
+    if is_correction_of_last_answer(now):
         return _build_inferred_outcome(OutcomeKind.FAILED, 0.4, NEXT_TURN, "the user corrected it")
-    if _is_repetition(before, now):
+    if _is_repetition_of_previous_request(before, now):
         return _build_inferred_outcome(OutcomeKind.FAILED, 0.3, NEXT_TURN, "the user asked the same again")
     return None
 
@@ -510,13 +527,13 @@ _CORRECTION = re.compile(
 )
 
 
-def is_correction(text: str) -> bool:
+def is_correction_of_last_answer(text: str) -> bool:
     """Whether a request begins by saying that the last answer was wrong."""
     return _CORRECTION.match(text[:200]) is not None
 
 
 # Eight of ten words in common is the same request in other words.
-def _is_repetition(before: str, now: str) -> bool:
+def _is_repetition_of_previous_request(before: str, now: str) -> bool:
     a, b = (set(re.findall(r"\w+", text[:2000].lower())) for text in (before, now))
     if min(len(a), len(b)) < 3:
         return before.strip().lower() == now.strip().lower() and bool(now.strip())

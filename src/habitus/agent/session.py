@@ -17,10 +17,14 @@ from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts.composer import ConversationServices, PromptComposer
 from habitus.agent.prompts.prompt import PromptSection
-from habitus.agent.recorder import TurnRecorder, build_explicit_outcome, record_judgement
+from habitus.agent.recorder import (
+    TurnRecorder,
+    build_explicit_outcome_with_full_weight,
+    record_judgement_and_credit_success,
+)
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
-from habitus.agent.user_input import SubmittedRequest, prepare_input
+from habitus.agent.user_input import SubmittedRequest, redact_and_validate_user_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import JudgementSourceKind, Turn, TurnOutcome
@@ -110,7 +114,7 @@ class Session:
         )
         seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._running = running = asyncio.create_task(self._run_turn(asking, seen.put_nowait))
-        running.add_done_callback(self._on_end)
+        running.add_done_callback(self._allow_next_turn)
         running.add_done_callback(lambda _: seen.put_nowait(None))
         try:
             while (happened := await seen.get()) is not None:
@@ -124,7 +128,7 @@ class Session:
                 await asyncio.wait([running])
 
     async def _run_turn(self, asking: SubmittedRequest, emit: Emit) -> TurnResult:
-        turn = await self._conversation.prepare_turn(asking, emit)
+        turn = await self._conversation.create_turn_and_judge_previous(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
             with turn.attach_telemetry():
@@ -132,7 +136,7 @@ class Session:
         finally:
             self.usage += turn.usage
 
-    def _on_end(self, turn: asyncio.Task[TurnResult]) -> None:
+    def _allow_next_turn(self, turn: asyncio.Task[TurnResult]) -> None:
         """Allow the next turn, which would otherwise find a half-written history."""
         self._running = None
 
@@ -154,7 +158,9 @@ class Session:
 
         A person's word outweighs a validator's, and that a program's; within a kind, the last word counts.
         """
-        return self._conversation.judge_turn(turn, build_explicit_outcome(kind, source, source_kind, reason))
+        return self._conversation.judge_turn(
+            turn, build_explicit_outcome_with_full_weight(kind, source, source_kind, reason)
+        )
 
     def switch_model(self, model: Model) -> None:
         """Continue with another model."""
@@ -200,7 +206,7 @@ class Session:
 
     def sections(self) -> tuple[PromptSection, ...]:
         """Return the sections of the last prompt."""
-        return self._conversation.list_sections()
+        return self._conversation.list_last_prompt_sections()
 
 
 class Conversation:
@@ -216,20 +222,22 @@ class Conversation:
         self._composer = PromptComposer(parts)
         self._recorder = TurnRecorder(parts, id)
 
-    def build_prompt(self) -> None:
+    def build_session_prompt_in_advance(self) -> None:
         """Build the session prompt before the first turn needs it. Queries the database."""
         self._composer.build_session_prompt()
 
-    async def prepare_turn(self, asking: SubmittedRequest, emit: Emit = lambda event: None) -> OpenTurn:
+    async def create_turn_and_judge_previous(
+        self, asking: SubmittedRequest, emit: Emit = lambda event: None
+    ) -> OpenTurn:
         """Prepare the next turn without opening it, and judge the previous one by what the person says now."""
-        said = await prepare_input(self.parts, asking, conversation=self.id)
-        self.parts.view.outage.begin_turn()
+        said = await redact_and_validate_user_input(self.parts, asking, conversation=self.id)
+        self.parts.view.outage.reset_outage_for_turn()
         previous = self._previous
-        await run_in_thread(lambda: self._recorder.judge_previous_turn(previous, said.request.text))
+        await run_in_thread(lambda: self._recorder.judge_previous_turn_by_next_request(previous, said.request.text))
         await run_in_thread(lambda: self.parts.view.outage.read_or_default(self.parts.before_turn, None))
         began_on = self._began_on = max(self.parts.clock(), self._began_on)
         self.last = OpenTurn(
-            id=generate_id(),
+            id=generate_turn_or_session_id(),
             user_input=said,
             began_on=began_on,
             parts=self.parts,
@@ -246,23 +254,25 @@ class Conversation:
         if not found:
             raise NotFound("There is no turn to judge yet.", hint="Ask something first.")
         parts = self.parts
-        record_judgement(parts.journal, parts.finder, parts.memory, found, said, user=parts.view.user.name)
+        record_judgement_and_credit_success(
+            parts.journal, parts.finder, parts.memory, found, said, user=parts.view.user.name
+        )
         return found
 
-    def list_sections(self) -> tuple[PromptSection, ...]:
+    def list_last_prompt_sections(self) -> tuple[PromptSection, ...]:
         """Return the sections of the last prompt."""
         if self.last is None or self.last.composed is None:
-            return self._composer.build_system_sections()
+            return self._composer.build_system_sections_for_selection()
         return (*self.last.composed.prompt.system, *self.last.composed.prompt.context)
 
     async def close(self) -> None:
         """Wait a limited time for learning and release everything the conversation uses."""
         await self.parts.background.close()
         # The last chance to write pending journal entries.
-        await run_in_thread(self._recorder.write_pending_turns)
+        await run_in_thread(self._recorder.write_turns_kept_during_outage)
         await self.parts.closing.aclose()
 
 
-def generate_id() -> str:
+def generate_turn_or_session_id() -> str:
     """Return a random id for a turn or session."""
     return secrets.token_hex(6)

@@ -86,16 +86,16 @@ Emit = Callable[[TurnEvent], None]
 _TELLING = ("one_line_description", "name", "query", "code", "action")
 
 
-def summarize_arguments(arguments: str) -> str:
+def get_most_descriptive_argument(arguments: str) -> str:
     """Return what a call is about: its most descriptive argument, or else all of them."""
-    given = parse_json_object(arguments)
+    given = parse_json_object_or_empty(arguments)
     if not given:
         return arguments if arguments.strip() != "{}" else ""
     found = next((said for key in _TELLING if isinstance(said := given.get(key), str) and said.strip()), "")
     return found or ", ".join(f"{key}={value}" for key, value in given.items())
 
 
-def parse_json_object(text: str) -> dict[str, object]:
+def parse_json_object_or_empty(text: str) -> dict[str, object]:
     """Parse a JSON object written by a model or a tool; empty if it is not one."""
     try:
         read = json.loads(text)
@@ -125,7 +125,7 @@ class ConsentQuestion:
 AskPerson = Callable[[ConsentQuestion], Awaitable[Consent]]
 
 
-class ConsentPromptTimer:
+class TimedConsentPrompt:
     """Asks the person and sums up their thinking time, which must not count as the tool's."""
 
     def __init__(self, ask: AskPerson) -> None:
@@ -140,6 +140,6 @@ class ConsentPromptTimer:
             self.took_s += time.monotonic() - began
 
 
-async def defer_consent(question: ConsentQuestion) -> Consent:
+async def answer_consent_with_later(question: ConsentQuestion) -> Consent:
     """Answer `LATER` for a session without a person, so the change stays pending."""
     return Consent.LATER

@@ -22,7 +22,7 @@ from habitus.redact import CountingRedactor
 from habitus.sandbox.files import GivenFile, GivenFolder
 from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.model import Skill
-from habitus.text import escape_block_lines, replace_surrogates, to_one_line
+from habitus.text import clean_to_one_line, escape_lines_resembling_prompt_marks, replace_surrogates
 
 _UNKNOWN_TURN = "The turn this replies to is not stored; its skills are not included."
 
@@ -59,7 +59,7 @@ class PreparedUserInput:
     notices: tuple[str, ...] = ()
 
 
-async def prepare_input(
+async def redact_and_validate_user_input(
     parts: ConversationServices, asking: SubmittedRequest, *, conversation: str
 ) -> PreparedUserInput:
     """Prepare a request: read its attachments, redact secrets and validate it."""
@@ -67,7 +67,7 @@ async def prepare_input(
 
     def sound(text: str) -> str:
         """A text that can be sent: encodable, without secrets, and unable to speak for us."""
-        return escape_block_lines(redactor.redact(replace_surrogates(text)).text)
+        return escape_lines_resembling_prompt_marks(redactor.redact(replace_surrogates(text)).text)
 
     def clean(content: bytes) -> bytes:
         """A file without secrets, where it is text."""
@@ -77,7 +77,7 @@ async def prepare_input(
         text = content.decode("utf-8", "surrogateescape")
         return redactor.redact(text).text.encode("utf-8", "surrogateescape")
 
-    attached = await prepare_attachments(
+    attached = await copy_and_describe_attachments(
         asking.attach,
         given=parts.given,
         sees_images=asking.sees_images,
@@ -94,10 +94,10 @@ async def prepare_input(
         text=text,
         source_type=parts.source_type,
         user=parts.view.user,
-        attachments=tuple(to_one_line(sound(path.name)) for path in asking.attach),
+        attachments=tuple(clean_to_one_line(sound(path.name)) for path in asking.attach),
         conversation=conversation,
         reply_to=asking.reply_to if is_kept else "",
-        paths=tuple(replace_surrogates(make_project_relative(path, parts.project)) for path in asking.paths),
+        paths=tuple(replace_surrogates(make_path_relative_to_project(path, parts.project)) for path in asking.paths),
         resources=frozenset(map(replace_surrogates, asking.resources)),
         features=frozenset(map(replace_surrogates, asking.features)),
         now=parts.clock(),
@@ -105,13 +105,13 @@ async def prepare_input(
     called = []
     if (skill := asking.invoked) is not None:
         body = redactor.redact(replace_surrogates(skill.body)).text
-        files = await run_in_thread(lambda: parts.files.place_files(skill))
+        files = await run_in_thread(lambda: parts.files.place_and_describe_files(skill))
         called.append(prompt.build_invoked_skill_part(replace(skill, body=body), redactor.redact(files).text))
     return PreparedUserInput(
         request=request,
         asking=asking,
         parts=(*called, *attached.parts),
-        notices=(*attached.notices, *_describe_redactions(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
+        notices=(*attached.notices, *_build_redaction_notices(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
     )
 
 
@@ -121,12 +121,12 @@ def _is_turn_recorded(parts: ConversationServices, turn: str) -> bool:
     )
 
 
-def make_project_relative(path: str, project: str) -> str:
+def make_path_relative_to_project(path: str, project: str) -> str:
     """Return a path relative to the project's root, as the patterns of skills expect; unchanged if outside."""
     return path.removeprefix(f"{project.rstrip('/')}/") if project else path
 
 
-def _describe_redactions(redactor: CountingRedactor) -> list[str]:
+def _build_redaction_notices(redactor: CountingRedactor) -> list[str]:
     if not redactor.counts:
         return []
     found = ", ".join(f"{count} × {kind}" for kind, count in sorted(redactor.counts.items()))
@@ -161,7 +161,7 @@ class _AttachedFile:
     laid: GivenFile
 
     def __str__(self) -> str:
-        return f"{self.name}, {format_size(self.laid.size)}{_AT}{self.laid.path}"
+        return f"{self.name}, {format_byte_size(self.laid.size)}{_AT}{self.laid.path}"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -174,7 +174,7 @@ class PreparedAttachments:
     notices: list[str] = field(default_factory=list)
 
 
-async def prepare_attachments(
+async def copy_and_describe_attachments(
     paths: Sequence[Path],
     *,
     given: GivenFolder,
@@ -191,26 +191,28 @@ async def prepare_attachments(
     """
     found = PreparedAttachments()
     for path in paths:
-        file = await run_in_thread(partial(_copy_attachment, path, to_one_line(clean_text(path.name)), given, clean))
+        file = await run_in_thread(
+            partial(_copy_attachment, path, clean_to_one_line(clean_text(path.name)), given, clean)
+        )
         kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
-            await _attach_recording(path, file, transcribe, clean_text, found)
+            await _attach_transcribed_recording(path, file, transcribe, clean_text, found)
         elif kind in IMAGES:
             await _attach_image(file, kind, sees_images, found)
         else:
-            await _attach_preview(path, file, budget // len(paths), clean_text, found)
+            await _attach_file_preview(path, file, budget // len(paths), clean_text, found)
     return found
 
 
 def _copy_attachment(path: Path, name: str, given: GivenFolder, clean: Callable[[bytes], bytes]) -> _AttachedFile:
     try:
-        return _AttachedFile(name=name, laid=given.place_file(path, clean, name=name))
+        return _AttachedFile(name=name, laid=given.copy_user_file_under_free_name(path, clean, name=name))
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "Check the path.")
         raise Invalid(f"Can't attach {path}: {error.strerror}.", hint=hint) from None
 
 
-async def _attach_recording(
+async def _attach_transcribed_recording(
     path: Path, file: _AttachedFile, transcribe: Transcriber, sound: Callable[[str], str], found: PreparedAttachments
 ) -> None:
     heard = await transcribe(path)
@@ -224,7 +226,7 @@ async def _attach_recording(
         found.parts.append(TextContent(text=f"[Attached recording {file}, too unclear to be written down.]"))
         return
     found.transcripts.append(f"[transcribed{sure}] {heard.text}")
-    words = to_one_line(sound(heard.text))
+    words = clean_to_one_line(sound(heard.text))
     found.parts.append(TextContent(text=f"[Attached recording {file}; transcribed{sure}, it says: {words}]"))
 
 
@@ -233,14 +235,14 @@ async def _attach_image(file: _AttachedFile, kind: str, sees_images: bool, found
         found.notices.append(f"The model can't see images; it is only told that {file.name} is attached.")
         found.parts.append(TextContent(text=f"[Attached image {file}, which you can't see.]"))
     elif file.laid.size > _LARGEST_IMAGE:
-        found.notices.append(f"{file.name} is too large to be shown to the model: {format_size(file.laid.size)}.")
+        found.notices.append(f"{file.name} is too large to be shown to the model: {format_byte_size(file.laid.size)}.")
         found.parts.append(TextContent(text=f"[Attached image {file}, too large to be shown.]"))
     else:
         data = await run_in_thread(file.laid.copy.read_bytes)
         found.parts += [TextContent(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
 
 
-async def _attach_preview(
+async def _attach_file_preview(
     path: Path, file: _AttachedFile, budget: int, sound: Callable[[str], str], found: PreparedAttachments
 ) -> None:
     room = min(budget, _WHOLE) * 4
@@ -253,19 +255,19 @@ async def _attach_preview(
     lines = sound("\n".join(seen.lines))
     if not seen.is_whole:
         lines = truncate_to_tokens(lines, min(budget, _PREVIEW))
-        shown = "sees a preview" if lines else f"only knows that it is a {to_one_line(seen.kind)}"
+        shown = "sees a preview" if lines else f"only knows that it is a {clean_to_one_line(seen.kind)}"
         found.notices.append(f"{file}: the model {shown}.")
-    part = [f"[Attached file {file}: {to_one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
+    part = [f"[Attached file {file}: {clean_to_one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
     found.parts.append(TextContent(text="\n".join(filter(None, part))))
 
 
-def list_attached_names(message: PersonMessage) -> tuple[str, ...]:
+def list_attached_file_names(message: PersonMessage) -> tuple[str, ...]:
     """Return the names of the attached files as the message calls them."""
     said = [_SAID.match(part.text) for part in message.parts if isinstance(part, TextContent)]
     return tuple(found[1] for found in said if found is not None)
 
 
-def format_size(size: int) -> str:
+def format_byte_size(size: int) -> str:
     """Format a size for people: `1.5 MB`."""
     if size < 1000:
         return f"{size} bytes"

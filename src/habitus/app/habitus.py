@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from habitus.agent.stream import AskPerson, defer_consent
+from habitus.agent.stream import AskPerson, answer_consent_with_later
 from habitus.app.home import Clock, Home, utc_now
 from habitus.app.wiring import open_home_of_type
 
 if TYPE_CHECKING:
     from habitus.agent.hosted_turn import TurnContextManager
     from habitus.agent.session import Session
-    from habitus.app.conversations.hosting import HostedConversations
+    from habitus.app.conversations.hosting import HostDrivenConversations
     from habitus.events import TurnObserver
     from habitus.journal.model import JudgementSourceKind
     from habitus.learning.observer import Learner
@@ -52,7 +52,7 @@ class Habitus(Home):
         resume: bool = False,
         user: str | None = None,
         source_type: str = "repl",
-        ask: AskPerson = defer_consent,
+        ask: AskPerson = answer_consent_with_later,
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
         learner: Learner | None = None,
@@ -94,7 +94,7 @@ class Habitus(Home):
         reply_to: str = "",
         caller_id: str = "",
         tools: Collection[str] = (),
-        ask: AskPerson = defer_consent,
+        ask: AskPerson = answer_consent_with_later,
     ) -> TurnContextManager:
         """Open a turn of your own loop, for `with` or `async with`; `tools` are the names of your own tools.
 
@@ -133,15 +133,15 @@ class Habitus(Home):
         It counts as a program's word unless you pass on a person's or a validator's.
         """
         # Loads the recorder, which only outcomes need.
-        from habitus.app.learning.learning import record_judgement
+        from habitus.app.learning.learning import record_turn_judgement
         from habitus.journal.model import JudgementSourceKind as Kind
 
-        record_judgement(self, turn, ok=ok, by=by, source_kind=source_kind or Kind.PROGRAM, reason=reason)
+        record_turn_judgement(self, turn, ok=ok, by=by, source_kind=source_kind or Kind.PROGRAM, reason=reason)
 
     @functools.cached_property
-    def hosted_conversations(self) -> HostedConversations:
+    def hosted_conversations(self) -> HostDrivenConversations:
         """Return the open conversations of foreign loops, which `turn` uses."""
         # Loads the sandbox, which only foreign loops need.
-        from habitus.app.conversations.hosting import HostedConversations
+        from habitus.app.conversations.hosting import HostDrivenConversations
 
-        return HostedConversations(self)
+        return HostDrivenConversations(self)

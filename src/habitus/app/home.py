@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from habitus.app import home_directory
     from habitus.app.learning.evidence import EvidenceService
     from habitus.app.library.content import ScanCache
-    from habitus.app.review.notifying import ReviewNotifier
+    from habitus.app.review.notifying import ReviewWebhookNotifier
     from habitus.files import Tree
     from habitus.journal.journal import Journal
     from habitus.journal.usage import UsageCountObserver
     from habitus.learning.budget import DailyTokenUsageStore
     from habitus.llm.model import SessionModels
     from habitus.memory.cortex import Cortex
-    from habitus.pause import PauseSwitch
+    from habitus.pause import LearningPauseSwitch
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.redact import Redactor
     from habitus.sandbox.credentials.vault import Vault
@@ -67,7 +67,7 @@ class HomeWiring(Protocol):
 class Home:
     """Settings, databases, library, memory and journal of one user. Open one with `wiring.open_home`, and close it."""
 
-    pause: PauseSwitch
+    pause: LearningPauseSwitch
     scan_cache: ScanCache
     trust: TrustStore
     # Stored with the skills, so code that a person approved on one host may run on every host.
@@ -76,7 +76,7 @@ class Home:
     vault: Vault
     redactor: Redactor
     finder: SkillFinder
-    notifier: ReviewNotifier
+    notifier: ReviewWebhookNotifier
     review: ReviewQueue
 
     def __init__(
@@ -86,7 +86,7 @@ class Home:
         local: sa.Engine,
         shared: sa.Engine,
         clock: Clock,
-        home_lock: home_directory.HomeLock,
+        home_lock: home_directory.HomeLockOrReadOnlyCopy,
         wiring: HomeWiring,
         has_pages: bool = True,
         is_derived: bool = False,
@@ -215,9 +215,9 @@ class Home:
     def models(self) -> SessionModels:
         """The models of the settings, opened on first use."""
         # Loads a provider's library.
-        from habitus.app.conversations.models import open_models
+        from habitus.app.conversations.models import open_main_and_cheap_models
 
-        return open_models(self.settings, os.environ)
+        return open_main_and_cheap_models(self.settings, os.environ)
 
     @functools.cached_property
     def memory(self) -> Cortex:
@@ -260,7 +260,7 @@ class Home:
 
     def scan_tree(self, tree: Tree) -> list[str]:
         """Return the findings a person must see before foreign content is used, one line each."""
-        return self.scan_cache.list_high_findings(tree, self.screening)
+        return self.scan_cache.list_high_risk_scan_findings(tree, self.screening)
 
     def redact(self, text: str) -> str:
         """Return the text with secrets redacted."""
@@ -282,7 +282,7 @@ def resolve_user_filter(settings: Settings, all_users: bool, user: str = "") -> 
     return None if all_users else user or settings.user
 
 
-def open_read_transaction(home: Home) -> AbstractContextManager[object]:
+def open_read_transaction_if_single_database(home: Home) -> AbstractContextManager[object]:
     """Open one transaction for all reads inside, if there is only one database."""
     from habitus import sql
 
@@ -293,12 +293,12 @@ def open_read_transaction(home: Home) -> AbstractContextManager[object]:
 def refuse_if_read_only(home: Home) -> None:
     """Raise if the home can't be written: changes to its copied database would be lost."""
     if home.is_read_only:
-        from habitus.app.home_directory import raise_not_writable
+        from habitus.app.home_directory import raise_home_not_writable
 
-        raise_not_writable(home.settings.home)
+        raise_home_not_writable(home.settings.home)
 
 
-def refuse_unless_writable(home: Home) -> None:
+def refuse_if_read_only_or_offline(home: Home) -> None:
     """Raise if a change could not be stored, because the home is read-only or the database is away."""
     refuse_if_read_only(home)
     if home.is_offline:
@@ -307,23 +307,23 @@ def refuse_unless_writable(home: Home) -> None:
         )
 
 
-def check_change_allowed(home: Home, author: Author) -> None:
+def refuse_change_if_unwritable_or_paused(home: Home, author: Author) -> None:
     """Raise if a change by this author could not be stored, or if automatic changes are paused."""
-    refuse_unless_writable(home)
+    refuse_if_read_only_or_offline(home)
     if author.is_automatic:
         home.pause.refuse_if_paused()
 
 
-def get_sharing_host_name(home: Home) -> str:
+def get_own_name_among_sharing_hosts(home: Home) -> str:
     """Return the name of this host among those that share the database; empty without others."""
     # Loads the file locks.
     from habitus.app import home_directory
 
     is_alone = home.shared is home.local or home.is_read_only
-    return "" if is_alone else home_directory.get_host_name(home.settings.home)
+    return "" if is_alone else home_directory.get_or_create_host_name_of_home(home.settings.home)
 
 
-def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:
+def refuse_non_admin_on_shared_database(home: Home, what: str, author: Author | None = None) -> None:
     """Raise `Refused` if a non-admin changes something for everyone on a shared database.
 
     `author` may be the user of a session.

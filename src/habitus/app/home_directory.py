@@ -45,15 +45,15 @@ OUTBOX_DIR = "spool"
 PLUGIN_FILE = "plugin"
 
 
-def can_write_home(home: Path) -> bool:
+def create_home_and_check_writable(home: Path) -> bool:
     """Create the home if needed, and return whether files can be created in it.
 
     False for root in another user's home, because that user could not change the files root leaves there. False on a
     full disk, where SQLite can't even read; the home is then read from a copy.
     """
-    if find_foreign_owner(home):
+    if find_other_home_owner_if_root(home):
         if not home.is_dir():
-            raise_not_writable(home)
+            raise_home_not_writable(home)
         return False
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,7 +68,7 @@ def can_write_home(home: Path) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HomeLock:
+class HomeLockOrReadOnlyCopy:
     """A home in use, which can't be replaced meanwhile; one that isn't writable is read from a copy."""
 
     # A directory for temporary data.
@@ -77,25 +77,25 @@ class HomeLock:
     exit_stack: ExitStack
 
 
-def lock_home(home: Path) -> HomeLock:
+def lock_home_or_copy_database(home: Path) -> HomeLockOrReadOnlyCopy:
     """Lock the home against replacement, or copy its database if it isn't writable."""
     leaving = ExitStack()
-    if can_write_home(home):
+    if create_home_and_check_writable(home):
         leaving.enter_context(home_replacement.lock_home_against_replacement(home))
-        return HomeLock(writable_dir=home, is_read_only=False, exit_stack=leaving)
-    scratch = leaving.enter_context(copy_database_files(home))
-    return HomeLock(writable_dir=Path(scratch), is_read_only=True, exit_stack=leaving)
+        return HomeLockOrReadOnlyCopy(writable_dir=home, is_read_only=False, exit_stack=leaving)
+    scratch = leaving.enter_context(copy_database_to_temporary_directory(home))
+    return HomeLockOrReadOnlyCopy(writable_dir=Path(scratch), is_read_only=True, exit_stack=leaving)
 
 
-def get_host_name(home: Path) -> str:
+def get_or_create_host_name_of_home(home: Path) -> str:
     """Return this home's name among those that share a database, created once."""
     return _read_or_create_file(home / HOST_FILE, f"{socket.gethostname()}-{secrets.token_hex(4)}")
 
 
-def bind_workspace(home: Path, workspace: str) -> None:
+def bind_home_to_workspace(home: Path, workspace: str) -> None:
     """Bind the home to a workspace. Raises `Refused` if it belongs to another one."""
     file = home / WORKSPACE_FILE
-    if not file.exists() and not can_write_home(home):
+    if not file.exists() and not create_home_and_check_writable(home):
         return
     # Turns in the outbox belong to one workspace and must not be written to another.
     if (kept := _read_or_create_file(file, workspace)) != workspace:
@@ -121,19 +121,21 @@ def _read_or_create_file(file: Path, value: str) -> str:
     return file.read_text("utf-8")
 
 
-def raise_not_writable(home: Path) -> NoReturn:
+def raise_home_not_writable(home: Path) -> NoReturn:
     """Raise the error that says why the home isn't writable, and what to do."""
-    if owner := find_foreign_owner(home):
+    if owner := find_other_home_owner_if_root(home):
         raise Refused(
             f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
             hint=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
         )
     if _is_disk_full(home):
-        raise StorageFailed(f"{explain_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
-    raise Refused(f"{explain_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
+        raise StorageFailed(
+            f"{explain_why_home_is_unwritable(home)}; nothing was changed.", hint="Free some space and retry."
+        )
+    raise Refused(f"{explain_why_home_is_unwritable(home)}.", hint="Make it writable, or set HABITUS_HOME.")
 
 
-def explain_read_only(home: Path) -> str:
+def explain_why_home_is_unwritable(home: Path) -> str:
     """Describe in a few words why the home isn't writable."""
     return f"No space is left in {home}" if _is_disk_full(home) else f"{home} is read-only"
 
@@ -142,7 +144,7 @@ def _is_disk_full(home: Path) -> bool:
     return shutil.disk_usage(home).free < _MIN_FREE_BYTES
 
 
-def find_foreign_owner(home: Path) -> str:
+def find_other_home_owner_if_root(home: Path) -> str:
     """Return the other user who owns the home, or its nearest existing parent, if we are root; else empty."""
     if not operating_system.is_superuser():
         return ""
@@ -151,10 +153,10 @@ def find_foreign_owner(home: Path) -> str:
     except OSError:
         # Using the home will raise a clearer error.
         return ""
-    return operating_system.get_user_name(owner) if owner else ""
+    return operating_system.get_user_name_by_id(owner) if owner else ""
 
 
-def copy_database_files(home: Path) -> tempfile.TemporaryDirectory[str]:
+def copy_database_to_temporary_directory(home: Path) -> tempfile.TemporaryDirectory[str]:
     """Copy the database of a read-only home to a temporary directory."""
     scratch = tempfile.TemporaryDirectory(prefix="habitus-")
     for path in home.glob(f"{DATABASE}*"):
@@ -173,7 +175,7 @@ def copy_database_files(home: Path) -> tempfile.TemporaryDirectory[str]:
     return scratch
 
 
-def restrict_permissions(home: Path) -> None:
+def restrict_home_permissions_to_owner(home: Path) -> None:
     """Restrict the home and its database to the owner."""
     for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
         # A shared home stays as its owner set it, and a write-ahead log may be gone by now.
@@ -184,17 +186,19 @@ def restrict_permissions(home: Path) -> None:
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """Read the settings of this process: environment, then habitus.toml, then defaults."""
     account = operating_system.get_account_name() if environ is None else ""
-    return read_settings_from(os.environ if environ is None else environ, Path.cwd(), home, account=account)
+    return read_settings_from_environment_and_directory(
+        os.environ if environ is None else environ, Path.cwd(), home, account=account
+    )
 
 
-def read_settings_from(
+def read_settings_from_environment_and_directory(
     environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = ""
 ) -> settings_module.Settings:
     """Read the settings of a process with these variables in this directory."""
     found = settings_module.load_settings(environ, cwd, home, account=account)
     # A process was killed while it replaced the home: finish that before anything is read.
-    if home_replacement.has_unfinished_swap(found.home):
-        home_replacement.complete_swap(found.home)
+    if home_replacement.has_unfinished_home_swap(found.home):
+        home_replacement.complete_unfinished_home_swap(found.home)
         found = settings_module.load_settings(environ, cwd, home, account=account)
     return found
 
@@ -211,14 +215,14 @@ def open_search_index(
     # Imports numpy, which only a search needs.
     from habitus.search.index import open_index
 
-    return open_index(engine, collection, settings.search.encoder, get_weights_dir(settings), folder)
+    return open_index(engine, collection, settings.search.encoder, get_encoder_weights_dir(settings), folder)
 
 
-def get_solver_dir(settings: settings_module.Settings) -> Path:
+def get_parent_dir_of_solver_folders(settings: settings_module.Settings) -> Path:
     """Return where the folders of solver programs are made: below the temporary one some start no helper of theirs."""
     return settings.user_home / ".cache" / "habitus"
 
 
-def get_weights_dir(settings: settings_module.Settings) -> Path:
+def get_encoder_weights_dir(settings: settings_module.Settings) -> Path:
     """Return the folder for downloaded encoder weights; backups leave it out."""
     return settings.home / "cache" / "minilm"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MAX_READ_BYTES = 1 << 20
 
 
-class HostFiles:
+class HostFileAccess:
     """Files of this machine that a request or a conversation names."""
 
     is_granted = True
@@ -28,7 +28,7 @@ class HostFiles:
     def require_access(self, what: str = "which files are read") -> None:
         """Raise `Refused` unless the caller may name files of this machine."""
 
-    def read_text_below(self, root: Path, named: str) -> str | None:
+    def read_text_file_below_folder(self, root: Path, named: str) -> str | None:
         """Return the text of a file in a folder; None if it is missing, elsewhere, hidden, too large or not text."""
         self.require_access()
         top = root.resolve()
@@ -44,7 +44,7 @@ class HostFiles:
             return None
 
 
-class NoHostFiles(HostFiles):
+class DeniedHostFileAccess(HostFileAccess):
     """The files of a guest's home: none."""
 
     is_granted = False
@@ -54,14 +54,14 @@ class NoHostFiles(HostFiles):
         raise Refused(f"Only the owner of this home decides {what}.", hint="Ask them to do it where Habitus runs.")
 
 
-class HostPrograms:
+class HostProgramAccess:
     """Programs of this machine that a request names, which run with the owner's rights."""
 
     def require_access(self, name: str) -> None:
         """Raise `Refused` unless the caller may have this program started."""
 
 
-class NoHostPrograms(HostPrograms):
+class DeniedHostProgramAccess(HostProgramAccess):
     """The programs of a guest's home: none."""
 
     def require_access(self, name: str) -> None:
@@ -69,18 +69,18 @@ class NoHostPrograms(HostPrograms):
         raise Refused("Only the owner starts programs of this machine.", hint=f"Leave '{name[:80]}' out.")
 
 
-class HostNetwork:
+class HostNetworkAccess:
     """The network as this machine reaches it."""
 
-    def restrict_downloads(self, policy: DownloadPolicy) -> DownloadPolicy:
+    def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
         """Return the policy within which the caller may download."""
         return policy
 
 
-class PublicNetworkOnly(HostNetwork):
+class PublicOnlyNetworkAccess(HostNetworkAccess):
     """The network of a guest's home: https to public addresses."""
 
-    def restrict_downloads(self, policy: DownloadPolicy) -> DownloadPolicy:
+    def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
         """Return a policy that refuses this machine's own network."""
         return replace(policy, is_public_only=True)
 
@@ -89,13 +89,15 @@ class PublicNetworkOnly(HostNetwork):
 class HostAccess:
     """The files, programs and network that a home may reach."""
 
-    files: HostFiles
-    programs: HostPrograms
-    network: HostNetwork
+    files: HostFileAccess
+    programs: HostProgramAccess
+    network: HostNetworkAccess
 
 
 def make_host_access(settings: Settings) -> HostAccess:
     """Return the access of a guest's home, or of the owner's."""
     if settings.is_guest:
-        return HostAccess(files=NoHostFiles(), programs=NoHostPrograms(), network=PublicNetworkOnly())
-    return HostAccess(files=HostFiles(), programs=HostPrograms(), network=HostNetwork())
+        return HostAccess(
+            files=DeniedHostFileAccess(), programs=DeniedHostProgramAccess(), network=PublicOnlyNetworkAccess()
+        )
+    return HostAccess(files=HostFileAccess(), programs=HostProgramAccess(), network=HostNetworkAccess())

@@ -18,18 +18,18 @@ from habitus.app.home import (
     DATABASE_AWAY,
     Clock,
     Home,
-    get_sharing_host_name,
+    get_own_name_among_sharing_hosts,
     refuse_if_read_only,
-    refuse_unless_admin,
+    refuse_non_admin_on_shared_database,
     utc_now,
 )
-from habitus.app.library.content import SCANS_FILE, ScanCache, find_near_duplicates
+from habitus.app.library.content import SCANS_FILE, ScanCache, find_near_duplicate_skills
 from habitus.app.library.layers import open_library
-from habitus.app.operating.erasure_records import list_missing_records
-from habitus.app.review.notifying import ReviewNotifier
+from habitus.app.operating.erasure_records import list_erasure_records_missing_from_databases
+from habitus.app.review.notifying import ReviewWebhookNotifier
 from habitus.errors import DatabaseUnavailable
-from habitus.pause import PauseSwitch
-from habitus.redact import Redactor, list_secret_values
+from habitus.pause import LearningPauseSwitch
+from habitus.redact import Redactor, list_values_of_secret_variables
 from habitus.sandbox.credentials.vault import open_vault
 from habitus.settings import Settings
 from habitus.skills.choosing.project_words import list_project_words
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from habitus.journal.usage import UsageCountObserver
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
-    from habitus.search.postgres_index import PostgresIndex
+    from habitus.search.postgres_index import PostgresSkillIndex
     from habitus.search.texts.embedding import Embedder
     from habitus.tools.service import ToolService
 
@@ -61,94 +61,96 @@ def open_home_of_type(
 ) -> HomeT:
     """Open a home as an instance of `home_type`; everything opened so far is closed if a step fails."""
     settings = settings or home_directory.read_settings()
-    there = home_directory.lock_home(settings.home)
+    there = home_directory.lock_home_or_copy_database(settings.home)
     with ExitStack() as failing:
         failing.callback(there.exit_stack.close)
         local = sql.open_engine(sql.build_sqlite_url(there.writable_dir / home_directory.DATABASE))
         failing.callback(local.dispose)
-        shared = _open_shared_database(settings, local)
+        shared = _open_shared_or_local_database(settings, local)
         if not there.is_read_only:
-            home_directory.restrict_permissions(settings.home)
+            home_directory.restrict_home_permissions_to_owner(settings.home)
         home = home_type(
             settings,
             local=local,
             shared=shared,
             clock=clock,
             home_lock=there,
-            wiring=_ConcreteWiring(),
+            wiring=_ConcreteHomeWiring(),
             has_pages=has_pages,
         )
         # A restored backup or another host may bring back data of a person who was erased.
-        if missing := list_missing_records(home):
+        if missing := list_erasure_records_missing_from_databases(home):
             # Loads every table there is, for a rare case.
-            from habitus.app.operating.erasure import erase_users_again
+            from habitus.app.operating.erasure import erase_users_again_after_restore
 
             log.info("Erasing users again that a backup or another host brought back: %d.", len(missing))
-            erase_users_again(home, missing)
+            erase_users_again_after_restore(home, missing)
         if shared is not local:
             # Only homes with a shared database pay for this import.
-            from habitus.app.sharing.approvals import exchange_approvals
+            from habitus.app.sharing.approvals import apply_approvals_and_publish_proposals
 
-            exchange_approvals(home)
+            apply_approvals_and_publish_proposals(home)
         # From here on, the home itself closes them.
         failing.pop_all()
         return home
 
 
-def _open_shared_database(settings: Settings, local: sa.Engine) -> sa.Engine:
+def _open_shared_or_local_database(settings: Settings, local: sa.Engine) -> sa.Engine:
     """Open the database that hosts share, or return the home's own if there is none."""
     if not settings.database and not settings.workspace:
         return local
     # Only homes with a shared database pay for this import.
-    from habitus.app.sharing.offline_snapshot import open_shared_database
+    from habitus.app.sharing.offline_snapshot import open_shared_database_or_snapshot
 
-    return open_shared_database(settings, local)
+    return open_shared_database_or_snapshot(settings, local)
 
 
-class _ConcreteWiring:
+class _ConcreteHomeWiring:
     """Builds parts from concrete classes; heavy modules are imported on first use."""
 
     def wire_parts(self, home: Home) -> None:
         """Give a home its parts, in the order of their dependencies."""
         settings, clock = home.settings, home.clock
-        home.pause = PauseSwitch(home.shared, clock)
+        home.pause = LearningPauseSwitch(home.shared, clock)
         home.scan_cache = ScanCache(home.writable_dir / SCANS_FILE)
         home.trust = TrustStore(home.local, clock=clock, scan=home.scan_tree)
         home.approvals = TrustStore(home.shared, clock=clock, scan=home.scan_tree)
         home.skills = open_library(home)
         home.vault = open_vault(settings.home, os.environ)
-        home.redactor = Redactor(list_secret_values(os.environ), kept=home.vault.known_values)
-        home.finder = self._build_finder(home)
-        home.notifier = ReviewNotifier(settings.notify_url)
-        home.review = self._build_review(home)
+        home.redactor = Redactor(
+            list_values_of_secret_variables(os.environ), kept=home.vault.list_known_values_to_redact
+        )
+        home.finder = self._build_skill_finder(home)
+        home.notifier = ReviewWebhookNotifier(settings.notify_url)
+        home.review = self._build_review_queue(home)
 
-    def _build_finder(self, home: Home) -> SkillFinder:
+    def _build_skill_finder(self, home: Home) -> SkillFinder:
         """Build the finder; its index is local, because it covers the directories of this machine."""
         return SkillFinder(
             home.skills,
             home.local,
-            partial(home_directory.open_search_index, home.settings, home.local, folder=_get_index_dir(home)),
+            partial(home_directory.open_search_index, home.settings, home.local, folder=_get_skill_index_dir(home)),
             redact=home.redact,
-            shared=_build_shared_index(home.settings, home.shared),
+            shared=_build_postgres_index_updater(home.settings, home.shared),
             project=partial(list_project_words, find_project_root(home.settings.cwd))
             if home.host.files.is_granted
             else tuple,
         )
 
-    def _build_review(self, home: Home) -> ReviewQueue:
+    def _build_review_queue(self, home: Home) -> ReviewQueue:
         def take_tasks(proposal: Proposal) -> None:
             if proposal.change.action is ProposalAction.TASKS:
                 # Loads the checks, which only approved tasks need.
-                from habitus.app.tasks.reviewing import keep_approved_tasks
+                from habitus.app.tasks.reviewing import save_approved_tasks_as_reviewed
 
-                keep_approved_tasks(home, proposal)
+                save_approved_tasks_as_reviewed(home, proposal)
 
         def compare(proposal: Proposal) -> None:
             if home.settings.evidence.compare_versions and "improve" in proposal.change.details:
                 # Loads the statistics, which only an approved improvement needs.
-                from habitus.app.learning.comparing import compare_after_approval
+                from habitus.app.learning.comparing import start_comparison_after_approval
 
-                compare_after_approval(home, proposal)
+                start_comparison_after_approval(home, proposal)
 
         def carry(number: int) -> int | None:
             # Only approving needs it.
@@ -164,20 +166,22 @@ class _ConcreteWiring:
 
         def approve_code(proposal: Proposal) -> None:
             if has_callable_code(proposal.change.tree):
-                home.tools.on_approval(proposal)
+                home.tools.approve_code_of_accepted_proposal(proposal)
 
         review = ReviewQueue(
             home.skills,
             home.shared,
             local=home.local,
-            host=get_sharing_host_name(home),
-            authorize_other_host=partial(refuse_unless_admin, home, "decide about directories of another host"),
+            host=get_own_name_among_sharing_hosts(home),
+            authorize_other_host=partial(
+                refuse_non_admin_on_shared_database, home, "decide about directories of another host"
+            ),
             apply_on_host=carry,
             clock=home.clock,
             auto=home.settings.review.auto,
             user=home.settings.user,
             requires_other_approver=needs_somebody_else,
-            find_duplicates=partial(find_near_duplicates, home.finder),
+            find_duplicates=partial(find_near_duplicate_skills, home.finder),
             redact=home.redact,
             notify=home.notifier.notify_proposal,
         )
@@ -229,23 +233,23 @@ class _ConcreteWiring:
         return UsageCounterUpdater(home)
 
 
-def _get_index_dir(home: Home) -> Path | None:
+def _get_skill_index_dir(home: Home) -> Path | None:
     """Return the folder for the skill index file; None in a read-only home."""
     return None if home.is_read_only else home.settings.home / "cache"
 
 
-def _build_shared_index(settings: Settings, shared: sa.Engine) -> ServerIndexUpdater | None:
+def _build_postgres_index_updater(settings: Settings, shared: sa.Engine) -> ServerIndexUpdater | None:
     """Return the server-side index; None unless the database is PostgreSQL, the only one that can search."""
     if not settings.database or sa.make_url(settings.database).get_backend_name() != "postgresql":
         return None
 
-    def open_server(embedder: Embedder) -> PostgresIndex:
+    def open_server(embedder: Embedder) -> PostgresSkillIndex:
         # Imports numpy, which only a search needs.
-        from habitus.search.postgres_index import PostgresIndex
+        from habitus.search.postgres_index import PostgresSkillIndex
 
         # The offline snapshot is SQLite and has no such index.
         if shared.dialect.name != "postgresql":
             raise DatabaseUnavailable(f"{DATABASE_AWAY} So is the index of its skills.", hint="Retry when it is back.")
-        return PostgresIndex(shared, embedder)
+        return PostgresSkillIndex(shared, embedder)
 
     return ServerIndexUpdater(USER_LAYER, memory_limit=settings.search.server_above, open_server=open_server)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typer.core import TyperCommand, TyperGroup
 
-from habitus.cli.lazy_commands import CommandGroup, build_command_group
-from habitus.cli.lazy_commands import DeclaredCommand as Declared
+from habitus.cli.lazy_commands import CommandGroupWithDefault, build_command_group
 from habitus.cli.lazy_commands import LazyCommand as Command
+from habitus.cli.lazy_commands import LazyUseCaseCommand as Declared
 
 # What `habitus` alone shows: per purpose the commands with a line each, then the rest by name.
 HELP_SECTIONS = (
@@ -20,10 +20,10 @@ HELP_SECTIONS = (
 
 def build_commands() -> list[TyperCommand | TyperGroup]:
     """Return all commands of `habitus`, each with an example as the last line of its help."""
-    groups = _build_groups()
+    groups = _build_command_groups()
     found: list[TyperCommand | TyperGroup] = []
 
-    def attach(command: Command | CommandGroup, words: str) -> None:
+    def attach(command: Command | CommandGroupWithDefault, words: str) -> None:
         # A declared command replaces the example on loading with that of its declaration.
         command.epilog = f"Example: habitus {words} {command.example}".rstrip()
         parent, _, command.name = words.rpartition(" ")
@@ -180,7 +180,7 @@ def _list_commands() -> list[Command]:
     ]
 
 
-def _build_groups() -> dict[str, CommandGroup]:
+def _build_command_groups() -> dict[str, CommandGroupWithDefault]:
     """Return the groups. One without a help text takes it from its default command, the command of the same name."""
     return {
         "skills": build_command_group(

@@ -20,20 +20,20 @@ _MAX_RESULTS = 200
 def complete_skill_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the skill names with this prefix; none if the home can't be read."""
     prefix = incomplete.replace("_", "-").lower()
-    with _open_for_completion(context) as habitus:
+    with _open_home_for_completion(context) as habitus:
         names = {item.name for item in habitus.skills.list_skills()} if habitus else set()
     return sorted(name for name in names if name.startswith(prefix))[:_MAX_RESULTS]
 
 
 def complete_lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the lesson ids with this prefix, each with the start of its text; none if the home can't be read."""
-    with _open_for_completion(context) as habitus:
+    with _open_home_for_completion(context) as habitus:
         found = habitus.memory.list_lessons() if habitus else ()
     return sorted((one.id, one.text[:60]) for one in found if one.id.startswith(incomplete.lower()))[:_MAX_RESULTS]
 
 
 @contextmanager
-def _open_for_completion(context: typer.Context) -> Iterator[Habitus | None]:
+def _open_home_for_completion(context: typer.Context) -> Iterator[Habitus | None]:
     """Open the home of this command line; None if there is none yet or it can't be read."""
     # Only a Tab press needs it here; the options below are imported by every command.
     app = importlib.import_module("habitus.app")

@@ -11,7 +11,7 @@ from habitus.errors import Invalid, StorageFailed
 from habitus.files import parse_user_path
 
 
-def read_bytes(file: str) -> bytes:
+def read_bytes_of_file_or_stdin(file: str) -> bytes:
     """Return the content of a file, or of standard input for `-`."""
     try:
         return sys.stdin.buffer.read() if file == "-" else parse_user_path(file).read_bytes()
@@ -19,20 +19,20 @@ def read_bytes(file: str) -> bytes:
         raise StorageFailed(f"Can't read {file}: {error.strerror}.", hint="Check the path.") from None
 
 
-def read_text(file: str) -> str:
+def read_text_of_file_or_stdin(file: str) -> str:
     """Return the text of a file, or of standard input for `-`; raise `Invalid` if it is not UTF-8."""
     try:
         # Editors on Windows put a byte order mark in front, which would become part of the text.
-        return read_bytes(file).decode("utf-8-sig")
+        return read_bytes_of_file_or_stdin(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         name = "standard input" if file == "-" else file
         raise Invalid(f"{name} is not UTF-8 at byte {error.start}.", hint="Save it as UTF-8.") from None
 
 
-def read_json(given: str, what: str) -> Any:
+def read_json_argument_file_or_stdin(given: str, what: str) -> Any:
     """Return JSON given as the argument itself, as a file, or as `-` for standard input."""
     # JSON objects, arrays and strings can't be mistaken for a file name.
-    text = given if given.lstrip()[:1] in ("{", "[", '"') else read_text(given)
+    text = given if given.lstrip()[:1] in ("{", "[", '"') else read_text_of_file_or_stdin(given)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

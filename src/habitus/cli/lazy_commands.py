@@ -34,7 +34,7 @@ class _NoFlagMetavarMixin:
         return found
 
 
-class CommandGroup(_NoFlagMetavarMixin, TyperGroup):
+class CommandGroupWithDefault(_NoFlagMetavarMixin, TyperGroup):
     """A group of commands; if the first word names none of them, its default command runs, if there is one."""
 
     default: LazyCommand | None = None
@@ -88,7 +88,7 @@ class _LoadedCommand(_NoFlagMetavarMixin, TyperCommand):
         """List the options, and the commands of the group whose default it is."""
         super().format_options(ctx, formatter)
         group = ctx.parent.command.get_command(ctx.parent, ctx.info_name) if ctx.parent else None
-        if isinstance(group, CommandGroup):
+        if isinstance(group, CommandGroupWithDefault):
             group.format_commands(ctx, formatter)
 
 
@@ -106,7 +106,7 @@ class LazyCommand(TyperCommand):
     @property
     def help(self) -> str | None:
         """The function's docstring, read from the source file without importing it."""
-        return _read_docstrings(self._find_docstring_file())[self._function]
+        return _read_function_docstrings_from_source(self._find_docstring_file())[self._function]
 
     @help.setter
     def help(self, given: str | None) -> None:
@@ -125,11 +125,11 @@ class LazyCommand(TyperCommand):
             if error.name is None or error.name not in optional_packages.EXTRA_BY_MODULE:
                 raise
             raise optional_packages.build_missing_error(f"'habitus {self.name}'", error.name) from None
-        command = _make_command(self.name or "", self._resolve_function(module))
+        command = _build_typer_command(self.name or "", self._get_command_function(module))
         command.epilog = self.epilog
         return command
 
-    def _resolve_function(self, module: ModuleType) -> Callable[..., None]:
+    def _get_command_function(self, module: ModuleType) -> Callable[..., None]:
         found: Callable[..., None] = getattr(module, self._function)
         return found
 
@@ -138,11 +138,11 @@ class LazyCommand(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-class DeclaredCommand(LazyCommand):
+class LazyUseCaseCommand(LazyCommand):
     """A command built from a use case declaration.
 
     The function named in `target` does the work: it is in `app/use_cases`, in the module called `group` or else like
-    the one in `target`, where `render_` with its name prints the result.
+    the one in `target`, where `print_result_of_` with its name prints the result.
     """
 
     def __init__(self, name: str, target: str, *, group: str = "", **options: Any) -> None:
@@ -152,23 +152,23 @@ class DeclaredCommand(LazyCommand):
     def _find_docstring_file(self) -> Path:
         return Path(__file__).parents[1] / "app" / "use_cases" / f"{self._group}.py"
 
-    def _resolve_function(self, module: ModuleType) -> Callable[..., None]:
+    def _get_command_function(self, module: ModuleType) -> Callable[..., None]:
         # Imported here because it pulls in the declarations, which a command written by hand doesn't need.
         declared = importlib.import_module("habitus.cli.use_case_commands")
-        function, example = declared.build_declared_command(self._group, module, self._function)
+        function, example = declared.build_typer_function_for_use_case(self._group, module, self._function)
         self.epilog = f"Example: {example}"
         made: Callable[..., None] = function
         return made
 
 
-def build_command_group(help: str | None = None, *, example: str = "") -> CommandGroup:
+def build_command_group(help: str | None = None, *, example: str = "") -> CommandGroupWithDefault:
     """Return a group for commands; called alone, it prints its help or runs its default command."""
     made = typer.Typer(
-        help=help, cls=CommandGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
+        help=help, cls=CommandGroupWithDefault, invoke_without_command=True, add_completion=False, rich_markup_mode=None
     )
     made.callback()(_print_help_without_subcommand)
     whole = typer.main.get_group(made)
-    assert isinstance(whole, CommandGroup)
+    assert isinstance(whole, CommandGroupWithDefault)
     whole.example = example
     return whole
 
@@ -185,14 +185,14 @@ def _print_help_without_subcommand(context: typer.Context) -> None:
 
 
 @functools.cache
-def _read_docstrings(file: Path) -> Mapping[str, str | None]:
+def _read_function_docstrings_from_source(file: Path) -> Mapping[str, str | None]:
     """Map each top-level function of a source file to its docstring."""
     # Parsing the source takes a thousandth of the time of importing the module.
     source = file.read_text(encoding="utf-8")
     return {one.name: ast.get_docstring(one) for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
 
 
-def _make_command(name: str, function: Callable[..., None]) -> TyperCommand:
+def _build_typer_command(name: str, function: Callable[..., None]) -> TyperCommand:
     # No markup mode: square brackets in a help text are meant literally.
     made = typer.Typer(add_completion=False, rich_markup_mode=None)
     made.command(name, cls=_LoadedCommand)(function)

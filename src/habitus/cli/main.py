@@ -20,13 +20,13 @@ import typer
 from habitus import tracing
 from habitus.cli import output
 from habitus.cli.commands import HELP_SECTIONS, build_commands
-from habitus.cli.lazy_commands import CommandGroup, extract_first_sentence
+from habitus.cli.lazy_commands import CommandGroupWithDefault, extract_first_sentence
 from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import open_redactor
 
 
-class RootCommandGroup(CommandGroup):
+class RootCommandGroup(CommandGroupWithDefault):
     """The root group with every command of `habitus`."""
 
     def __init__(self, **given: Any) -> None:
@@ -36,7 +36,7 @@ class RootCommandGroup(CommandGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command of the first word; for one that a group has, the error names the group."""
-        name, groups = args[0], [one for one in self.commands.values() if isinstance(one, CommandGroup)]
+        name, groups = args[0], [one for one in self.commands.values() if isinstance(one, CommandGroupWithDefault)]
         places = [f"'{group.name} {name}'" for group in groups if name in group.commands]
         # Of 'list' and the like there are too many to say which is meant.
         if name not in self.commands and 0 < len(places) < 3 and not ctx.resilient_parsing:
@@ -90,7 +90,7 @@ def apply_root_options(
     # A Tab press parses too, and must neither log nor trace.
     if not context.resilient_parsing:
         context.with_resource(configure_logging(home, is_verbose=verbose))
-        context.with_resource(tracing.export_telemetry(os.environ))
+        context.with_resource(tracing.export_telemetry_during_block(os.environ))
     if context.invoked_subcommand is None:
         output.print_help(context)
 
@@ -103,48 +103,48 @@ def run() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # Looking for cycles among objects that a short command keeps anyway takes a tenth of its time.
     gc.set_threshold(100_000, 50, 100)
-    code = _run_to_exit_code()
+    code = _run_command_and_return_exit_code()
     # Otherwise Python looks for cycles in everything that is left on exit, which takes as long again.
     gc.freeze()
     sys.exit(code)
 
 
-def _run_to_exit_code() -> int:
+def _run_command_and_return_exit_code() -> int:
     """Run the command, print its error if it fails, and return the exit code."""
-    output.configure_standard_streams()
+    output.make_standard_streams_accept_any_text()
     try:
-        code = _invoke_command()
+        code = _run_command_or_offer_installed_agent()
     except output.OutputWriteError as error:
-        output.print_error(f"habitus: {error}")
+        output.print_line_to_stderr(f"habitus: {error}")
         return 1
     except UserError as error:
-        _print_failure(error.message, error.hint)
+        _print_error_with_hint(error.message, error.hint)
         # 2 is the usual exit code for wrong usage, as in argparse and click.
         return 2 if isinstance(error, ConflictingOptions) else 1
     except ToolFailed as error:
-        return _print_failure(str(error), "")
+        return _print_error_with_hint(str(error), "")
     except typer.TyperException as error:
         message = error.format_message().replace(": Value error, ", ": ")
-        _print_failure(message if message.endswith((".", "?")) else f"{message}.", _build_usage_hint(error))
+        _print_error_with_hint(message if message.endswith((".", "?")) else f"{message}.", _build_usage_hint(error))
         return 2
     except (typer.Abort, KeyboardInterrupt):
-        output.print_error("Stopped.")
+        output.print_line_to_stderr("Stopped.")
         return 130
     except BrokenPipeError:
         # The reader of our output has closed the pipe, so no message would arrive.
-        output.discard_stdout()
+        output.redirect_stdout_to_null_device()
         return 1
     except Exception as error:
         # A traceback helps a developer and frightens everybody else.
         if os.environ.get("HABITUS_DEBUG"):
             raise
-        _print_failure(f"Internal error: {type(error).__name__}: {error}", "")
-        output.print_error("This is a bug in Habitus; set HABITUS_DEBUG=1 for a traceback.")
+        _print_error_with_hint(f"Internal error: {type(error).__name__}: {error}", "")
+        output.print_line_to_stderr("This is a bug in Habitus; set HABITUS_DEBUG=1 for a traceback.")
         return 1
     return code if isinstance(code, int) else 0
 
 
-def _invoke_command() -> object:
+def _run_command_or_offer_installed_agent() -> object:
     """Run the command; without a model, offer to run it again with an agent installed on this machine."""
     try:
         return build_root_command()(standalone_mode=False)
@@ -154,7 +154,7 @@ def _invoke_command() -> object:
         question = f"No model is set. Use {error.title}, which is installed?"
         if not (error.agent and can_ask and typer.confirm(question, err=True)):
             raise
-        output.print_error(f"To make it permanent: habitus config set model {error.agent}")
+        output.print_line_to_stderr(f"To make it permanent: habitus config set model {error.agent}")
         os.environ["HABITUS_MODEL"] = error.agent
         return build_root_command()(standalone_mode=False)
 
@@ -165,7 +165,7 @@ def build_root_command() -> Callable[..., Any]:
     return typer.main.get_command(app)
 
 
-def _print_failure(message: str, hint: str) -> int:
+def _print_error_with_hint(message: str, hint: str) -> int:
     """Print an error with its hint, as JSON if the command line asks for it, and return exit code 1."""
     # The options may not have been parsed when the error occurred, so the arguments decide.
     if "--json" in sys.argv:
@@ -175,7 +175,7 @@ def _print_failure(message: str, hint: str) -> int:
         first, *more = hint.split("\n")
         # The message becomes one line; further lines of a hint are commands to copy, so they stay as they are.
         for line in (f"habitus: {message} {first}", *(f"  {line}" for line in more)):
-            output.print_error(" ".join(line.split()) if line.startswith("habitus") else line)
+            output.print_line_to_stderr(" ".join(line.split()) if line.startswith("habitus") else line)
     return 1
 
 

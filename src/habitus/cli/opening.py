@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import explain_read_only
+from habitus.app.home_directory import explain_why_home_is_unwritable
 from habitus.app.operating.damage import find_database_damage
 from habitus.app.review import reminding
 from habitus.cli import output
@@ -20,7 +20,7 @@ _open: ContextVar[Habitus | None] = ContextVar("_open", default=None)
 
 
 @contextmanager
-def share_habitus(habitus: Habitus) -> Iterator[None]:
+def share_open_habitus_with_commands(habitus: Habitus) -> Iterator[None]:
     """Let commands inside the block use this Habitus instead of opening the home again."""
     before = _open.set(habitus)
     try:
@@ -43,14 +43,16 @@ def open_habitus(context: typer.Context, *, model: str = "", is_server: bool = F
     if is_server:
         settings = settings.for_server()
     for warning in settings.warnings:
-        output.print_error(f"habitus: {warning}")
+        output.print_line_to_stderr(f"habitus: {warning}")
     try:
         with Habitus.open(settings) as habitus:
-            _warn_about_unshared_data(context, habitus)
+            _warn_about_data_not_in_shared_database(context, habitus)
             yield habitus
             # Printed after the command, whose own refusals come first.
             if habitus.is_read_only:
-                output.print_error(f"habitus: {explain_read_only(settings.home)}; changes are not possible.")
+                output.print_line_to_stderr(
+                    f"habitus: {explain_why_home_is_unwritable(settings.home)}; changes are not possible."
+                )
             _remind_of_pending_review(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
@@ -61,13 +63,13 @@ def open_habitus(context: typer.Context, *, model: str = "", is_server: bool = F
         raise
 
 
-def _warn_about_unshared_data(context: typer.Context, habitus: Habitus) -> None:
+def _warn_about_data_not_in_shared_database(context: typer.Context, habitus: Habitus) -> None:
     """Warn once if the home uses a shared database but still has local data that is not in it."""
-    if (left := reminding.count_unshared_content(habitus)) is not None:
-        found = f"{output.format_count(left.skills, 'skill')} and {output.format_count(left.lessons, 'lesson')}"
+    if (left := reminding.count_unshared_content_once(habitus)) is not None:
+        found = f"{output.format_quantity(left.skills, 'skill')} and {output.format_quantity(left.lessons, 'lesson')}"
         takes = output.format_command(context, "db", "copy", "home")
         skills = output.format_command(context, "skills", "import", str(habitus.settings.home / "skills"))
-        output.print_error(
+        output.print_line_to_stderr(
             f"habitus: {found} of this home are not in the shared database. Copy them into an empty database "
             f"with '{takes}', or add the skills to one in use with '{skills}'."
         )
@@ -75,6 +77,8 @@ def _warn_about_unshared_data(context: typer.Context, habitus: Habitus) -> None:
 
 def _remind_of_pending_review(context: typer.Context, habitus: Habitus) -> None:
     """Print once a day, on standard error, how many changes are pending review."""
-    if count := reminding.count_items_to_remind_of(habitus):
+    if count := reminding.count_items_and_record_reminder(habitus):
         waits = "change" if count == 1 else "changes"
-        output.print_error(f"{count} {waits} pending review: {output.format_command(context, 'review', 'list')}")
+        output.print_line_to_stderr(
+            f"{count} {waits} pending review: {output.format_command(context, 'review', 'list')}"
+        )

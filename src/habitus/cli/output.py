@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid, UserError
-from habitus.plain_data import to_plain as to_plain
-from habitus.text import format_count as format_count
+from habitus.plain_data import convert_to_plain_json as convert_to_plain_json
+from habitus.text import format_quantity as format_quantity
 from habitus.text import strip_control_characters as strip_control_characters
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _STATE_COLOURS = {
 }
 
 
-def configure_standard_streams() -> None:
+def make_standard_streams_accept_any_text() -> None:
     """Make the standard streams accept any text: characters they can't encode are escaped."""
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  # stays open to the end
@@ -91,18 +91,18 @@ def _write_and_flush(send: Callable[[], object]) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        discard_stdout()
+        redirect_stdout_to_null_device()
         raise OutputWriteError(
             f"Can't write the output: {error.strerror}.", hint="The command may have done its work."
         ) from None
 
 
-def discard_stdout() -> None:
+def redirect_stdout_to_null_device() -> None:
     """Point standard output at the null device, because flushing it on exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def make_console() -> Console:
+def make_literal_text_console() -> Console:
     """Return a console that prints text literally: no markup, no emoji, no highlighting."""
     from rich.console import Console
 
@@ -147,7 +147,7 @@ def print_json(data: object) -> None:
 
 def format_json(data: object) -> str:
     """Return data as indented JSON, ASCII only if standard output is not UTF-8."""
-    return json.dumps(to_plain(data), ensure_ascii=not is_unicode_output(), indent=2) + "\n"
+    return json.dumps(convert_to_plain_json(data), ensure_ascii=not is_unicode_output(), indent=2) + "\n"
 
 
 def is_unicode_output() -> bool:
@@ -186,7 +186,7 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    screen = make_console()
+    screen = make_literal_text_console()
     # Rich would shrink all columns; names and ids have to stay whole to be copied.
     kept = [max(map(cell_len, texts)) + 2 for texts in zip(columns, *rows, strict=True) if texts[0] != wide]
     room = max(screen.width - sum(kept), _MIN_WIDE_COLUMN)
@@ -203,7 +203,7 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str
 def print_line(text: str = "", style: str = "") -> None:
     """Print a line, styled in a terminal."""
     if sys.stdout.isatty():
-        make_console().print(strip_control_characters(text), style=style)
+        make_literal_text_console().print(strip_control_characters(text), style=style)
     else:
         write_stdout(strip_control_characters(text) + "\n")
 
@@ -217,7 +217,7 @@ def print_labelled_values(facts: Sequence[tuple[str, str]]) -> int:
     return width
 
 
-def format_author(author: Author) -> str:
+def format_author_and_reason(author: Author) -> str:
     """Return who made a change and why, as text."""
     actor = author.actor.value
     name = actor if author.name in ("", actor) or actor == "disk" else f"{actor} {author.name}"
@@ -239,7 +239,7 @@ def print_command_result(
     if undo:
         undo_listener.get()(tuple(undo))
     if as_json:
-        print_json(data if undo is None else {**to_plain(data), "undo": list(undo)})
+        print_json(data if undo is None else {**convert_to_plain_json(data), "undo": list(undo)})
         return
     for line in lines:
         print_line(line)
@@ -247,13 +247,13 @@ def print_command_result(
         print_line(f"Undo: {format_command(context, *undo)}", style="dim")
 
 
-def print_undo_command(context: typer.Context, *words: str) -> None:
+def print_and_register_undo_command(context: typer.Context, *words: str) -> None:
     """Print the command that undoes the change and offer it to the chat's undo."""
     undo_listener.get()(words)
     print_line(f"Undo: {format_command(context, *words)}", style="dim")
 
 
-def print_list(
+def print_json_or_table(
     as_json: bool,
     data: object,
     columns: Sequence[str],
@@ -300,12 +300,12 @@ def format_command(context: typer.Context, *words: str) -> str:
     return shlex.join(["habitus", *(["--home", str(home)] if home else []), *words])
 
 
-def print_error(text: str) -> None:
+def print_line_to_stderr(text: str) -> None:
     """Print a line on standard error."""
     sys.stderr.write(strip_control_characters(text).rstrip() + "\n")
 
 
-def report_redacted_secrets(found: Mapping[str, int]) -> None:
+def print_redacted_secret_counts(found: Mapping[str, int]) -> None:
     """Print on standard error how many secrets of each kind were removed from the output."""
     if found:
-        print_error(f"Secrets removed: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")
+        print_line_to_stderr(f"Secrets removed: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")

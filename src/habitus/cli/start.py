@@ -20,7 +20,7 @@ def run() -> None:
     if sys.argv[1:] == ["--version"] and _print_version():
         return
     if "mcp" in sys.argv:
-        get_early_responder(*sys.argv[1:]).answer_early_requests()
+        get_early_mcp_responder(*sys.argv[1:]).answer_early_requests()
     importlib.import_module("habitus.cli.main").run()
 
 
@@ -37,7 +37,7 @@ def _print_version() -> bool:
 
 
 @functools.cache
-def get_early_responder(*words: str) -> EarlyResponder:
+def get_early_mcp_responder(*words: str) -> EarlyResponder:
     """Return the early responder for the MCP client that started this process with these arguments."""
     # Only MCP servers need it, so no other command imports it.
     early = importlib.import_module("habitus.mcp.early_responder")

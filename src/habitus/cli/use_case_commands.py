@@ -26,9 +26,9 @@ import typer
 from habitus.app import Habitus, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase, call_with_known_keywords
 from habitus.cli import completion, inputs, output
-from habitus.cli.opening import open_habitus, share_habitus
+from habitus.cli.opening import open_habitus, share_open_habitus_with_commands
 from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.settings import Settings
 
 # Returns the question to ask before the command runs, or nothing if there is none.
@@ -39,10 +39,10 @@ _YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=compl
 _COMPLETES = {"skills": completion.complete_skill_names, "lessons": completion.complete_lesson_ids}
 
 
-def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
+def build_typer_function_for_use_case(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
     """Return the function that typer runs for a command, and an example of its use.
 
-    The module's `render_NAME` prints the result. Optional functions beside it: `perform_NAME` does the work
+    The module's `print_result_of_NAME` prints the result. Optional functions beside it: `perform_NAME` does the work
     instead of the use case and returns its result, for example to start an editor. `get_question_before_NAME` adds
     `--yes` and returns the question to ask; it can show a preview with `print_line`. `check_before_NAME` gets the raw
     input and can reject it before any file is read. Each of them gets the inputs that it has parameters for, by name.
@@ -50,18 +50,18 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     every command has.
     """
     case: UseCase[..., Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
-    render: ResultRenderer = getattr(module, f"render_{name}")
+    render: ResultRenderer = getattr(module, f"print_result_of_{name}")
     perform: Callable[..., Any] = getattr(module, f"perform_{name}", case)
     confirm: ConfirmationBuilder | None = getattr(module, f"get_question_before_{name}", None)
     check: Callable[..., object] = getattr(module, f"check_before_{name}", lambda home: None)
-    of_perform = {} if perform is case else _list_extra_options(case, perform, 1)
-    of_render = _list_extra_options(case, render, 2)
+    of_perform = {} if perform is case else _list_options_that_are_no_inputs(case, perform, 1)
+    of_render = _list_options_that_are_no_inputs(case, render, 2)
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
-        with _open_home_or_settings(context, case) as home:
+        with _open_home_or_read_settings(context, case) as home:
             call_with_known_keywords(check, home, **given)
-            values = {one.name: _convert_argument(one, given[one.name]) for one in case.input_fields}
+            values = {one.name: _convert_typed_value(one, given[one.name]) for one in case.input_fields}
             inputs = case.bind_arguments(values)
             known = {**given, **values, **inputs, "as_json": as_json}
             print_line = _print_nothing if as_json else output.print_line
@@ -86,10 +86,10 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # as above
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
     run.__doc__ = case.help
-    return run, f"habitus {shlex.join(format_command_words(case, case.example))}"
+    return run, f"habitus {shlex.join(build_command_line_for_inputs(case, case.example))}"
 
 
-def _list_extra_options(
+def _list_options_that_are_no_inputs(
     case: UseCase[..., Any], function: Callable[..., Any], after: int
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters after the first `after`, which every such function has, that are no inputs of the case."""
@@ -100,12 +100,12 @@ def _list_extra_options(
 
 
 @contextmanager
-def _open_home_or_settings(context: typer.Context, case: UseCase[..., Any]) -> Iterator[Habitus | Settings]:
+def _open_home_or_read_settings(context: typer.Context, case: UseCase[..., Any]) -> Iterator[Habitus | Settings]:
     """Yield the settings if the use case needs only them, else the open home, shared with the renderer."""
     if case.takes_settings:
         yield read_settings(context.find_root().obj)
     else:
-        with open_habitus(context) as habitus, share_habitus(habitus):
+        with open_habitus(context) as habitus, share_open_habitus_with_commands(habitus):
             yield habitus
 
 
@@ -132,7 +132,7 @@ def with_use_case_options(case: UseCase[..., Any]) -> Callable[[Callable[..., No
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
             inputs = case.bind_arguments(
-                {one.name: _convert_argument(one, given.pop(one.name)) for one in case.input_fields}
+                {one.name: _convert_typed_value(one, given.pop(one.name)) for one in case.input_fields}
             )
             function(context, *inputs.values(), **given)
 
@@ -156,7 +156,7 @@ def print_use_case_result(context: typer.Context, result: Any, render: ResultRen
     if undo:
         output.undo_listener.get()(tuple(undo))
     if as_json:
-        output.print_json(to_plain(result, shaped=True))
+        output.print_json(convert_to_plain_json(result, shaped=True))
     else:
         render(context, result)
         if undo:
@@ -165,13 +165,15 @@ def print_use_case_result(context: typer.Context, result: Any, render: ResultRen
         raise typer.Exit(1)
 
 
-def format_command_words(case: UseCase[..., Any], given: Mapping[str, Any]) -> list[str]:
+def build_command_line_for_inputs(case: UseCase[..., Any], given: Mapping[str, Any]) -> list[str]:
     """Return the command line that gives these inputs."""
     words, options = case.command.split(), []
     for one in case.input_fields:
         value = given.get(one.name, one.default)
         if one.is_argument:
-            words += [_format_argument(one, each) for each in (value if one.is_list else (value,)) if each is not None]
+            words += [
+                _format_value_as_typed(one, each) for each in (value if one.is_list else (value,)) if each is not None
+            ]
         # Defaults are left out, so the command stays as short as a person would type it.
         elif value != one.default:
             flag, _, opposite = one.flags[0].partition("/")
@@ -179,21 +181,21 @@ def format_command_words(case: UseCase[..., Any], given: Mapping[str, Any]) -> l
             if one.type_without_none is bool:
                 options.append(flag if value else opposite)
             else:
-                options += [part for each in values for part in (flag, _format_argument(one, each))]
+                options += [part for each in values for part in (flag, _format_value_as_typed(one, each))]
     return [*words, *options]
 
 
-def _format_argument(one: InputField, value: object) -> str:
+def _format_value_as_typed(one: InputField, value: object) -> str:
     """Return a value as it is typed; a text read from a file is shown as FILE."""
     if one.read_as:
         return json.dumps(value) if one.read_as == "json" else "FILE"
     return str(value.value if isinstance(value, Enum) else value)
 
 
-def _convert_argument(one: InputField, value: Any) -> Any:
+def _convert_typed_value(one: InputField, value: Any) -> Any:
     """Convert a typed value to the field's type, reading the file it names if the field is read from one."""
     if one.read_as and value is not None:
-        return inputs.read_text(value) if one.read_as == "text" else _read_json_field(one, value)
+        return inputs.read_text_of_file_or_stdin(value) if one.read_as == "text" else _read_json_field(one, value)
     if one.is_list:
         return one.default if value is None and not one.is_required else tuple(value or ())
     return value
@@ -201,7 +203,7 @@ def _convert_argument(one: InputField, value: Any) -> Any:
 
 def _read_json_field(one: InputField, given: str) -> Any:
     """Read JSON for a field; raise `Invalid` if the field is an object and the JSON is not."""
-    value = inputs.read_json(given, one.name)
+    value = inputs.read_json_argument_file_or_stdin(given, one.name)
     if get_origin(one.type_without_none) is dict and not isinstance(value, dict):
         raise Invalid(f"{one.name} must be a JSON object.", hint='Write {"name": value, …}.')
     return value

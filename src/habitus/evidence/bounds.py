@@ -32,7 +32,7 @@ _AT_ONCE = 16  # factors multiplied per logarithm, which is the slow part
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EffectBound:
+class OfferEffectBounds:
     """Bounds on the effect of offering, valid at this and every earlier look."""
 
     low: float = -1.0
@@ -42,7 +42,7 @@ class EffectBound:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RandomizedExposures:
+class ItemExposurePayoffs:
     """Randomised exposures of one item in order of time: the payoff of each, and how much the effect adds to it."""
 
     payoffs: Floats
@@ -51,7 +51,7 @@ class RandomizedExposures:
     max_stake_down: Floats
 
     @classmethod
-    def from_rows(cls, rows: ObservationTable, expected: Floats) -> RandomizedExposures:
+    def from_rows(cls, rows: ObservationTable, expected: Floats) -> ItemExposurePayoffs:
         """`expected` is the predicted success of each exposure, between 0 and 1, from what was known before it."""
         chance, adds = rows.propensity, rows.propensity * (1 - rows.propensity)
         return cls(
@@ -61,19 +61,21 @@ class RandomizedExposures:
             max_stake_down=_SAFE / (np.maximum(expected * chance, (1 - expected) * (1 - chance)) + adds),
         )
 
-    def compute_evidence_factors(self, effects: Floats, *, up: bool) -> Floats:
+    def compute_evidence_factors_of_exposures(self, effects: Floats, *, up: bool) -> Floats:
         """Return the factor by which each exposure changes the evidence of each stake against each effect."""
         gains = self.payoffs[:, None] - self.assignment_variances[:, None] * effects
         stakes = np.minimum(_STAKES, (self.max_stake_up if up else self.max_stake_down)[:, None])
         return np.asarray(1 + stakes[:, None, :] * (gains if up else -gains)[:, :, None], dtype=np.float64)
 
-    def log_evidence_after_each(self, effect: float, *, up: bool) -> Floats:
+    def compute_log_evidence_after_each_exposure(self, effect: float, *, up: bool) -> Floats:
         """Return the log evidence after every exposure against the hypothesis that the effect is at most `effect`."""
-        return _mix_stakes(np.log(self.compute_evidence_factors(np.array([effect]), up=up)[:, 0]).cumsum(0))
+        return _mix_log_evidence_over_stakes(
+            np.log(self.compute_evidence_factors_of_exposures(np.array([effect]), up=up)[:, 0]).cumsum(0)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class BettingState:
+class ItemBettingEvidenceSums:
     """Sums over the exposures of one item: log evidence by direction, by hypothetical effect, and by stake."""
 
     log_capitals: Floats
@@ -84,15 +86,20 @@ class BettingState:
     assignment_variance: float = 0.0
 
     @classmethod
-    def empty(cls) -> BettingState:
+    def empty(cls) -> ItemBettingEvidenceSums:
         return cls(log_capitals=np.zeros((2, len(_EFFECTS), len(_STAKES))), outcomes_by_kind=np.zeros((2, KINDS)))
 
-    def with_exposures(self, rows: ObservationTable) -> BettingState:
+    def with_exposures(self, rows: ObservationTable) -> ItemBettingEvidenceSums:
         """Return the state after more randomised exposures, in order of time."""
-        expected, went = predict_success(rows, self.outcomes_by_kind)
-        plays = RandomizedExposures.from_rows(rows, expected)
-        won = np.stack([_sum_logarithms(plays.compute_evidence_factors(_EFFECTS, up=up)) for up in (False, True)])
-        return BettingState(
+        expected, went = predict_success_of_each_exposure(rows, self.outcomes_by_kind)
+        plays = ItemExposurePayoffs.from_rows(rows, expected)
+        won = np.stack(
+            [
+                _compute_log_of_product(plays.compute_evidence_factors_of_exposures(_EFFECTS, up=up))
+                for up in (False, True)
+            ]
+        )
+        return ItemBettingEvidenceSums(
             log_capitals=self.log_capitals + won,
             outcomes_by_kind=went,
             offered=self.offered + int(rows.is_offered.sum()),
@@ -101,7 +108,7 @@ class BettingState:
             assignment_variance=self.assignment_variance + float(plays.assignment_variances.sum()),
         )
 
-    def log_evidence(self, effect: float, *, up: bool, expected: float = 0.0) -> float:
+    def compute_log_evidence(self, effect: float, *, up: bool, expected: float = 0.0) -> float:
         """Return the log evidence against an effect that is at most (`up`) or at least (not `up`) this.
 
         Between two grid points the logarithm is concave, so linear interpolation is conservative. `expected` is an
@@ -111,10 +118,14 @@ class BettingState:
         below, above = _EFFECTS[place - 1], _EFFECTS[place]
         part = (effect - below) / (above - below)
         capital = self.log_capitals[int(up)]
-        return float(_mix_stakes(capital[place - 1] * (1 - part) + capital[place] * part, _weigh_stakes(expected)))
+        return float(
+            _mix_log_evidence_over_stakes(
+                capital[place - 1] * (1 - part) + capital[place] * part, _compute_log_prior_of_stakes(expected)
+            )
+        )
 
 
-def predict_success(rows: ObservationTable, went: Floats) -> tuple[Floats, Floats]:
+def predict_success_of_each_exposure(rows: ObservationTable, went: Floats) -> tuple[Floats, Floats]:
     """Predict each exposure from those before it, mostly of its own kind; also return the updated counts."""
     is_kind = rows.kind[:, None] == np.arange(KINDS)
     each = np.stack([is_kind, is_kind * rows.success[:, None]], axis=1)
@@ -125,33 +136,33 @@ def predict_success(rows: ObservationTable, went: Floats) -> tuple[Floats, Float
     return (of_kind[:, 1] + _AS_USUAL * overall) / (of_kind[:, 0] + _AS_USUAL), after[-1]
 
 
-def _sum_logarithms(factors: Floats) -> Floats:
+def _compute_log_of_product(factors: Floats) -> Floats:
     """Return the logarithm of the product over all exposures."""
     starts = np.arange(0, len(factors), _AT_ONCE)
     return np.asarray(np.log(np.multiply.reduceat(factors, starts)).sum(0), dtype=np.float64)
 
 
-def _weigh_stakes(expected: float = 0.0) -> Floats:
+def _compute_log_prior_of_stakes(expected: float = 0.0) -> Floats:
     """Return the log prior weight of each stake: most near the best one for the expected effect."""
     centre = min(max(abs(expected) / _OUTCOME_VARIANCE, _STAKES[0]), _STAKES[-1]) if expected else _USUAL_STAKE
     trust = np.exp(-0.5 * (np.log(_STAKES / centre) / _STAKE_SPREAD) ** 2)
     return np.asarray(np.log(trust / trust.sum()), dtype=np.float64)
 
 
-_SHARES = _weigh_stakes()
+_SHARES = _compute_log_prior_of_stakes()
 
 
-def _mix_stakes(capitals: Floats, shares: Floats = _SHARES) -> Floats:
+def _mix_log_evidence_over_stakes(capitals: Floats, shares: Floats = _SHARES) -> Floats:
     """Return the log of the evidence mixed over all stakes."""
     return np.asarray(np.logaddexp.reduce(capitals + shares, axis=-1), dtype=np.float64)
 
 
-def find_effect_bound(betting: BettingState) -> EffectBound:
+def find_effect_bound(betting: ItemBettingEvidenceSums) -> OfferEffectBounds:
     """Return the bound; unbounded while one variant has no outcomes, because then they may be missing by variant."""
     if not (betting.offered and betting.withheld):
-        return EffectBound(offered=betting.offered, withheld=betting.withheld)
+        return OfferEffectBounds(offered=betting.offered, withheld=betting.withheld)
     enough = math.log(2 / ERROR)  # half of the error per direction
-    return EffectBound(
+    return OfferEffectBounds(
         low=_find_largest_refuted_effect(betting.log_capitals[1], enough),
         high=-_find_largest_refuted_effect(betting.log_capitals[0, ::-1], enough),  # the grid is symmetric around zero
         offered=betting.offered,
@@ -161,24 +172,24 @@ def find_effect_bound(betting: BettingState) -> EffectBound:
 
 def _find_largest_refuted_effect(capital: Floats, enough: float) -> float:
     """Return the largest effect refuted along with all smaller ones, to a thousandth of a grid step."""
-    place = _find_first_false(_mix_stakes(capital) >= enough)
+    place = _find_index_of_first_false(_mix_log_evidence_over_stakes(capital) >= enough)
     if not place:
         return -1.0
     low, width = 0.0, 1.0
     for _ in range(2):
         parts = (low + width * _PARTS)[:, None]
-        among = _mix_stakes(capital[place - 1] * (1 - parts) + capital[place] * parts)
-        low += width * float(_PARTS[_find_first_false(among >= enough) - 1])
+        among = _mix_log_evidence_over_stakes(capital[place - 1] * (1 - parts) + capital[place] * parts)
+        low += width * float(_PARTS[_find_index_of_first_false(among >= enough) - 1])
         width *= float(_PARTS[1])
     return float(_EFFECTS[place - 1] * (1 - low) + _EFFECTS[place] * low)
 
 
-def _find_first_false(flags: Flags) -> int:
+def _find_index_of_first_false(flags: Flags) -> int:
     """Return the index of the first False, else the last index."""
     return int(np.argmin(flags[:-1])) if not flags[:-1].all() else len(flags) - 1
 
 
-def find_refuted_limit(is_refuted: Callable[[float], bool]) -> float:
+def search_largest_refuted_effect(is_refuted: Callable[[float], bool]) -> float:
     """Return the largest effect that is refuted along with all smaller ones; -1 if none is."""
     low, high = -1.0, 1.0
     for _ in range(_HALVINGS):
@@ -187,12 +198,14 @@ def find_refuted_limit(is_refuted: Callable[[float], bool]) -> float:
     return low
 
 
-def is_version_worse(version: BettingState, predecessor: BettingState, *, error: float = ERROR) -> bool:
+def is_version_worse_than_predecessor(
+    version: ItemBettingEvidenceSums, predecessor: ItemBettingEvidenceSums, *, error: float = ERROR
+) -> bool:
     """Return whether a version is shown to help less than its predecessor, each against its own withheld units.
 
     If it were as good, some effect would be neither too large for the one nor too small for the other, so betting
     against it on both sides would gain nothing. Between grid points the smaller gain of both counts.
     """
-    against_version = [version.log_evidence(effect, up=False) for effect in _GRID[:-1]]
-    against_predecessor = [predecessor.log_evidence(effect, up=True) for effect in _GRID[1:]]
+    against_version = [version.compute_log_evidence(effect, up=False) for effect in _GRID[:-1]]
+    against_predecessor = [predecessor.compute_log_evidence(effect, up=True) for effect in _GRID[1:]]
     return min(a + b for a, b in zip(against_version, against_predecessor, strict=True)) >= math.log(1 / error)

@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
-from habitus.evidence.bounds import ERROR, BettingState, predict_success
+from habitus.evidence.bounds import ERROR, ItemBettingEvidenceSums, predict_success_of_each_exposure
 from habitus.evidence.estimation import INTERVAL_WIDTH, compute_t_quantile
-from habitus.evidence.findings import WORTH_KNOWING, estimate_units_to_verdict, format_effect_range, format_units
-from habitus.evidence.model import EffectEstimate, Observation
+from habitus.evidence.findings import (
+    WORTH_KNOWING,
+    estimate_remaining_units_to_verdict,
+    format_conversation_count,
+    format_effect_range,
+)
+from habitus.evidence.model import EffectEstimate, ItemObservation
 from habitus.evidence.regression import ObservationTable
 
 _FEWEST_JUDGED = 10  # conversations for an interval
@@ -31,7 +36,7 @@ class ComparisonVerdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VersionOutcomes:
+class VersionOutcomeCounts:
     """The randomised conversations that got one version."""
 
     conversations: int = 0
@@ -46,8 +51,8 @@ class VersionOutcomes:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:
     verdict: ComparisonVerdict
-    old: VersionOutcomes
-    new: VersionOutcomes
+    old: VersionOutcomeCounts
+    new: VersionOutcomeCounts
     estimate: EffectEstimate | None  # of the change, with its 90 % interval; includes the exam
     in_use: EffectEstimate | None  # by the conversations alone, which decide
     planned_effect: float = WORTH_KNOWING  # that would be noticed
@@ -56,7 +61,10 @@ class ComparisonResult:
     @property
     def sentence(self) -> str:
         """What is known, in plain words."""
-        counted = f"{format_units(self.new.judged)} judged with the new version and {self.old.judged:,} with the old"
+        counted = (
+            f"{format_conversation_count(self.new.judged)} judged with the new version and "
+            f"{self.old.judged:,} with the old"
+        )
         if self.estimate is None:
             return f"Not known yet: {counted}."
         match self.verdict:
@@ -74,7 +82,7 @@ class ComparisonResult:
 
 
 def compare_versions_in_use(
-    observations: Iterable[Observation], *, exam: EffectEstimate | None = None
+    observations: Iterable[ItemObservation], *, exam: EffectEstimate | None = None
 ) -> ComparisonResult:
     """Decide one comparison; `observations` are its conversations, offered where they got the new version.
 
@@ -83,25 +91,25 @@ def compare_versions_in_use(
     table = ObservationTable.from_observations(observations)
     judged = table.select_rows(table.has_outcome & table.is_explicit)
     old, new = (
-        VersionOutcomes(
+        VersionOutcomeCounts(
             conversations=int((table.is_offered == is_new).sum()),
             judged=int((judged.is_offered == is_new).sum()),
             succeeded=float(judged.success[judged.is_offered == is_new].sum()),
         )
         for is_new in (False, True)
     )
-    betting, likely = BettingState.empty(), exam.value if exam else 0.0
+    betting, likely = ItemBettingEvidenceSums.empty(), exam.value if exam else 0.0
     betting = betting.with_exposures(judged) if len(judged.unit) else betting
     verdict, enough = ComparisonVerdict.UNKNOWN, math.log(1 / ERROR)
     if is_unevenly_judged(old, new):
         verdict = ComparisonVerdict.UNEVEN
     elif not (old.judged and new.judged):
         verdict = ComparisonVerdict.UNKNOWN
-    elif betting.log_evidence(0, up=True, expected=likely) >= enough:
+    elif betting.compute_log_evidence(0, up=True, expected=likely) >= enough:
         verdict = ComparisonVerdict.BETTER
-    elif betting.log_evidence(0, up=False, expected=likely) >= enough:
+    elif betting.compute_log_evidence(0, up=False, expected=likely) >= enough:
         verdict = ComparisonVerdict.WORSE
-    estimate = _estimate_version_effect(old, new, exam)
+    estimate = _estimate_effect_from_use_and_exam(old, new, exam)
     effect = max(WORTH_KNOWING, abs(estimate.value) if estimate else 0.0)
     share = 1 - float(table.propensity.mean()) if len(table.unit) else 0.0
     return ComparisonResult(
@@ -109,13 +117,13 @@ def compare_versions_in_use(
         old=old,
         new=new,
         estimate=estimate,
-        in_use=_estimate_version_effect(old, new, None),
+        in_use=_estimate_effect_from_use_and_exam(old, new, None),
         planned_effect=effect,
-        missing=estimate_units_to_verdict(betting, effect, share) or 0,
+        missing=estimate_remaining_units_to_verdict(betting, effect, share) or 0,
     )
 
 
-def is_unevenly_judged(old: VersionOutcomes, new: VersionOutcomes) -> bool:
+def is_unevenly_judged(old: VersionOutcomeCounts, new: VersionOutcomeCounts) -> bool:
     """Whether feedback is given more often to one version, because then outcomes say what people report."""
     if not (old.conversations and new.conversations):
         return False
@@ -124,8 +132,8 @@ def is_unevenly_judged(old: VersionOutcomes, new: VersionOutcomes) -> bool:
     return abs(old.judged / old.conversations - new.judged / new.conversations) > _UNEVEN * spread
 
 
-def _estimate_version_effect(
-    old: VersionOutcomes, new: VersionOutcomes, exam: EffectEstimate | None
+def _estimate_effect_from_use_and_exam(
+    old: VersionOutcomeCounts, new: VersionOutcomeCounts, exam: EffectEstimate | None
 ) -> EffectEstimate | None:
     """Estimate the effect from use, joined with the exam by precision; None without either."""
     known: list[tuple[float, float]] = []  # value, variance
@@ -142,7 +150,7 @@ def _estimate_version_effect(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GainEstimate:
+class ChangesGainEstimate:
     """How many more conversations succeeded because they got changed versions, with a 90 % interval."""
 
     gained: float
@@ -152,7 +160,7 @@ class GainEstimate:
     judged: int  # of these and of those with the version before
 
     @property
-    def is_shown(self) -> bool:
+    def does_interval_exclude_zero(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
@@ -161,28 +169,28 @@ class GainEstimate:
         """What may be said, in words: nothing that the interval does not support."""
         low, high = round(self.low), round(self.high)
         more = f"about {abs(round(self.gained))} {'fewer' if round(self.gained) < 0 else 'more'}"
-        shown = "" if self.is_shown else ": not shown yet"
-        of = f"{format_units(self.conversations)} succeeded ({low} to {high})"
+        shown = "" if self.does_interval_exclude_zero else ": not shown yet"
+        of = f"{format_conversation_count(self.conversations)} succeeded ({low} to {high})"
         return f"Because of compared changes {more} of {of}{shown}."
 
 
-def estimate_gain_of_changes(observations: Sequence[Observation]) -> GainEstimate | None:
+def estimate_gain_of_changes(observations: Sequence[ItemObservation]) -> ChangesGainEstimate | None:
     """Estimate what all changes together gained in these randomised conversations; None while too few are judged.
 
     Every judged conversation is an unbiased estimate of its own effect, whatever is known about it: the outcome less
     what was expected before it, weighted by its assignment.
     """
     table = ObservationTable.from_observations(observations)
-    judged = table.select_rows(table.has_outcome & table.is_explicit & table.is_random)
+    judged = table.select_rows(table.has_outcome & table.is_explicit & table.is_offer_randomized)
     if len(judged.unit) < _FEWEST_JUDGED or judged.is_offered.all() or not judged.is_offered.any():
         return None
-    expected, _ = predict_success(judged, BettingState.empty().outcomes_by_kind)
+    expected, _ = predict_success_of_each_exposure(judged, ItemBettingEvidenceSums.empty().outcomes_by_kind)
     variance = judged.propensity * (1 - judged.propensity)
     effects = (judged.success - expected) * (judged.is_offered - judged.propensity) / variance
     count, got_new = len(effects), int(table.is_offered.sum())
     mean, error = float(effects.mean()), float(effects.std(ddof=1)) / math.sqrt(count)
     margin = compute_t_quantile(count - 1, 0.95) * error
-    return GainEstimate(
+    return ChangesGainEstimate(
         gained=got_new * mean,
         low=got_new * (mean - margin),
         high=got_new * (mean + margin),
@@ -191,6 +199,6 @@ def estimate_gain_of_changes(observations: Sequence[Observation]) -> GainEstimat
     )
 
 
-def _compute_rate_variance(one: VersionOutcomes) -> float:
+def _compute_rate_variance(one: VersionOutcomeCounts) -> float:
     rate = (one.succeeded + 1) / (one.judged + 2)  # as if one more had succeeded and one had not
     return rate * (1 - rate) / one.judged

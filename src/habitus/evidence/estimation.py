@@ -14,8 +14,8 @@ from statistics import NormalDist
 import numpy as np
 
 from habitus.evidence.model import EffectEstimate, EvidenceItem
-from habitus.evidence.regression import EffectScores, Floats, PeriodSums, score_effects
-from habitus.evidence.sums import EvidenceSums, ItemCounts
+from habitus.evidence.regression import Floats, ItemEffectScores, PeriodRegressionSums, compute_item_effect_scores
+from habitus.evidence.sums import EvidenceSums, ItemSumsByVariant
 
 
 class EstimateBasis(StrEnum):
@@ -26,7 +26,7 @@ class EstimateBasis(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VariantCounts:
+class VariantOutcomeCounts:
     """The units of one variant (offered or withheld) by the kind of outcome they have."""
 
     explicit: int = 0
@@ -48,8 +48,8 @@ class ItemEffectEstimates:
     using: EffectEstimate | None  # among units that used it because it was offered
     weak: EffectEstimate | None  # effect of offering by weak signals alone: shown, never decides
     uptake: EffectEstimate | None  # increase of the usage rate when it is offered
-    offered: VariantCounts
-    withheld: VariantCounts
+    offered: VariantOutcomeCounts
+    withheld: VariantOutcomeCounts
     tokens: int  # of the offer, in one turn
     used: int
     ignored: int  # recalled without a trace in what was done
@@ -71,7 +71,7 @@ def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem
     weak = _estimate_offer_effects(sums, sums.weak, with_sign, drawn_weak, today)
     found = {}
     for item, counts in sums.counts.items():
-        uptake = _estimate_uptake(counts)
+        uptake = _estimate_use_increase_by_offer(counts)
         found[item] = ItemEffectEstimates(
             item=item,
             basis=EstimateBasis.RANDOMISED if item in drawn else EstimateBasis.ASSOCIATIONAL,
@@ -80,9 +80,9 @@ def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem
             using=_estimate_effect_of_use(offering.get(item), uptake) if item in drawn else None,
             weak=weak.get(item) if counts.used.any() else None,
             uptake=uptake,
-            withheld=_make_variant_counts(counts, 0),
-            offered=_make_variant_counts(counts, 1),
-            tokens=round(float(counts.tokens[1] / max(_make_variant_counts(counts, 1).total, 1))),
+            withheld=_get_outcome_counts_of_variant(counts, 0),
+            offered=_get_outcome_counts_of_variant(counts, 1),
+            tokens=round(float(counts.tokens[1] / max(_get_outcome_counts_of_variant(counts, 1).total, 1))),
             used=int(counts.used.sum()),
             ignored=int(counts.ignored.sum()),
         )
@@ -91,7 +91,7 @@ def estimate_item_effects(sums: EvidenceSums, today: float) -> dict[EvidenceItem
 
 def _estimate_offer_effects(
     sums: EvidenceSums,
-    periods: Sequence[PeriodSums],
+    periods: Sequence[PeriodRegressionSums],
     items: Sequence[EvidenceItem],
     drawn: Container[EvidenceItem],
     today: float,
@@ -101,28 +101,28 @@ def _estimate_offer_effects(
         return {}
     columns = np.array([sums.columns[item] for item in items])
     kinds = np.array([column for feature, column in sums.columns.items() if isinstance(feature, int)])
-    seen = score_effects(
+    seen = compute_item_effect_scores(
         [period for period in periods if period.units[0]], columns, kinds, np.array([item in drawn for item in items])
     )
-    effects = shrink_effects(filter_effect_posterior(seen, today))
+    effects = compute_shrunk_effect_intervals(compute_effect_posteriors_by_kalman_filter(seen, today))
     each = zip(items, effects.values, effects.lows, effects.highs, strict=True)
-    return {item: _clamp_effect(value, low, high) for item, value, low, high in each}
+    return {item: _build_clamped_effect_estimate(value, low, high) for item, value, low, high in each}
 
 
-def _make_variant_counts(counts: ItemCounts, arm: int) -> VariantCounts:
-    return VariantCounts(
+def _get_outcome_counts_of_variant(counts: ItemSumsByVariant, arm: int) -> VariantOutcomeCounts:
+    return VariantOutcomeCounts(
         explicit=int(counts.explicit[arm]), weak=int(counts.weak[arm]), missing=int(counts.missing[arm])
     )
 
 
-def _estimate_uptake(counts: ItemCounts) -> EffectEstimate | None:
+def _estimate_use_increase_by_offer(counts: ItemSumsByVariant) -> EffectEstimate | None:
     """Return how much likelier an item is used when the assignment offers it than when it withholds it."""
     if not counts.drawn.all():
         return None
     withheld, offered = counts.weights_used / counts.weights
     share = (counts.drawn_used + 1) / (counts.drawn + 2)  # as if one more had used it and one had not
     margin = INTERVAL_WIDTH * math.sqrt(float((share * (1 - share) * counts.squares / counts.weights**2).sum()))
-    return _clamp_effect(offered - withheld, offered - withheld - margin, offered - withheld + margin)
+    return _build_clamped_effect_estimate(offered - withheld, offered - withheld - margin, offered - withheld + margin)
 
 
 def _estimate_effect_of_use(offering: EffectEstimate | None, uptake: EffectEstimate | None) -> EffectEstimate | None:
@@ -133,10 +133,10 @@ def _estimate_effect_of_use(offering: EffectEstimate | None, uptake: EffectEstim
     unsure = value * (uptake.high - uptake.low) / 2 / uptake.value
     low = value - math.hypot((offering.value - offering.low) / uptake.value, unsure)
     high = value + math.hypot((offering.high - offering.value) / uptake.value, unsure)
-    return _clamp_effect(value, low, high)
+    return _build_clamped_effect_estimate(value, low, high)
 
 
-def _clamp_effect(*parts: float) -> EffectEstimate:
+def _build_clamped_effect_estimate(*parts: float) -> EffectEstimate:
     value, low, high = (min(max(float(part), -1.0), 1.0) for part in parts)
     return EffectEstimate(value=value, low=low, high=high)
 
@@ -151,7 +151,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class EffectPosterior:
+class ItemEffectPosteriors:
     """Per item, as of today: effect and bias of the association, their variances and covariance."""
 
     effects: Floats
@@ -161,7 +161,7 @@ class EffectPosterior:
     shared: Floats
 
 
-def filter_effect_posterior(looks: EffectScores, today: float) -> EffectPosterior:
+def compute_effect_posteriors_by_kalman_filter(looks: ItemEffectScores, today: float) -> ItemEffectPosteriors:
     items = looks.randomized.shape[1]
     mean = np.zeros((2, items, len(_RATES)))
     spread = np.ones((3, items, len(_RATES)))  # effect, bias, covariance: a vague prior
@@ -169,16 +169,16 @@ def filter_effect_posterior(looks: EffectScores, today: float) -> EffectPosterio
     likelihood = np.zeros((items, len(_RATES)))
     before = looks.days[0]
     for number, day in enumerate(looks.days):
-        spread = _add_drift(spread, day - before)
+        spread = _add_drift_variance(spread, day - before)
         mean, spread, likely = _update_effect_state(mean, spread, looks, number)
         likelihood += likely
         before = day
-    spread = _add_drift(spread, today - before)
-    plausible = _weigh_drift_rates(likelihood)
+    spread = _add_drift_variance(spread, today - before)
+    plausible = _compute_drift_rate_posteriors(likelihood)
     middle = (plausible * mean).sum(2)
     apart = mean - middle[:, :, None]
     variances = (plausible * (spread[:2] + apart**2)).sum(2)
-    return EffectPosterior(
+    return ItemEffectPosteriors(
         effects=middle[0],
         biases=middle[1],
         variances=variances[0],
@@ -187,13 +187,13 @@ def filter_effect_posterior(looks: EffectScores, today: float) -> EffectPosterio
     )
 
 
-def _add_drift(spread: Floats, days: float) -> Floats:
+def _add_drift_variance(spread: Floats, days: float) -> Floats:
     wandered = _RATES**2 * max(days, 0.0) / _YEAR
     return np.stack([spread[0] + wandered, spread[1] + _OF_BIAS * wandered, spread[2]])
 
 
 def _update_effect_state(
-    mean: Floats, spread: Floats, looks: EffectScores, number: int
+    mean: Floats, spread: Floats, looks: ItemEffectScores, number: int
 ) -> tuple[Floats, Floats, Floats]:
     """Return the state after the scores of one period, and the log likelihood of these."""
     drawn, of_drawn, wide, seen, of_seen, wide_seen = (
@@ -229,7 +229,7 @@ def _update_effect_state(
     return found, np.stack(left), -0.5 * (np.log(whole) + one * solved[0] + two * solved[1])
 
 
-def _weigh_drift_rates(likelihood: Floats) -> Floats:
+def _compute_drift_rate_posteriors(likelihood: Floats) -> Floats:
     """Return the posterior weight of each drift rate per item; how common rates are is fitted to all items."""
     likely = np.exp(likelihood - likelihood.max(1, keepdims=True))
     common, each = _USUAL, likely
@@ -248,7 +248,7 @@ INTERVAL_WIDTH = NormalDist().inv_cdf(0.95)  # half-width of a 90 % interval in 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class EffectIntervals:
+class ItemEffectIntervals:
     """Per item: an estimate and its 90 % interval."""
 
     values: Floats
@@ -256,14 +256,14 @@ class EffectIntervals:
     highs: Floats
 
 
-def shrink_effects(known: EffectPosterior) -> EffectIntervals:
+def compute_shrunk_effect_intervals(known: ItemEffectPosteriors) -> ItemEffectIntervals:
     """Integrate over the bias of each association, then shrink to what items do in general."""
     share = known.shared / known.bias_variances  # regression of effect on bias
     rest = np.maximum(known.variances - share * known.shared, 0)
     plausible, biases, spreads = _estimate_association_bias(known.biases, known.bias_variances)
     means = known.effects + share * (biases - known.biases)
     mean = plausible @ means
-    return _shrink_to_prior(mean, plausible @ (rest + share**2 * spreads + (means - mean) ** 2))
+    return _shrink_effects_towards_mean(mean, plausible @ (rest + share**2 * spreads + (means - mean) ** 2))
 
 
 def _estimate_association_bias(gaps: Floats, variances: Floats) -> tuple[Floats, Floats, Floats]:
@@ -281,7 +281,7 @@ def _estimate_association_bias(gaps: Floats, variances: Floats) -> tuple[Floats,
     return plausible / plausible.sum(), bias, spread * (1 - own) + (1 - own) ** 2 * of_middle[:, None]
 
 
-def _shrink_to_prior(means: Floats, variances: Floats) -> EffectIntervals:
+def _shrink_effects_towards_mean(means: Floats, variances: Floats) -> ItemEffectIntervals:
     """Shrink each item towards the mean effect of all items (empirical Bayes)."""
     middle, spread = 0.0, _USUAL_EFFECT**2
     total = len(means) + _PRIOR_ITEMS
@@ -291,7 +291,7 @@ def _shrink_to_prior(means: Floats, variances: Floats) -> EffectIntervals:
         middle = float(values.sum()) / total
         spread = (float(((values - middle) ** 2 + posterior).sum()) + _PRIOR_ITEMS * _USUAL_EFFECT**2) / total
     margins = INTERVAL_WIDTH * np.sqrt(posterior)
-    return EffectIntervals(values=values, lows=values - margins, highs=values + margins)
+    return ItemEffectIntervals(values=values, lows=values - margins, highs=values + margins)
 
 
 def compute_t_quantile(freedom: int, share: float) -> float:

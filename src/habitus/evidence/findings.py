@@ -9,11 +9,17 @@ from enum import StrEnum
 from typing import ClassVar
 from urllib.parse import urlencode
 
-from habitus.evidence.bounds import ERROR, BettingState, EffectBound, find_effect_bound, is_version_worse
+from habitus.evidence.bounds import (
+    ERROR,
+    ItemBettingEvidenceSums,
+    OfferEffectBounds,
+    find_effect_bound,
+    is_version_worse_than_predecessor,
+)
 from habitus.evidence.estimation import EstimateBasis, ItemEffectEstimates, estimate_item_effects
-from habitus.evidence.model import EffectEstimate, EvidenceItem, Observation
+from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemObservation
 from habitus.evidence.regression import Floats, ObservationTable
-from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceCount, EvidenceSums
+from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceCountKind, EvidenceSums
 
 NO_SUMS = EvidenceSums()
 
@@ -27,7 +33,7 @@ class ItemVerdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ItemDecision:
+class ItemVerdictWithReason:
     verdict: ItemVerdict
     reason: str
 
@@ -38,8 +44,8 @@ class ItemFinding:
 
     item: EvidenceItem
     estimate: ItemEffectEstimates
-    bound: EffectBound
-    decision: ItemDecision
+    bound: OfferEffectBounds
+    decision: ItemVerdictWithReason
     plan: WithholdingForecast
     sentence: str  # what is known, in plain words
     trial_offered: int = 0  # of its units, those of paired trials
@@ -51,29 +57,31 @@ class ItemFinding:
         the count that the sentence states.
         """
         about = {"kind": self.item.kind.value, "name": self.item.name, "version": self.item.version}
-        linked = _LINKED_COUNTS | ({"sentence": stated} if (stated := _find_stated_count(self.estimate)) else {})
+        linked = _LINKED_COUNTS | (
+            {"sentence": stated} if (stated := _get_filter_of_counted_conversations(self.estimate)) else {}
+        )
         return {name: f"/evidence/rows?{urlencode({**about, **of})}" for name, of in linked.items()}
 
 
 _LINKED_COUNTS: dict[str, dict[str, str]] = {
-    "used": {"of": EvidenceCount.USED.value},
-    "ignored": {"of": EvidenceCount.IGNORED.value},
+    "used": {"of": EvidenceCountKind.USED.value},
+    "ignored": {"of": EvidenceCountKind.IGNORED.value},
 } | {
     f"{prefix}{variant}{suffix}": {"of": of.value, "offered": "true" if variant == "offered" else "false"}
     for variant in ("offered", "withheld")
     for prefix, suffix, of in (
-        ("", "", EvidenceCount.ALL),
-        ("", "_explicit", EvidenceCount.EXPLICIT),
-        ("", "_weak", EvidenceCount.WEAK),
-        ("", "_missing", EvidenceCount.MISSING),
-        ("trial_", "", EvidenceCount.TRIALS),
-        ("bound_", "", EvidenceCount.RANDOMIZED),
+        ("", "", EvidenceCountKind.ALL),
+        ("", "_explicit", EvidenceCountKind.EXPLICIT),
+        ("", "_weak", EvidenceCountKind.WEAK),
+        ("", "_missing", EvidenceCountKind.MISSING),
+        ("trial_", "", EvidenceCountKind.TRIALS),
+        ("bound_", "", EvidenceCountKind.RANDOMIZED),
     )
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VersionRollback:
+class WorseVersionFinding:
     """A version that is shown to do worse than its predecessor."""
 
     item: EvidenceItem
@@ -84,11 +92,11 @@ class VersionRollback:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceFindings:
     items: tuple[ItemFinding, ...] = ()
-    rollbacks: tuple[VersionRollback, ...] = ()
+    rollbacks: tuple[WorseVersionFinding, ...] = ()
 
 
 def collect_evidence_findings(
-    observations: Iterable[Observation], *, withhold: float, settled: EvidenceSums = NO_SUMS, today: float = 0.0
+    observations: Iterable[ItemObservation], *, withhold: float, settled: EvidenceSums = NO_SUMS, today: float = 0.0
 ) -> EvidenceFindings:
     """Return the findings from settled sums and these observations, which are of other units.
 
@@ -99,11 +107,11 @@ def collect_evidence_findings(
         _build_item_finding(sums, estimate, withhold, today)
         for _, estimate in sorted(estimate_item_effects(sums, today).items())
     ]
-    return EvidenceFindings(items=tuple(found), rollbacks=tuple(find_version_rollbacks(sums.betting)))
+    return EvidenceFindings(items=tuple(found), rollbacks=tuple(find_versions_worse_than_predecessor(sums.betting)))
 
 
 def add_observations_to_sums(
-    observations: Iterable[Observation], *, settled: EvidenceSums = NO_SUMS, today: float = 0.0
+    observations: Iterable[ItemObservation], *, settled: EvidenceSums = NO_SUMS, today: float = 0.0
 ) -> EvidenceSums:
     return settled.with_units(ObservationTable.from_observations(observations, today=today))
 
@@ -120,7 +128,7 @@ def _build_item_finding(
         estimate=estimate,
         bound=limit,
         decision=decide_item_verdict(estimate, limit),
-        plan=forecast_withholding(estimate, betting, today - sums.days[item], withhold=withhold),
+        plan=forecast_withholding_of_item(estimate, betting, today - sums.days[item], withhold=withhold),
         sentence=describe_finding(estimate, limit) + apart,
         trial_offered=trial_offered,
         trial_withheld=trial_withheld,
@@ -144,18 +152,18 @@ class WithholdingForecast:
     trials: int = 0  # conversations of `skills trial` that would answer it instead, both variants together
 
     @property
-    def is_practical(self) -> bool:
+    def is_waiting_time_practical(self) -> bool:
         """Whether withholding answers within a time that somebody would wait for."""
         return self.days is not None and self.days <= _LONGEST_WAIT_DAYS
 
 
-def forecast_withholding(
-    estimate: ItemEffectEstimates, betting: BettingState, ages: Floats, *, withhold: float
+def forecast_withholding_of_item(
+    estimate: ItemEffectEstimates, betting: ItemBettingEvidenceSums, ages: Floats, *, withhold: float
 ) -> WithholdingForecast:
     """Plan one item from the ages of its explicit outcomes in days, if this share is withheld from now on."""
     likely = estimate.offering.value if estimate.offering else 0.0
     effect = max(WORTH_KNOWING, abs(likely))
-    missing = estimate_units_to_verdict(betting, effect, withhold)
+    missing = estimate_remaining_units_to_verdict(betting, effect, withhold)
     a_day = _compute_daily_outcome_rate(ages)
     days = missing / a_day if a_day and missing is not None else None
     return WithholdingForecast(
@@ -164,7 +172,7 @@ def forecast_withholding(
         missing=missing,
         days=days,
         cost_a_day=a_day * withhold * likely,
-        trials=estimate_units_to_verdict(betting, effect, _TRIAL_SHARE) or 0,
+        trials=estimate_remaining_units_to_verdict(betting, effect, _TRIAL_SHARE) or 0,
     )
 
 
@@ -173,12 +181,15 @@ def _compute_daily_outcome_rate(ages: Floats) -> float:
     return float((ages <= RECENT_DAYS).sum() / min(RECENT_DAYS, ages.max(initial=1.0)))
 
 
-def estimate_units_to_verdict(betting: BettingState, effect: float, withhold: float) -> int | None:
+def estimate_remaining_units_to_verdict(betting: ItemBettingEvidenceSums, effect: float, withhold: float) -> int | None:
     """Return how many units the evidence still needs for a verdict, from its expected growth per unit."""
     spread = withhold * (1 - withhold)
     noise = (betting.squared_payoffs + _NOISE) / (betting.assignment_variance + 1)
     growth = effect**2 * spread / (2 * noise)
-    won, enough = max(0.0, betting.log_evidence(0, up=True), betting.log_evidence(0, up=False)), math.log(2 / ERROR)
+    won, enough = (
+        max(0.0, betting.compute_log_evidence(0, up=True), betting.compute_log_evidence(0, up=False)),
+        math.log(2 / ERROR),
+    )
     if won >= enough:
         return 0
     return math.ceil((enough + _DETOUR - won) / growth) if growth else None
@@ -188,53 +199,62 @@ NEGLIGIBLE = 0.05  # a smaller change of the success rate is not worth a place i
 _OFTEN, _MOSTLY = 10, 0.8  # recalls, and share of them without a trace, of an ignored item
 
 
-def decide_item_verdict(estimate: ItemEffectEstimates, bound: EffectBound) -> ItemDecision:
+def decide_item_verdict(estimate: ItemEffectEstimates, bound: OfferEffectBounds) -> ItemVerdictWithReason:
     if not estimate.used and estimate.offered.total:
-        return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unused(estimate))
+        return ItemVerdictWithReason(verdict=ItemVerdict.UNKNOWN, reason=_explain_item_never_opened(estimate))
     if bound.high < 0:
-        return ItemDecision(
-            verdict=ItemVerdict.RETIRE, reason=f"It does harm: at least {format_share(-bound.high)} fewer succeed."
+        return ItemVerdictWithReason(
+            verdict=ItemVerdict.RETIRE,
+            reason=f"It does harm: at least {format_share_of_100(-bound.high)} fewer succeed.",
         )
     if bound.low > 0:
-        return ItemDecision(
-            verdict=ItemVerdict.PROMOTE, reason=f"It helps: at least {format_share(bound.low)} more succeed."
+        return ItemVerdictWithReason(
+            verdict=ItemVerdict.PROMOTE, reason=f"It helps: at least {format_share_of_100(bound.low)} more succeed."
         )
-    if is_item_ignored(estimate):
+    if is_item_used_without_trace(estimate):
         reason = f"It was recalled {estimate.used} times and left no trace in {estimate.ignored} of them."
-        return ItemDecision(verdict=ItemVerdict.DEGRADE, reason=reason)
+        return ItemVerdictWithReason(verdict=ItemVerdict.DEGRADE, reason=reason)
     if bound.high <= NEGLIGIBLE:
-        return ItemDecision(verdict=ItemVerdict.DEGRADE, reason=f"It helps {format_share(bound.high)} at most.")
-    if bound.low >= -NEGLIGIBLE:
-        return ItemDecision(
-            verdict=ItemVerdict.KEEP, reason=f"It harms {format_share(-bound.low)} at most; whether it helps is open."
+        return ItemVerdictWithReason(
+            verdict=ItemVerdict.DEGRADE, reason=f"It helps {format_share_of_100(bound.high)} at most."
         )
-    return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unknown(estimate, bound))
+    if bound.low >= -NEGLIGIBLE:
+        return ItemVerdictWithReason(
+            verdict=ItemVerdict.KEEP,
+            reason=f"It harms {format_share_of_100(-bound.low)} at most; whether it helps is open.",
+        )
+    return ItemVerdictWithReason(verdict=ItemVerdict.UNKNOWN, reason=_explain_unknown_verdict(estimate, bound))
 
 
-def is_item_ignored(estimate: ItemEffectEstimates) -> bool:
+def is_item_used_without_trace(estimate: ItemEffectEstimates) -> bool:
     """Return whether it was recalled again and again and nothing it says was done."""
     return estimate.used >= _OFTEN and estimate.ignored >= _MOSTLY * estimate.used
 
 
-def _explain_unused(estimate: ItemEffectEstimates) -> str:
-    return f"It was opened in none of {format_units(estimate.offered.total)}, so it can't have helped or harmed."
+def _explain_item_never_opened(estimate: ItemEffectEstimates) -> str:
+    return (
+        f"It was opened in none of {format_conversation_count(estimate.offered.total)}, so it can't have "
+        "helped or harmed."
+    )
 
 
-def _explain_unknown(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
+def _explain_unknown_verdict(estimate: ItemEffectEstimates, bound: OfferEffectBounds) -> str:
     if not bound.offered + bound.withheld:
         said = estimate.offered.explicit + estimate.withheld.explicit
         return "It was never withheld at random." if said else "There is no feedback yet."
     if not bound.withheld:
-        return f"It was offered in {format_units(bound.offered)} and withheld in none that was judged."
+        return f"It was offered in {format_conversation_count(bound.offered)} and withheld in none that was judged."
     if not bound.offered:
-        return f"It was withheld in {format_units(bound.withheld)} and offered in none that was judged."
+        return f"It was withheld in {format_conversation_count(bound.withheld)} and offered in none that was judged."
     return (
-        f"Between {format_share(-bound.low)} fewer and {format_share(bound.high)} more succeed, "
-        f"by {format_units(bound.offered)} with it and {bound.withheld} without."
+        f"Between {format_share_of_100(-bound.low)} fewer and {format_share_of_100(bound.high)} more succeed, "
+        f"by {format_conversation_count(bound.offered)} with it and {bound.withheld} without."
     )
 
 
-def find_version_rollbacks(betting: Mapping[EvidenceItem, BettingState]) -> list[VersionRollback]:
+def find_versions_worse_than_predecessor(
+    betting: Mapping[EvidenceItem, ItemBettingEvidenceSums],
+) -> list[WorseVersionFinding]:
     """Return each newest randomised version whose predecessor was better."""
     versions: dict[tuple[str, str], list[EvidenceItem]] = {}
     for item in sorted(betting):
@@ -242,55 +262,60 @@ def find_version_rollbacks(betting: Mapping[EvidenceItem, BettingState]) -> list
             versions.setdefault((item.kind, item.name), []).append(item)
     pairs = [(each[-2], each[-1]) for each in versions.values() if len(each) > 1]
     return [
-        VersionRollback(item=new, to=old, reason=_explain_rollback(new, old, betting))
+        WorseVersionFinding(item=new, to=old, reason=_explain_worse_version(new, old, betting))
         for old, new in pairs
-        if is_version_worse(betting[new], betting[old])
+        if is_version_worse_than_predecessor(betting[new], betting[old])
     ]
 
 
-def _explain_rollback(new: EvidenceItem, old: EvidenceItem, betting: Mapping[EvidenceItem, BettingState]) -> str:
+def _explain_worse_version(
+    new: EvidenceItem, old: EvidenceItem, betting: Mapping[EvidenceItem, ItemBettingEvidenceSums]
+) -> str:
     counted = (betting[item].offered + betting[item].withheld for item in (new, old))
     return "Version {} does worse than version {}, by {} and {}.".format(
-        new.version, old.version, *(format_units(count) for count in counted)
+        new.version, old.version, *(format_conversation_count(count) for count in counted)
     )
 
 
-def describe_finding(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
+def describe_finding(estimate: ItemEffectEstimates, bound: OfferEffectBounds) -> str:
     """Return one line: `Helps so far: 8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn.`"""
     cost = f" Costs {estimate.tokens:,} tokens a turn." if estimate.tokens else ""
     return f"{_describe_effect(estimate, bound)}{cost}"
 
 
-def _describe_effect(estimate: ItemEffectEstimates, bound: EffectBound) -> str:
+def _describe_effect(estimate: ItemEffectEstimates, bound: OfferEffectBounds) -> str:
     offered, withheld = estimate.offered, estimate.withheld
     if not estimate.used and offered.total:
-        return f"Not known: {_explain_unused(estimate)[0].lower()}{_explain_unused(estimate)[1:]}"
+        return f"Not known: {_explain_item_never_opened(estimate)[0].lower()}{_explain_item_never_opened(estimate)[1:]}"
     if estimate.offering is None:
         if estimate.weak is None:
             return "Not known yet: no feedback."
-        counted = format_units(offered.weak + withheld.weak)
+        counted = format_conversation_count(offered.weak + withheld.weak)
         return f"Not known yet: weak signs alone, {format_effect_range(estimate.weak)}, from {counted}."
-    source = f"{format_effect_range(estimate.offering)}, from {format_units(offered.explicit + withheld.explicit)}"
+    source = (
+        f"{format_effect_range(estimate.offering)}, from "
+        f"{format_conversation_count(offered.explicit + withheld.explicit)}"
+    )
     if estimate.basis is EstimateBasis.ASSOCIATIONAL:
         return f"Not known: it goes with {source}, and none was withheld to compare."
-    return f"{_describe_certainty(estimate.offering, bound)} {source}."
+    return f"{_choose_certainty_wording(estimate.offering, bound)} {source}."
 
 
-def _find_stated_count(estimate: ItemEffectEstimates) -> Mapping[str, str]:
+def _get_filter_of_counted_conversations(estimate: ItemEffectEstimates) -> Mapping[str, str]:
     """Return which conversations `describe_finding` counts; empty if it states no number."""
     if not estimate.used and estimate.offered.total:
         return _LINKED_COUNTS["offered"]
     if estimate.offering is None:
-        return {} if estimate.weak is None else {"of": EvidenceCount.WEAK.value}
-    return {"of": EvidenceCount.EXPLICIT.value}
+        return {} if estimate.weak is None else {"of": EvidenceCountKind.WEAK.value}
+    return {"of": EvidenceCountKind.EXPLICIT.value}
 
 
-def _describe_certainty(effect: EffectEstimate, bound: EffectBound) -> str:
+def _choose_certainty_wording(effect: EffectEstimate, bound: OfferEffectBounds) -> str:
     """Say "surely" only where the bound decides; everything else is "so far"."""
     if bound.low > 0:
-        return f"Helps: surely {format_share(bound.low)} or more. So far"
+        return f"Helps: surely {format_share_of_100(bound.low)} or more. So far"
     if bound.high < 0:
-        return f"Harms: surely {format_share(-bound.high)} or more. So far"
+        return f"Harms: surely {format_share_of_100(-bound.high)} or more. So far"
     if effect.low > 0 or effect.high < 0:
         return "Helps so far:" if effect.low > 0 else "Harms so far:"
     return "Not known yet: so far"
@@ -308,11 +333,11 @@ def _format_signed(number: int) -> str:
     return f"−{-number}" if number < 0 else str(number)
 
 
-def format_share(share: float) -> str:
+def format_share_of_100(share: float) -> str:
     """Return a share as `8 of 100`, with a decimal below one."""
     hundredths = 100 * share
     return f"{hundredths:.0f} of 100" if hundredths >= 1 else f"{max(hundredths, 0):.1f} of 100"
 
 
-def format_units(count: int) -> str:
+def format_conversation_count(count: int) -> str:
     return f"{count:,} conversation{'' if count == 1 else 's'}"

@@ -40,7 +40,7 @@ class EffectEstimate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
+class ItemObservation:
     """One item in one unit: a conversation, or a session for an item in a fixed part of its prompt.
 
     Estimates count units, because an item that was offered once stays in the conversation's history.
@@ -110,12 +110,12 @@ NEAR_TIE = 0.05  # relative difference of scores below which two are near-ties
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RandomAssignment:
+class ItemOfferAssignment:
     is_offered: bool = True
     propensity: float = 1.0  # probability of the offer; 1 if nothing was randomised
 
 
-OFFERED = RandomAssignment()
+OFFERED = ItemOfferAssignment()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,23 +132,23 @@ class UnitRandomizer:
         """Whether anything is randomised."""
         return self.share > 0
 
-    def is_fixed(self, item: EvidenceItem) -> bool:
+    def is_item_fixed_by_trial(self, item: EvidenceItem) -> bool:
         return (item.kind, item.name) in self.fixed
 
-    def assign(self, item: EvidenceItem, *, is_never_withheld: bool = False) -> RandomAssignment:
+    def assign(self, item: EvidenceItem, *, is_never_withheld: bool = False) -> ItemOfferAssignment:
         """Assign an item; all versions of an item share one assignment in a unit."""
-        if self.is_fixed(item):
-            return RandomAssignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
+        if self.is_item_fixed_by_trial(item):
+            return ItemOfferAssignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
         if is_never_withheld or not self.is_active:
             return OFFERED
         drawn = self._draw_uniform("offer", item.kind, item.name)
-        return RandomAssignment(is_offered=drawn >= self.share, propensity=1 - self.share)
+        return ItemOfferAssignment(is_offered=drawn >= self.share, propensity=1 - self.share)
 
     def gets_changed_version(self, change: EvidenceItem, share: float) -> bool:
         """Return whether this unit gets the changed version; `share` of all units get the one before it."""
         return self._draw_uniform("change", change.name, str(change.version)) >= share
 
-    def prefers_second(self, first: EvidenceItem, second: EvidenceItem) -> bool:
+    def is_last_place_given_to_second(self, first: EvidenceItem, second: EvidenceItem) -> bool:
         """Return which of two near-ties gets the last place, each with probability one half."""
         pair = sorted((first, second))
         takes_lower = self._draw_uniform("edge", *(word for item in pair for word in (item.kind, item.name))) < 0.5
@@ -160,7 +160,7 @@ class UnitRandomizer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LastPlaceDraw(Generic[T]):
+class LastPlaceDrawResult(Generic[T]):
     """The items that fit. Of two near-ties for the last place, `last` got it and `left_out` did not, at random."""
 
     taken: tuple[T, ...]
@@ -168,14 +168,14 @@ class LastPlaceDraw(Generic[T]):
     left_out: T | None = None
 
 
-def draw_last_place(
+def select_items_drawing_last_place(
     randomizer: UnitRandomizer,
     ranked: Sequence[T],
     room: int,
     *,
     item: Callable[[T], EvidenceItem],
     score: Callable[[T], float],
-) -> LastPlaceDraw[T]:
+) -> LastPlaceDrawResult[T]:
     """Return the first `room` items; the last place is drawn if the next item scores nearly as high."""
     taken = tuple(ranked[:room])
     if (
@@ -183,8 +183,8 @@ def draw_last_place(
         or len(ranked) <= room
         or score(ranked[room]) < score(ranked[room - 1]) * (1 - NEAR_TIE)
     ):
-        return LastPlaceDraw(taken=taken)
+        return LastPlaceDrawResult(taken=taken)
     last, left = ranked[room - 1], ranked[room]
-    if randomizer.prefers_second(item(last), item(left)):
+    if randomizer.is_last_place_given_to_second(item(last), item(left)):
         last, left = left, last
-    return LastPlaceDraw(taken=(*taken[:-1], last), last=last, left_out=left)
+    return LastPlaceDrawResult(taken=(*taken[:-1], last), last=last, left_out=left)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.evidence.model import EvidenceItem, Observation
+from habitus.evidence.model import EvidenceItem, ItemObservation
 
 _RIDGE = 1.0  # one pseudo-unit without effect per item and kind
 _TINY = 1e-6
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class PeriodSums:
+class PeriodRegressionSums:
     """Sums over units. A feature of a unit is its kind of request, or the chance that it was offered an item.
 
     The draw of a randomised item is whether it was offered minus its propensity.
@@ -37,14 +37,14 @@ class PeriodSums:
     draw_products: Floats  # per item and feature: sum of draws
 
     @classmethod
-    def from_table(cls, table: ObservationTable, features: Floats, columns: Numbers) -> PeriodSums:
+    def from_table(cls, table: ObservationTable, features: Floats, columns: Numbers) -> PeriodRegressionSums:
         """Sum rows that have an outcome; a row of `features` is a unit, and `columns` maps items to features."""
         outcomes, days = (
             _average_rows_per_unit(table, each, len(features)) for each in (table.success, -table.age_days)
         )
         seen = np.bincount(table.unit, minlength=len(features)) > 0
         features = features * seen[:, None]
-        drawn = table.select_rows(table.is_random)
+        drawn = table.select_rows(table.is_offer_randomized)
         draw, column = drawn.is_offered - drawn.propensity, columns[drawn.item]
         draws = np.zeros(features.shape)
         draws[drawn.unit, column] = draw
@@ -61,18 +61,20 @@ class PeriodSums:
             draw_products=draws.T @ features,
         )
 
-    def widen(self, width: int) -> PeriodSums:
+    def pad_for_later_features(self, width: int) -> PeriodRegressionSums:
         """Return the sums padded for features that came later."""
         more = width - len(self.moments)
         if not more:
             return self
         kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "units"}
-        return PeriodSums(units=self.units, **{name: np.pad(sums, (0, more)) for name, sums in kept.items()})
+        return PeriodRegressionSums(units=self.units, **{name: np.pad(sums, (0, more)) for name, sums in kept.items()})
 
-    def __add__(self, other: PeriodSums) -> PeriodSums:
+    def __add__(self, other: PeriodRegressionSums) -> PeriodRegressionSums:
         width = max(len(self.moments), len(other.moments))
-        one, two = self.widen(width), other.widen(width)
-        return PeriodSums(**{each.name: getattr(one, each.name) + getattr(two, each.name) for each in fields(self)})
+        one, two = self.pad_for_later_features(width), other.pad_for_later_features(width)
+        return PeriodRegressionSums(
+            **{each.name: getattr(one, each.name) + getattr(two, each.name) for each in fields(self)}
+        )
 
 
 def _average_rows_per_unit(table: ObservationTable, values: Floats, units: int) -> Floats:
@@ -90,14 +92,14 @@ class RidgeFit:
     effects: Floats  # of each feature
 
     @classmethod
-    def fit_sums(cls, total: PeriodSums, kinds: Numbers) -> RidgeFit:
+    def fit_sums(cls, total: PeriodRegressionSums, kinds: Numbers) -> RidgeFit:
         level = float((total.units[2] + 1) / (total.units[0] + 2))
         inverse: Floats = np.asarray(np.linalg.inv(total.gram + _RIDGE * np.eye(len(total.moments))), dtype=np.float64)
         return cls(level=level, inverse=inverse, effects=inverse @ (total.moments - level * total.gram[kinds].sum(0)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class EffectScores:
+class ItemEffectScores:
     """Two scores per item and period: a row is a period, a column an item.
 
     The mean of a score is its information times the effect; that of the association also contains the item's bias. The
@@ -113,7 +115,9 @@ class EffectScores:
     association_spread: Floats
 
 
-def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Numbers, is_drawn: Flags) -> EffectScores:
+def compute_item_effect_scores(
+    periods: Sequence[PeriodRegressionSums], columns: Numbers, kinds: Numbers, is_drawn: Flags
+) -> ItemEffectScores:
     """Score items by their features; an item without outcomes in both variants has no randomised score."""
     total = reduce(add, periods)
     width = len(total.moments)
@@ -123,7 +127,7 @@ def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Number
     pull = np.where(told > _TINY, fit.inverse[:, columns] / told, 0)
     own = fit.effects[columns]
     found = []
-    for period in (each.widen(width) for each in periods):
+    for period in (each.pad_for_later_features(width) for each in periods):
         count, _, outcomes, _ = period.units
         features = period.gram[kinds].sum(0)  # the sum of each, because a unit has one kind
         gram = period.gram - np.outer(features, features) / count  # centred on the period's own level
@@ -143,9 +147,9 @@ def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Number
             )
         )
     drawn, drawn_information, seen, seen_information, seen_spread = np.swapaxes(np.array(found), 0, 1)
-    return EffectScores(
+    return ItemEffectScores(
         days=np.array([period.units[1] / period.units[0] for period in periods]),
-        noise=_estimate_noise(total, fit, kinds),
+        noise=_estimate_residual_variance(total, fit, kinds),
         randomized=drawn,
         randomized_information=drawn_information,
         association=seen,
@@ -154,7 +158,7 @@ def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Number
     )
 
 
-def _estimate_noise(total: PeriodSums, fit: RidgeFit, kinds: Numbers) -> float:
+def _estimate_residual_variance(total: PeriodRegressionSums, fit: RidgeFit, kinds: Numbers) -> float:
     count, _, outcomes, squares = total.units
     moments = total.moments - fit.level * total.gram[kinds].sum(0)
     around = squares - 2 * fit.level * outcomes + fit.level**2 * count
@@ -193,14 +197,14 @@ class ObservationTable:
     age_days: Floats
 
     @classmethod
-    def from_observations(cls, observations: Iterable[Observation], *, today: float = 0.0) -> ObservationTable:
+    def from_observations(cls, observations: Iterable[ItemObservation], *, today: float = 0.0) -> ObservationTable:
         """Of two rows about one item in one unit the last counts. Ages are relative to day 0, not today."""
         rows = list(observations)
-        units, unit = _number_values([one.unit for one in rows])
-        items, item = _number_values([one.item for one in rows])
-        kinds, kind = _number_values([one.request_kind for one in rows])
+        units, unit = _number_distinct_values([one.unit for one in rows])
+        items, item = _number_distinct_values([one.item for one in rows])
+        kinds, kind = _number_distinct_values([one.request_kind for one in rows])
         apart = np.array([zlib.crc32(each.encode("utf-8", "surrogatepass")) % KINDS for each in kinds], dtype=np.int64)
-        propensity = _to_array([one.propensity for one in rows])
+        propensity = _build_array_with_nan([one.propensity for one in rows])
         told = cls(
             items=tuple(items),
             units=len(units),
@@ -213,13 +217,13 @@ class ObservationTable:
             is_ignored=np.array([one.is_used and one.has_trace is False for one in rows], dtype=np.bool_),
             is_trial=np.array([one.is_trial for one in rows], dtype=np.bool_),
             propensity=np.clip(np.where(np.isnan(propensity), 1, propensity), 0, 1),
-            success=np.clip(_to_array([one.success for one in rows]), 0, 1),
-            tokens=_to_array([one.tokens for one in rows]),
+            success=np.clip(_build_array_with_nan([one.success for one in rows]), 0, 1),
+            tokens=_build_array_with_nan([one.tokens for one in rows]),
             age_days=_clamp_ages([one.age_days for one in rows]) - today,
         )
-        return told.select_rows(told._find_last_rows())
+        return told.select_rows(told._find_rows_that_count())
 
-    def _find_last_rows(self) -> Numbers:
+    def _find_rows_that_count(self) -> Numbers:
         """Return the indices of the rows that count, oldest first."""
         _, from_behind = np.unique((self.unit * len(self.items) + self.item)[::-1], return_index=True)
         kept = np.sort(len(self.unit) - 1 - from_behind)
@@ -234,13 +238,13 @@ class ObservationTable:
         left, item = np.unique(self.item, return_inverse=True)
         return replace(self, items=tuple(self.items[number] for number in left), item=item)
 
-    def unit_order(self) -> Numbers:
+    def unit_positions_in_time(self) -> Numbers:
         """Return for each row the position of its unit in time."""
         _, first, number = np.unique(self.unit, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[number]
 
     @property
-    def is_random(self) -> Flags:
+    def is_offer_randomized(self) -> Flags:
         """Whether the offer was randomised."""
         return (self.propensity > 0) & (self.propensity < 1)
 
@@ -249,17 +253,17 @@ class ObservationTable:
         return ~np.isnan(self.success)
 
 
-def _to_array(values: Sequence[float | None]) -> Floats:
+def _build_array_with_nan(values: Sequence[float | None]) -> Floats:
     """Return an array; None becomes nan."""
     return np.array(values, dtype=np.float64)
 
 
 def _clamp_ages(days: Sequence[float]) -> Floats:
     """Return ages of at least 0, also if a clock went backwards."""
-    return np.maximum(np.nan_to_num(_to_array(days), nan=0, posinf=0, neginf=0), 0)
+    return np.maximum(np.nan_to_num(_build_array_with_nan(days), nan=0, posinf=0, neginf=0), 0)
 
 
-def _number_values(values: Sequence[T]) -> tuple[list[T], Numbers]:
+def _number_distinct_values(values: Sequence[T]) -> tuple[list[T], Numbers]:
     """Return the distinct values by first appearance, and the number of each value among them."""
     numbers: dict[T, int] = {}
     found = [numbers.setdefault(value, len(numbers)) for value in values]

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 
-from habitus.evidence.bounds import BettingState
+from habitus.evidence.bounds import ItemBettingEvidenceSums
 from habitus.evidence.model import EvidenceItem, ItemKind
-from habitus.evidence.regression import KINDS, Flags, Floats, ObservationTable, PeriodSums
+from habitus.evidence.regression import KINDS, Flags, Floats, ObservationTable, PeriodRegressionSums
 
 _FIRST = 64  # units per period at first; doubles when there are too many periods
 _PERIODS, _ENTRIES = 24, 6_000_000  # upper limits of periods and of matrix entries: many items mean fewer periods
 RECENT_DAYS = 30.0
-_NO_DAYS, NO_BETTING = np.zeros(0), BettingState.empty()
+_NO_DAYS, NO_BETTING = np.zeros(0), ItemBettingEvidenceSums.empty()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -31,10 +31,10 @@ class EvidenceSums:
     """Sums per period, of explicit and of weak outcomes; the last period is open until it has `portion` units."""
 
     columns: Mapping[EvidenceItem | int, int] = field(default_factory=dict)  # column of each item and kind of request
-    explicit: tuple[PeriodSums, ...] = ()
-    weak: tuple[PeriodSums, ...] = ()
-    betting: Mapping[EvidenceItem, BettingState] = field(default_factory=dict)
-    counts: Mapping[EvidenceItem, ItemCounts] = field(default_factory=dict)
+    explicit: tuple[PeriodRegressionSums, ...] = ()
+    weak: tuple[PeriodRegressionSums, ...] = ()
+    betting: Mapping[EvidenceItem, ItemBettingEvidenceSums] = field(default_factory=dict)
+    counts: Mapping[EvidenceItem, ItemSumsByVariant] = field(default_factory=dict)
     days: Mapping[EvidenceItem, Floats] = field(
         default_factory=dict
     )  # of explicit outcomes: the first, and the recent ones
@@ -43,17 +43,17 @@ class EvidenceSums:
 
     def with_units(self, table: ObservationTable) -> EvidenceSums:
         """Return the sums with later units added."""
-        place = table.unit_order()
+        place = table.unit_positions_in_time()
         order = np.argsort(place, kind="stable")
         place, table = place[order], table.select_rows(order)
         kept, begins, row = self, 0, 0
         while begins <= place.max(initial=-1):
             begins += kept.portion - kept.units
             end = int(np.searchsorted(place, begins))
-            kept, row = kept._with_portion(table.select_rows(slice(row, end))), end
+            kept, row = kept._with_units_of_open_period(table.select_rows(slice(row, end))), end
         return kept
 
-    def _with_portion(self, portion: ObservationTable) -> EvidenceSums:
+    def _with_units_of_open_period(self, portion: ObservationTable) -> EvidenceSums:
         """Return the sums with units added that fit into the open period."""
         _, first, unit = np.unique(portion.unit, return_index=True, return_inverse=True)
         rows = replace(portion, unit=unit).without_unused_items()
@@ -64,10 +64,10 @@ class EvidenceSums:
         features[np.arange(len(first)), of_kind[rows.kind[first]]] = 1
         # The chance of the offer, not the offer: what the draw adds is the randomised contrast's alone, and the
         # association of an item that is in every menu knows nothing.
-        features[unit, own[rows.item]] = np.where(rows.is_random, rows.propensity, rows.is_offered)
+        features[unit, own[rows.item]] = np.where(rows.is_offer_randomized, rows.propensity, rows.is_offered)
         judged, weak = (rows.select_rows(rows.has_outcome & (rows.is_explicit == each)) for each in (True, False))
-        explicit, signs = (PeriodSums.from_table(each, features, own) for each in (judged, weak))
-        drawn = judged.select_rows(judged.is_random)
+        explicit, signs = (PeriodRegressionSums.from_table(each, features, own) for each in (judged, weak))
+        drawn = judged.select_rows(judged.is_offer_randomized)
         mine = {rows.items[number]: drawn.select_rows(drawn.item == number) for number in np.unique(drawn.item)}
         units = self.units + len(first)
         added = EvidenceSums(
@@ -84,7 +84,10 @@ class EvidenceSums:
             },
             days={
                 **self.days,
-                **{i: _append_outcome_days(self.days.get(i, _NO_DAYS), judged, n) for n, i in enumerate(rows.items)},
+                **{
+                    i: _append_recent_outcome_days(self.days.get(i, _NO_DAYS), judged, n)
+                    for n, i in enumerate(rows.items)
+                },
             },
             portion=self.portion,
             units=units % self.portion,
@@ -101,7 +104,7 @@ class EvidenceSums:
         return replace(self, explicit=explicit, weak=weak, portion=2 * self.portion)
 
 
-class ItemCounts(NamedTuple):
+class ItemSumsByVariant(NamedTuple):
     """Sums over the units of one item, per variant: withheld, offered."""
 
     explicit: Floats
@@ -119,7 +122,7 @@ class ItemCounts(NamedTuple):
     weights_used: Floats
 
 
-class EvidenceCount(StrEnum):
+class EvidenceCountKind(StrEnum):
     """The counts of an item's units that are shown."""
 
     ALL = "all"
@@ -133,9 +136,9 @@ class EvidenceCount(StrEnum):
     RANDOMIZED = "randomized"
 
 
-def find_counted_rows(rows: ObservationTable, of: EvidenceCount) -> Flags:
+def find_rows_of_count_kind(rows: ObservationTable, of: EvidenceCountKind) -> Flags:
     """Return which rows a count counts."""
-    kind = EvidenceCount
+    kind = EvidenceCountKind
     match of:
         case kind.ALL:
             return np.ones(len(rows.unit), dtype=np.bool_)
@@ -152,19 +155,21 @@ def find_counted_rows(rows: ObservationTable, of: EvidenceCount) -> Flags:
         case kind.TRIALS:
             return rows.is_trial
         case kind.RANDOMIZED:
-            return rows.is_random & rows.has_outcome & rows.is_explicit
+            return rows.is_offer_randomized & rows.has_outcome & rows.is_explicit
         case _:
             assert_never(of)
 
 
-_NO_COUNTS = ItemCounts(*np.zeros((len(ItemCounts._fields), 2)))
+_NO_COUNTS = ItemSumsByVariant(*np.zeros((len(ItemSumsByVariant._fields), 2)))
 
 
-def _compute_item_counts(rows: ObservationTable) -> Iterator[tuple[EvidenceItem, ItemCounts]]:
+def _compute_item_counts(rows: ObservationTable) -> Iterator[tuple[EvidenceItem, ItemSumsByVariant]]:
     chance = np.where(rows.is_offered, rows.propensity, 1 - rows.propensity)
-    weight = np.divide(1, chance, where=rows.is_random, out=np.zeros(len(chance)))
+    weight = np.divide(1, chance, where=rows.is_offer_randomized, out=np.zeros(len(chance)))
     explicit, weak, missing, used, ignored, trials = (
-        find_counted_rows(rows, each) for each in list(EvidenceCount) if each.value in ItemCounts._fields
+        find_rows_of_count_kind(rows, each)
+        for each in list(EvidenceCountKind)
+        if each.value in ItemSumsByVariant._fields
     )
     columns = (
         explicit,
@@ -174,9 +179,9 @@ def _compute_item_counts(rows: ObservationTable) -> Iterator[tuple[EvidenceItem,
         used,
         ignored,
         trials,
-        rows.is_random,
-        rows.is_random & weak,
-        rows.is_random & used,
+        rows.is_offer_randomized,
+        rows.is_offer_randomized & weak,
+        rows.is_offer_randomized & used,
         weight,
         weight**2,
         weight * used,
@@ -184,14 +189,14 @@ def _compute_item_counts(rows: ObservationTable) -> Iterator[tuple[EvidenceItem,
     arm = 2 * rows.item + rows.is_offered
     sums = [np.bincount(arm, weights=each, minlength=2 * len(rows.items)).reshape(-1, 2) for each in columns]
     for number, item in enumerate(rows.items):
-        yield item, ItemCounts(*(each[number] for each in sums))
+        yield item, ItemSumsByVariant(*(each[number] for each in sums))
 
 
-def _add_counts(one: ItemCounts, two: ItemCounts) -> ItemCounts:
-    return ItemCounts(*map(add, one, two))
+def _add_counts(one: ItemSumsByVariant, two: ItemSumsByVariant) -> ItemSumsByVariant:
+    return ItemSumsByVariant(*map(add, one, two))
 
 
-def _append_outcome_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
+def _append_recent_outcome_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
     days = np.concatenate([before, -rows.age_days[rows.item == number]])
     return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days
 
@@ -213,12 +218,12 @@ def serialize_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
         "days": np.concatenate([np.zeros(0), *days]),
         "ends": np.cumsum([len(each) for each in days], dtype=np.int64),
     }
-    for each in fields(BettingState):
+    for each in fields(ItemBettingEvidenceSums):
         arrays[f"betting {each.name}"] = np.array([getattr(sums.betting.get(i, NO_BETTING), each.name) for i in items])
     above = np.triu_indices(len(sums.columns))
     for side in _SIDES:
-        periods = [period.widen(len(sums.columns)) for period in getattr(sums, side)]
-        for each in fields(PeriodSums):
+        periods = [period.pad_for_later_features(len(sums.columns)) for period in getattr(sums, side)]
+        for each in fields(PeriodRegressionSums):
             values = (getattr(period, each.name) for period in periods)
             # A gram matrix is symmetric.
             kept = [value[above] if each.name == "gram" else value for value in values]
@@ -264,8 +269,10 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
     ]
     items = [each for each in features if isinstance(each, EvidenceItem)]
     periods = {
-        side: _rebuild_from_columns(
-            PeriodSums, side, {**arrays, f"{side} gram": _mirror_upper_halves(arrays[f"{side} gram"], len(features))}
+        side: _build_objects_from_columns(
+            PeriodRegressionSums,
+            side,
+            {**arrays, f"{side} gram": _build_symmetric_matrices(arrays[f"{side} gram"], len(features))},
         )
         for side in _SIDES
     }
@@ -273,15 +280,15 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
         columns={feature: number for number, feature in enumerate(features)},
         explicit=periods["explicit"],
         weak=periods["weak"],
-        betting=dict(zip(items, _rebuild_from_columns(BettingState, "betting", arrays), strict=True)),
-        counts={item: ItemCounts(*each) for item, each in zip(items, arrays["counts"], strict=True)},
+        betting=dict(zip(items, _build_objects_from_columns(ItemBettingEvidenceSums, "betting", arrays), strict=True)),
+        counts={item: ItemSumsByVariant(*each) for item, each in zip(items, arrays["counts"], strict=True)},
         days=dict(zip(items, np.split(arrays["days"], arrays["ends"])[:-1], strict=True)),
         portion=words["portion"],
         units=words["units"],
     )
 
 
-def _mirror_upper_halves(halves: Floats, width: int) -> Floats:
+def _build_symmetric_matrices(halves: Floats, width: int) -> Floats:
     """Return symmetric matrices from their upper halves."""
     rows, columns = np.triu_indices(width)
     whole = np.zeros((len(halves), width, width))
@@ -290,7 +297,7 @@ def _mirror_upper_halves(halves: Floats, width: int) -> Floats:
     return whole
 
 
-def _rebuild_from_columns(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+def _build_objects_from_columns(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
     columns = {each.name: arrays[f"{prefix} {each.name}"] for each in fields(kind)}
     numbers = range(len(next(iter(columns.values()))))
     return tuple(kind(**{name: values[number] for name, values in columns.items()}) for number in numbers)

@@ -35,46 +35,48 @@ class ConfigEntry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PreviousConfigValues:
+class ConfigStateBeforeOurEntries:
     """The state before our entries: the values they replaced, and the containers they created."""
 
     replaced: Mapping[ConfigPath, Any]
     missing: tuple[ConfigPath, ...]
 
 
-def parse_config(text: str, format: ConfigFormat) -> Any:
+def parse_config_text(text: str, format: ConfigFormat) -> Any:
     """Parse the text; `Invalid` names the line of a syntax error."""
     match format:
         case ConfigFormat.JSON | ConfigFormat.JSONC:
-            return config_text.read_json(text, comments=format is ConfigFormat.JSONC)
+            return config_text.parse_json_config_text(text, comments=format is ConfigFormat.JSONC)
         case ConfigFormat.TOML:
-            return config_text.read_toml(text)
+            return config_text.parse_toml_config_text(text)
         case ConfigFormat.YAML:
-            return config_text.read_yaml(text)
+            return config_text.parse_yaml_config_text(text)
         case ConfigFormat.BLOCK:
             return config_text.read_marked_block(text)
         case _:
             assert_never(format)
 
 
-def apply_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> str:
+def add_entries_to_config_text(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> str:
     """Return the text with all entries; `Invalid` if an edit would change anything else."""
     # The text is edited by hand, so the parsed result is compared with the same edit made on the data.
-    wanted = deepcopy(parse_config(text, format))
+    wanted = deepcopy(parse_config_text(text, format))
     for entry in entries:
         text = _set_entry_in_text(text, format, entry)
         wanted = _add_entry_to_data(wanted, entry)
-    if parse_config(text, format) != wanted:
+    if parse_config_text(text, format) != wanted:
         raise Invalid("it is written in a way that only a person can change")
     return text
 
 
-def read_previous_values(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> PreviousConfigValues:
-    """Return the state of the text that `remove_entries` needs later."""
-    said = parse_config(text, format)
+def extract_config_state_before_entries(
+    text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]
+) -> ConfigStateBeforeOurEntries:
+    """Return the state of the text that `remove_entries_from_config_text` needs later."""
+    said = parse_config_text(text, format)
     found = {entry.path: _get_value_at_path(said, entry.path) for entry in entries if not entry.is_item}
     holders = {entry.path[:end] for entry in entries for end in range(1, len(entry.path) + entry.is_item)}
-    return PreviousConfigValues(
+    return ConfigStateBeforeOurEntries(
         replaced={path: value for path, value in found.items() if value is not None},
         missing=tuple(
             sorted((path for path in holders if _get_value_at_path(said, path) is None), key=len, reverse=True)
@@ -82,7 +84,9 @@ def read_previous_values(text: str, format: ConfigFormat, entries: Sequence[Conf
     )
 
 
-def remove_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry], was: PreviousConfigValues) -> str:
+def remove_entries_from_config_text(
+    text: str, format: ConfigFormat, entries: Sequence[ConfigEntry], was: ConfigStateBeforeOurEntries
+) -> str:
     """Return the text without our entries, keeping all other changes made meanwhile."""
     for entry in entries:
         if entry.is_item:
@@ -92,7 +96,7 @@ def remove_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntr
         else:
             text = _remove_value_from_text(text, format, entry.path)
     for path in was.missing:
-        if _get_value_at_path(parse_config(text, format), path) in ({}, []):
+        if _get_value_at_path(parse_config_text(text, format), path) in ({}, []):
             text = _remove_value_from_text(text, format, path)
     return text
 
@@ -129,7 +133,7 @@ def _remove_value_from_text(text: str, format: ConfigFormat, path: Sequence[str 
 
 def _remove_item_from_text(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
     """Return the text without the item; one that the user has edited is recognized by its commands."""
-    items = _get_value_at_path(parse_config(text, format), entry.path)
+    items = _get_value_at_path(parse_config_text(text, format), entry.path)
     # Backwards, because removing an item moves those behind it.
     for at, item in reversed(list(enumerate(items if isinstance(items, list) else ()))):
         if item == entry.value or (

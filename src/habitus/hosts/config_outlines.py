@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from habitus.hosts import config_text
-from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, parse_config
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, parse_config_text
 
 _HIDDEN = "…"
 
@@ -16,43 +16,43 @@ _HIDDEN = "…"
 def outline_config(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> list[str]:
     """Return the text as an outline of one key or value a line; comments are left out."""
     if format is ConfigFormat.BLOCK:
-        return _outline_marked_text(text)
-    return list(_outline_value(parse_config(text, format), entries, ""))
+        return _outline_text_around_marked_block(text)
+    return list(_outline_container_lines(parse_config_text(text, format), entries, ""))
 
 
-def _outline_marked_text(text: str) -> list[str]:
+def _outline_text_around_marked_block(text: str) -> list[str]:
     before, begin, rest = text.partition(config_text.BEGIN)
     inside, end, after = rest.partition(config_text.END)
     ours = f"{begin}{inside}{end}".splitlines()
     return [
-        *map(_hide_line_values, before.splitlines()),
+        *map(_replace_line_by_placeholder, before.splitlines()),
         *ours,
-        *map(_hide_line_values, after.removeprefix("\n").splitlines()),
+        *map(_replace_line_by_placeholder, after.removeprefix("\n").splitlines()),
     ]
 
 
-def _hide_line_values(line: str) -> str:
+def _replace_line_by_placeholder(line: str) -> str:
     return _HIDDEN if line.strip() else ""
 
 
-def _outline_value(value: Any, entries: Sequence[ConfigEntry], indent: str) -> Iterator[str]:
+def _outline_container_lines(value: Any, entries: Sequence[ConfigEntry], indent: str) -> Iterator[str]:
     """Yield the lines of a container; entries are relative to it."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in parts:
         name = f"{indent}- " if isinstance(value, list) else f"{indent}{_render_key(str(key))}: "
-        inner = _select_entries_below(entries, key)
-        if (line := _render_in_one_line(part, inner)) is not None:
+        inner = _select_entries_at_or_below_key(entries, key)
+        if (line := _render_small_value_in_one_line(part, inner)) is not None:
             yield f"{name}{line}"
         else:
             yield name.rstrip()
-            yield from _outline_value(part, inner, f"{indent}  ")
+            yield from _outline_container_lines(part, inner, f"{indent}  ")
 
 
 def _render_key(key: str) -> str:
     return key if key.isprintable() and key else json.dumps(key)
 
 
-def _render_in_one_line(value: Any, entries: Sequence[ConfigEntry]) -> str | None:
+def _render_small_value_in_one_line(value: Any, entries: Sequence[ConfigEntry]) -> str | None:
     """Render a scalar, an empty container or a list of scalars; None for anything larger."""
     if not isinstance(value, (dict, list)):
         drawn = json.dumps(value, ensure_ascii=False, default=str)
@@ -62,11 +62,14 @@ def _render_in_one_line(value: Any, entries: Sequence[ConfigEntry]) -> str | Non
         return json.dumps(value)
     if isinstance(value, dict) or any(isinstance(item, (dict, list)) for item in value):
         return None
-    items = [_render_in_one_line(item, _select_entries_below(entries, at)) or "" for at, item in enumerate(value)]
+    items = [
+        _render_small_value_in_one_line(item, _select_entries_at_or_below_key(entries, at)) or ""
+        for at, item in enumerate(value)
+    ]
     return f"[{', '.join(items) if set(items) != {_HIDDEN} else _HIDDEN}]"
 
 
-def _select_entries_below(entries: Sequence[ConfigEntry], key: str | int) -> list[ConfigEntry]:
+def _select_entries_at_or_below_key(entries: Sequence[ConfigEntry], key: str | int) -> list[ConfigEntry]:
     """Return the entries that lie at or below this key, relative to it."""
     found: list[ConfigEntry] = []
     for entry in entries:

@@ -36,7 +36,7 @@ class _JsonNode:
     keys: tuple[str, ...] = ()  # of an object, parallel to its parts
     is_container: bool = False
 
-    def find_part(self, name: str | int) -> int | None:
+    def find_part_index(self, name: str | int) -> int | None:
         """Return the index of the part with this name.
 
         Of duplicate keys the last one counts, as for any JSON parser.
@@ -47,40 +47,40 @@ class _JsonNode:
         return found[-1] if found else None
 
 
-def read_json(text: str, *, comments: bool) -> Any:
+def parse_json_config_text(text: str, *, comments: bool) -> Any:
     """Parse JSON; an empty file is an empty object."""
     return _parse_json(text, comments).value if text.strip("\ufeff \t\r\n") else {}
 
 
 def set_json_value(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
     """Return the text with the value at this path; missing containers are created."""
-    return _write_json_value(text, path, value, comments=comments, is_item=False)
+    return _insert_or_replace_json_value(text, path, value, comments=comments, is_item=False)
 
 
 def append_json_item(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
     """Return the text with one more item in the list at this path."""
-    return _write_json_value(text, path, value, comments=comments, is_item=True)
+    return _insert_or_replace_json_value(text, path, value, comments=comments, is_item=True)
 
 
 def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
     """Return the text without the member or item at this path; unchanged if there is none."""
     holder = _parse_json(text, comments)
     for name in path[:-1]:
-        at = holder.find_part(name)
+        at = holder.find_part_index(name)
         if at is None:
             return text
         holder = holder.parts[at]
-    at = holder.find_part(path[-1])
+    at = holder.find_part_index(path[-1])
     return text if at is None else _remove_json_part(text, holder, at)
 
 
-def _write_json_value(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
+def _insert_or_replace_json_value(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
     if not text.strip("\ufeff \t\r\n"):
         text = ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
     holder = _parse_json(text, comments)
     names = list(path)
     while names:
-        at = holder.find_part(names[0])
+        at = holder.find_part_index(names[0])
         if at is None or not holder.is_container:
             break
         holder = holder.parts[at]
@@ -93,7 +93,7 @@ def _write_json_value(text: str, path: ValuePath, value: Any, *, comments: bool,
     if names:
         return _insert_json_part(text, holder, new, key=str(names[0]))
     if not is_item:
-        return text[: holder.start] + _render_json_at(text, holder.start, new) + text[holder.end :]
+        return text[: holder.start] + _render_json_value_for_position(text, holder.start, new) + text[holder.end :]
     if not isinstance(holder.value, list):
         raise Invalid(f"'{'.'.join(map(str, path))}' is not a list.")
     return _insert_json_part(text, holder, new)
@@ -106,7 +106,9 @@ def _insert_json_part(text: str, holder: _JsonNode, value: Any, *, key: str = ""
     last = holder.parts[-1].end if holder.parts else holder.start + 1
     # Behind a comment or comma that stands there.
     after = last + len(text[last:close].rstrip())
-    is_broken = "\n" in text[holder.start : close] or (not holder.parts and _is_multiline_context(text, holder.start))
+    is_broken = "\n" in text[holder.start : close] or (
+        not holder.parts and _should_write_empty_container_on_several_lines(text, holder.start)
+    )
     comma = "," if holder.parts and "," not in _blank_comments(text[last:close]) else ""
     if not is_broken:
         space, tail = (" ", text[after:close]) if holder.parts else ("", "")
@@ -139,7 +141,7 @@ def _remove_json_part(text: str, holder: _JsonNode, at: int) -> str:
     return left if inside.strip() else left[: holder.start + 1] + left[close:]
 
 
-def _render_json_at(text: str, start: int, value: Any) -> str:
+def _render_json_value_for_position(text: str, start: int, value: Any) -> str:
     return _render_indented(value, _detect_indent(text, start), _detect_indent_unit(text), _detect_newline(text))
 
 
@@ -157,7 +159,7 @@ def _detect_indent(text: str, at: int) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _is_multiline_context(text: str, at: int) -> bool:
+def _should_write_empty_container_on_several_lines(text: str, at: int) -> bool:
     """Whether an empty container stands in a text of several lines, or is all of it."""
     return "\n" in text.strip() or not text[:at].strip("\ufeff \t\r\n")
 
@@ -242,7 +244,7 @@ def _make_syntax_error(text: str, at: int) -> Invalid:
     return Invalid(f"line {line}: {what}")
 
 
-def read_toml(text: str) -> dict[str, Any]:
+def parse_toml_config_text(text: str) -> dict[str, Any]:
     """Parse TOML; `Invalid` if it is malformed."""
     try:
         return tomllib.loads(text.replace("\r\n", "\n"))
@@ -280,7 +282,7 @@ def remove_toml_value(text: str, path: Sequence[str]) -> str:
     return tomlkit.dumps(document)
 
 
-def read_yaml(text: str) -> Any:
+def parse_yaml_config_text(text: str) -> Any:
     """Parse YAML; an empty file is an empty mapping."""
     # Imported here because only agents with a YAML config need it.
     import yaml
@@ -376,11 +378,11 @@ def remove_marked_block(text: str) -> str:
     before, after = text[: place[0]], text[place[1] :].removeprefix("\r").removeprefix("\n")
     # At the end of the file, the empty line above the block was ours too.
     if not after:
-        before = before[: -len(_detect_line_end(before))] if before.endswith(("\n\n", "\r\n\r\n")) else before
+        before = before[: -len(_detect_last_line_ending(before))] if before.endswith(("\n\n", "\r\n\r\n")) else before
     return before + after
 
 
-def _detect_line_end(text: str) -> str:
+def _detect_last_line_ending(text: str) -> str:
     return "\r\n" if text.endswith("\r\n") else "\n"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from habitus.errors import Invalid, Refused, Stale, StorageFailed
 from habitus.files import translate_disk_errors, write_atomically
 from habitus.hosts import config_editing
-from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, PreviousConfigValues
+from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, ConfigStateBeforeOurEntries
 from habitus.hosts.config_outlines import outline_config
 from habitus.locks import hold_lock
 
@@ -52,7 +52,7 @@ class ConfigFileChange:
     planned: bytes | None
     # The content without any of our entries.
     clean: bytes | None
-    previous: PreviousConfigValues
+    previous: ConfigStateBeforeOurEntries
     # Those to be written and those written earlier; only their values are shown.
     entries: tuple[ConfigEntry, ...] = ()
 
@@ -72,7 +72,7 @@ class ConfigFileChange:
         return "\n".join(unified_diff(before, after, name, name, "now", "then", lineterm=""))
 
 
-class ConnectionStore:
+class AgentConfigEditor:
     """Plans and applies the connections of one home.
 
     A record is written before its file, so a crash can be reverted.
@@ -84,21 +84,21 @@ class ConnectionStore:
     def plan_change(self, request: ConfigEditRequest) -> ConfigFileChange:
         """Plan a change: first our earlier entries are removed, then the requested ones are added."""
         now = _read_file(request.file)
-        if not request.entries and self._list_agents_sharing_file(request):
+        if not request.entries and self._list_other_agents_sharing_file(request):
             return ConfigFileChange(
                 request=request,
                 current=now,
                 planned=now,
                 clean=now,
-                previous=PreviousConfigValues(replaced={}, missing=()),
+                previous=ConfigStateBeforeOurEntries(replaced={}, missing=()),
             )
         try:
             clean = self._remove_own_entries(request.file, now)
             text = (clean or b"").decode()
-            _check_config_version(config_editing.parse_config(text, request.format), request.versions)
-            was = config_editing.read_previous_values(text, request.format, request.entries)
+            _refuse_unknown_config_version(config_editing.parse_config_text(text, request.format), request.versions)
+            was = config_editing.extract_config_state_before_entries(text, request.format, request.entries)
             then = (
-                config_editing.apply_entries(text, request.format, request.entries).encode()
+                config_editing.add_entries_to_config_text(text, request.format, request.entries).encode()
                 if request.entries
                 else clean
             )
@@ -110,30 +110,34 @@ class ConnectionStore:
         return ConfigFileChange(request=request, current=now, planned=then, clean=clean, previous=was, entries=entries)
 
     def _list_recorded_entries(self, file: Path) -> list[ConfigEntry]:
-        return [_parse_entry(one) for one in self._read_record(file)["entries"]] if self.has_record(file) else []
+        return (
+            [_parse_recorded_entry(one) for one in self._read_record(file)["entries"]]
+            if self.has_recorded_change_of_file(file)
+            else []
+        )
 
     def apply_change(self, change: ConfigFileChange) -> None:
         """Apply the change to the present content of the file, which an agent may have rewritten since the plan."""
         file = change.request.file
         if not change.has_changes:
-            if not self.has_record(file):
+            if not self.has_recorded_change_of_file(file):
                 return
             if change.request.entries:
                 self._update_recorded_agents(change.request)
             else:
-                self._remove_record(change.request)
+                self._remove_agent_from_record(change.request)
             return
         made = _list_missing_folders(file.parent) if change.request.entries else ()
         with lock_folder(file.parent):
             for left in reversed(range(_MAX_ATTEMPTS)):
                 try:
-                    self._write_change(change, made)
+                    self._write_config_and_record(change, made)
                     return
                 except _FileRewrittenError:
                     if not left:
                         raise
 
-    def _write_change(self, planned: ConfigFileChange, made: Sequence[Path]) -> None:
+    def _write_config_and_record(self, planned: ConfigFileChange, made: Sequence[Path]) -> None:
         wanted, again = planned.request, self.plan_change(planned.request)
         if not again.has_changes:
             # Another process has made the same change.
@@ -143,31 +147,34 @@ class ConnectionStore:
             raise Stale(f"{wanted.file} was changed meanwhile.", hint="Nothing was done; look at the difference again.")
         _refuse_read_only_file(wanted.file)
         if wanted.entries:
-            self._store_record(again, made)
+            self._write_backup_and_record(again, made)
         _replace_or_remove_file(
             wanted.file,
             again.planned,
             is_private=wanted.is_private,
-            check=partial(_check_unchanged, wanted.file, again.current),
+            check=partial(_refuse_file_changed_since_read, wanted.file, again.current),
         )
         if not wanted.entries:
-            self._remove_record(wanted)
+            self._remove_agent_from_record(wanted)
 
-    def has_record(self, file: Path) -> bool:
+    def has_recorded_change_of_file(self, file: Path) -> bool:
         """Whether we have changed the file."""
         return self._get_record_path(file).exists()
 
     def is_connected(self, request: ConfigEditRequest) -> bool:
         """Whether the agent has entries of ours in the file."""
-        return self.has_record(request.file) and request.agent in self._read_record(request.file)["agents"]
+        return (
+            self.has_recorded_change_of_file(request.file)
+            and request.agent in self._read_record(request.file)["agents"]
+        )
 
-    def _list_agents_sharing_file(self, wanted: ConfigEditRequest) -> list[str]:
+    def _list_other_agents_sharing_file(self, wanted: ConfigEditRequest) -> list[str]:
         """Return the other agents that use our entries in this file: several share one file with instructions."""
-        agents = self._read_record(wanted.file)["agents"] if self.has_record(wanted.file) else []
+        agents = self._read_record(wanted.file)["agents"] if self.has_recorded_change_of_file(wanted.file) else []
         return [one for one in agents if one != wanted.agent]
 
     def _update_recorded_agents(self, wanted: ConfigEditRequest, *, leaves: bool = False) -> None:
-        agents = sorted({*self._list_agents_sharing_file(wanted), *(() if leaves else (wanted.agent,))})
+        agents = sorted({*self._list_other_agents_sharing_file(wanted), *(() if leaves else (wanted.agent,))})
         self._write_record(wanted.file, {**self._read_record(wanted.file), "agents": agents})
 
     def backup_path(self, file: Path) -> Path:
@@ -179,7 +186,7 @@ class ConnectionStore:
 
         That is the backup if only we changed it, otherwise the present text without them.
         """
-        if now is None or not self.has_record(file):
+        if now is None or not self.has_recorded_change_of_file(file):
             return now
         kept = self._read_record(file)
         if _hash_content(now) == kept["then"]:
@@ -187,15 +194,15 @@ class ConnectionStore:
         if _hash_content(now) == kept["clean"]:
             return now
         entries, format = self._list_recorded_entries(file), ConfigFormat(kept["format"])
-        was = PreviousConfigValues(
+        was = ConfigStateBeforeOurEntries(
             replaced={tuple(path): value for path, value in kept["replaced"]},
             missing=tuple(tuple(path) for path in kept["missing"]),
         )
-        return config_editing.remove_entries(now.decode(), format, entries, was).encode()
+        return config_editing.remove_entries_from_config_text(now.decode(), format, entries, was).encode()
 
-    def _store_record(self, change: ConfigFileChange, made: Sequence[Path]) -> None:
+    def _write_backup_and_record(self, change: ConfigFileChange, made: Sequence[Path]) -> None:
         wanted = change.request
-        earlier = self._read_record(wanted.file) if self.has_record(wanted.file) else {}
+        earlier = self._read_record(wanted.file) if self.has_recorded_change_of_file(wanted.file) else {}
         kept = {
             "file": str(wanted.file),
             "agents": sorted({wanted.agent, *earlier.get("agents", ())}),
@@ -215,9 +222,9 @@ class ConnectionStore:
     def _write_record(self, file: Path, kept: dict[str, Any]) -> None:
         _replace_or_remove_file(self._get_record_path(file), (json.dumps(kept, indent=2) + "\n").encode())
 
-    def _remove_record(self, wanted: ConfigEditRequest) -> None:
+    def _remove_agent_from_record(self, wanted: ConfigEditRequest) -> None:
         file, kept = wanted.file, self._read_record(wanted.file)
-        if self._list_agents_sharing_file(wanted):
+        if self._list_other_agents_sharing_file(wanted):
             self._update_recorded_agents(wanted, leaves=True)
             return
         self._get_record_path(file).unlink()
@@ -240,11 +247,11 @@ class ConnectionStore:
         return self._folder / f"{digest}-{file.name.lstrip('.')}.json"
 
 
-def _parse_entry(kept: dict[str, Any]) -> ConfigEntry:
+def _parse_recorded_entry(kept: dict[str, Any]) -> ConfigEntry:
     return ConfigEntry(path=tuple(kept["path"]), value=kept["value"], is_item=kept["is_item"])
 
 
-def _check_config_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
+def _refuse_unknown_config_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
     key, known = versions
     found = said.get(key) if isinstance(said, dict) and key else None
     if found is not None and found not in known:
@@ -268,7 +275,7 @@ def _refuse_read_only_file(file: Path) -> None:
         raise Refused(f"{file} is read-only.", hint=f"Nothing was changed. Allow it with: chmod u+w {file}")
 
 
-def _check_unchanged(file: Path, content: bytes | None) -> None:
+def _refuse_file_changed_since_read(file: Path, content: bytes | None) -> None:
     if _read_file(file) != content:
         raise _FileRewrittenError(
             f"{file} is rewritten all the time.", hint="Nothing was done; end the agent, and try again."

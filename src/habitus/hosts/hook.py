@@ -28,7 +28,7 @@ def main(event: str, home: str, python: str) -> None:
     told = sys.stdin.buffer.read(_MAX_EVENT_BYTES)
     if event in _NOTED_EVENTS:
         _record_session_to_learn_from(event, told)
-    line = _connect_daemon(event, home, python)
+    line = _connect_or_start_daemon(event, home, python)
     if line is None:
         return
     line.settimeout(_ANSWER_TIMEOUTS_S.get(event, 0.1))
@@ -55,18 +55,18 @@ def _record_session_to_learn_from(event: str, told: bytes) -> None:
     posix.close(spool)
 
 
-def _connect_daemon(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _connect_or_start_daemon(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     """Connect to the daemon, starting it at the beginning of a session; None if that fails."""
     # The module `socket` takes as long to import as all the rest.
     import _socket as socket
 
     try:
-        return _connect(socket)  # type: ignore[no-untyped-call]
+        return _connect_to_running_daemon(socket)  # type: ignore[no-untyped-call]
     except OSError:
         return _start_daemon(socket, home, python) if event == "SessionStart" else None
 
 
-def _connect(socket):  # type: ignore[no-untyped-def]  # from module to socket
+def _connect_to_running_daemon(socket):  # type: ignore[no-untyped-def]  # from module to socket
     if sys.platform != "win32":
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.connect(SOCKET_FILE)
@@ -88,7 +88,7 @@ def _start_daemon(socket, home: str, python: str):  # type: ignore[no-untyped-de
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until:
         try:
-            return _connect(socket)  # type: ignore[no-untyped-call]
+            return _connect_to_running_daemon(socket)  # type: ignore[no-untyped-call]
         except OSError:
             time.sleep(0.02)
     return None

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, Field
 
-from habitus.comparing import BoundedMatcher
+from habitus.comparing import BoundedSequenceMatcher
 from habitus.errors import Invalid
 from habitus.improve.gate import MOST_CANDIDATES, GateHypothesis
 from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_structured_answer
@@ -18,7 +18,7 @@ from habitus.redact import Redactor
 from habitus.skills import edits
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
-from habitus.tasks.leaks import find_copied_words
+from habitus.tasks.leaks import find_words_copied_from_task
 from habitus.tasks.model import Task, get_task_family
 from habitus.tasks.rollouts import Rollout
 from habitus.text import load_prompt
@@ -71,13 +71,13 @@ class Candidate:
         return f"{self.why} ({self.state.value}{f': {self.reason}' if self.reason else ''})"
 
 
-def count_gated_candidates(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
+def count_candidates_gated_on_tasks(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
     """Return how many candidates were gated on any of these tasks or variants of them: they share the error."""
     families = set(map(get_task_family, tasks))
     return sum(1 for one in candidates if one.number and not families.isdisjoint(map(get_task_family, one.tasks)))
 
 
-def find_exhausted_families(candidates: Iterable[Candidate]) -> set[str]:
+def find_task_families_at_candidate_limit(candidates: Iterable[Candidate]) -> set[str]:
     """Return the families of gate tasks that have judged as many candidates as they may."""
     settled = (one for one in candidates if one.number and one.state is not CandidateState.OPEN)
     judged = Counter(family for one in settled for family in set(map(get_task_family, one.tasks)))
@@ -108,7 +108,7 @@ class DraftedChange(BaseModel):
     edits: list[DraftedEdit] = Field(default_factory=list, description=f"At most {MOST_EDITS} edits of its text.")
 
 
-async def draft_candidate(
+async def ask_model_for_drafted_change(
     model: BudgetedModel, material: str, *, is_to_shorten: bool, redactor: Redactor
 ) -> DraftedChange:
     return await ask_for_structured_answer(
@@ -121,7 +121,9 @@ async def draft_candidate(
     )
 
 
-def describe_practice(skill: Skill, tasks: Sequence[Task], rollouts: Sequence[Rollout], tried: Sequence[str]) -> str:
+def describe_practice_for_drafter(
+    skill: Skill, tasks: Sequence[Task], rollouts: Sequence[Rollout], tried: Sequence[str]
+) -> str:
     """Return what a drafter reads: the text, practice with it, and candidates that were not accepted, in words."""
     outcomes = {(one.task, one.is_ok) for one in rollouts}
     # A task that both failed and passed tells most: the two can be compared.
@@ -181,7 +183,7 @@ def find_candidate_objection(
         return f"it changes {len(changed)} lines, and {MOST_LINES} are the most"
     added = "\n".join([*(line[2:] for line in changed if line.startswith("+ ")), *(files or {}).values()])
     for task in hidden:
-        if quoted := find_copied_words(added, task, known):
+        if quoted := find_words_copied_from_task(added, task, known):
             return f"it quotes a task of the gate or the exam: '{quoted}'"
     return ""
 
@@ -190,7 +192,7 @@ def list_changed_lines(old: Skill, new: Skill) -> list[str]:
     """Lines that went, as `- …`, and that came, as `+ …`."""
     before, after = (f"{one.when_to_use}\n{one.description}\n{one.body}".splitlines() for one in (old, new))
     changed: list[str] = []
-    for what, a, b, c, d in BoundedMatcher(before, after).get_opcodes():
+    for what, a, b, c, d in BoundedSequenceMatcher(before, after).get_opcodes():
         if what != "equal":
             changed += [*(f"- {line}" for line in before[a:b]), *(f"+ {line}" for line in after[c:d])]
     return changed

@@ -11,11 +11,11 @@ from typing import Any
 
 from habitus.evidence.model import EffectEstimate
 from habitus.files import Tree, drop_eval_files
-from habitus.improve.exam import compute_difference_interval
+from habitus.improve.exam import compute_pass_rate_difference_interval
 from habitus.improve.report import VersionComparison
 from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 GATE_VERSION = 1  # raised with every change of what the gate accepts
 _LONGEST = 80  # characters of a name
@@ -72,12 +72,14 @@ def build_exam_card(
         solver=solver,
         model=model,
         new_against_old=EffectEstimate(value=exam.difference, low=interval.low, high=interval.high),
-        with_against_without=_compare_trials([one for one in trials if one.task in tasks and one.is_counted]),
+        with_against_without=_estimate_effect_of_skill_in_trials(
+            [one for one in trials if one.task in tasks and one.is_counted]
+        ),
         date=date,
     )
 
 
-def _compare_trials(made: Sequence[Rollout]) -> EffectEstimate | None:
+def _estimate_effect_of_skill_in_trials(made: Sequence[Rollout]) -> EffectEstimate | None:
     """Return the difference between with and without over the families that have both; None if there are none."""
     gains = []
     for family in sorted({get_task_family(one.task) for one in made}):
@@ -87,7 +89,7 @@ def _compare_trials(made: Sequence[Rollout]) -> EffectEstimate | None:
             gains.append(fmean(on) - fmean(off))
     if not gains:
         return None
-    interval = compute_difference_interval(gains)
+    interval = compute_pass_rate_difference_interval(gains)
     return EffectEstimate(value=fmean(gains), low=interval.low, high=interval.high)
 
 
@@ -106,7 +108,9 @@ def parse_exam_card(content: bytes) -> ExamCard | None:
     try:
         row = json.loads(content)
         without = row.get("with_against_without")
-        words = {name: to_one_line(str(row.get(name, "")))[:_LONGEST] for name in ("skill", "solver", "model", "date")}
+        words = {
+            name: clean_to_one_line(str(row.get(name, "")))[:_LONGEST] for name in ("skill", "solver", "model", "date")
+        }
         return ExamCard(
             **words,
             digest=str(row["digest"]),

@@ -13,15 +13,15 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.evidence.model import EffectEstimate
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState, LiveComparison
-from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
+from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
 
 live_comparisons = sa.Table(
     "live_comparisons",
     metadata,
-    *primary_key_columns(sa.String, "layer_key", "skill"),
+    *build_primary_key_columns(sa.String, "layer_key", "skill"),
     sa.Column("new", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("state", sa.String(16), nullable=False),
-    *required_columns(UtcDateTime, "started_on", "changed_on"),
+    *build_required_columns(UtcDateTime, "started_on", "changed_on"),
     sa.Column("ended_on", UtcDateTime),
     sa.Column("facts", sa.Text, nullable=False),  # the rest of it as JSON
 )

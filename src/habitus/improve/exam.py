@@ -14,14 +14,14 @@ from habitus.improve.gate import MARGIN, GateHypothesis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DifferenceInterval:
+class PassRateDifferenceInterval:
     """The difference of pass rates on tasks like these lies in between."""
 
     low: float
     high: float
 
 
-def compute_difference_interval(means: Sequence[float]) -> DifferenceInterval:
+def compute_pass_rate_difference_interval(means: Sequence[float]) -> PassRateDifferenceInterval:
     """Return the 95 % interval for the difference on new tasks, from the mean difference of each task.
 
     Student's t, as wide as if one more task had been won entirely and one lost: without these two, tasks that all
@@ -31,7 +31,7 @@ def compute_difference_interval(means: Sequence[float]) -> DifferenceInterval:
     widened = np.array([*means, 1.0, -1.0])
     width = compute_t_quantile(len(widened) - 1, 1 - ERROR / 2) * float(widened.std(ddof=1)) / math.sqrt(len(widened))
     centre = float(found.mean())
-    return DifferenceInterval(low=max(-1.0, centre - width), high=min(1.0, centre + width))
+    return PassRateDifferenceInterval(low=max(-1.0, centre - width), high=min(1.0, centre + width))
 
 
 def is_exam_passed(difference: float, claim: GateHypothesis) -> bool:

@@ -61,7 +61,9 @@ class RolloutPair:
     new: Rollout
 
 
-def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
+def pair_rollouts_of_whole_rounds(
+    rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]
+) -> list[RolloutPair]:
     """Return the pairs of all whole rounds, task by task and round by round."""
     made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.is_counted}
     pairs: list[RolloutPair] = []
@@ -73,7 +75,7 @@ def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairTally:
+class RolloutPairCounts:
     """The results of all whole rounds; arrays if many runs are simulated at once."""
 
     better: Any = 0  # pairs in which only the candidate passed
@@ -109,7 +111,7 @@ class PairTally:
         return int(self.pairs) // max(sum(self.sizes) or len(self.gains), 1)
 
     @property
-    def family_means(self) -> Any:
+    def mean_differences_by_family(self) -> Any:
         """The mean difference of each family."""
         return np.array(self.gains) / (max(self.rounds, 1) * np.array(self.sizes or 1))
 
@@ -126,10 +128,10 @@ class GateRule:
 
     @property
     def allowed_error(self) -> float:
-        return compute_error_share(self.number) * ERROR
+        return compute_error_share_of_candidate(self.number) * ERROR
 
     @property
-    def allowed_task_error(self) -> float:
+    def allowed_error_of_task_test(self) -> float:
         """The error of the test over tasks at one look."""
         return _FOR_LOOKS * self.allowed_error
 
@@ -144,19 +146,19 @@ class GateRule:
         if not self.allowed_error:
             return self.independent_task_count + 1
         if self.claim is GateHypothesis.NOT_WORSE:
-            return math.ceil(_compute_log_threshold(self.allowed_error) / math.log1p(_MAX_STAKE * MARGIN))
-        return math.ceil(math.log2(1 / self.allowed_task_error))
+            return math.ceil(_compute_log_evidence_threshold(self.allowed_error) / math.log1p(_MAX_STAKE * MARGIN))
+        return math.ceil(math.log2(1 / self.allowed_error_of_task_test))
 
     @property
     def smallest_effect(self) -> float:
         """The difference that a whole run shows in about every second case; smaller ones it usually misses."""
         if not self.allowed_error:
             return 1.0
-        stake, pairs = self._stakes[0], self.tasks * self.rounds
-        over_rollouts = _compute_log_threshold(self.allowed_error) / (pairs * stake) + stake * _NOISE / 2
+        stake, pairs = self._betting_stakes[0], self.tasks * self.rounds
+        over_rollouts = _compute_log_evidence_threshold(self.allowed_error) / (pairs * stake) + stake * _NOISE / 2
         spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.independent_task_count)
-        over_tasks = NormalDist().inv_cdf(1 - self.allowed_task_error) * spread
-        return min(1.0, max(over_rollouts, over_tasks) - self._margin)
+        over_tasks = NormalDist().inv_cdf(1 - self.allowed_error_of_task_test) * spread
+        return min(1.0, max(over_rollouts, over_tasks) - self._allowed_loss_margin)
 
     @property
     def problem(self) -> str:
@@ -166,81 +168,88 @@ class GateRule:
         if self.independent_task_count >= self.fewest_tasks:
             return ""
         once = ", as variants of one task count once" if self.independent_task_count < self.tasks else ""
-        claim = f"that a version is not worse by {100 * MARGIN:.0f} points" if self._margin else "that one is better"
+        claim = (
+            f"that a version is not worse by {100 * MARGIN:.0f} points"
+            if self._allowed_loss_margin
+            else "that one is better"
+        )
         there = f"{self.independent_task_count}{once}"
         return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {there}"
 
-    def decide_verdict(self, tally: PairTally) -> GateVerdict:
+    def decide_verdict(self, tally: RolloutPairCounts) -> GateVerdict:
         """Decide after a whole round."""
-        is_general = self.is_claim_shown_over_tasks(tally)
+        is_general = self.is_claim_shown_with_tasks_as_observations(tally)
         # Where every answer repeats itself, the effect on these tasks is known, and only their number counts.
-        if is_general and (tally.is_repeated or self.is_claim_shown(tally)):
+        if is_general and (tally.is_repeated or self.is_claim_shown_on_gate_tasks(tally)):
             return GateVerdict.ACCEPTED
         if tally.is_repeated:
             return GateVerdict.REPEATED
         if tally.pairs >= self.tasks * self.rounds:
             return GateVerdict.NOT_SHOWN
-        return GateVerdict.HOPELESS if self.problem or self.is_hopeless(tally) else GateVerdict.OPEN
+        return GateVerdict.HOPELESS if self.problem or self.is_acceptance_hopeless(tally) else GateVerdict.OPEN
 
-    def explain_shortage_of_tasks(self, verdict: GateVerdict, tally: PairTally) -> str:
+    def explain_shortage_of_tasks(self, verdict: GateVerdict, tally: RolloutPairCounts) -> str:
         """Return why a candidate is not shown, if more tasks would help; empty otherwise."""
         if verdict is not GateVerdict.ACCEPTED and self.problem:
             return self.problem
         if verdict is GateVerdict.REPEATED:
             return "its answers repeat themselves, so more rounds tell nothing new: more tasks are needed"
-        is_on_these = verdict is GateVerdict.NOT_SHOWN and self.is_claim_shown(tally)
+        is_on_these = verdict is GateVerdict.NOT_SHOWN and self.is_claim_shown_on_gate_tasks(tally)
         return "it shows on these tasks, but on too few of them: more tasks are needed" if is_on_these else ""
 
-    def is_claim_shown_over_tasks(self, tally: PairTally) -> bool:
+    def is_claim_shown_with_tasks_as_observations(self, tally: RolloutPairCounts) -> bool:
         """Whether the claim holds with each task as one observation."""
         if self.claim is GateHypothesis.BETTER:
-            return compute_sign_flip_p_value(tally.gains) <= self.allowed_task_error
+            return compute_sign_flip_p_value(tally.gains) <= self.allowed_error_of_task_test
         # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
         return bool(
-            np.log1p(_MAX_STAKE * (tally.family_means + MARGIN)).sum() >= _compute_log_threshold(self.allowed_error)
+            np.log1p(_MAX_STAKE * (tally.mean_differences_by_family + MARGIN)).sum()
+            >= _compute_log_evidence_threshold(self.allowed_error)
         )
 
-    def is_claim_shown(self, tally: PairTally) -> Any:
+    def is_claim_shown_on_gate_tasks(self, tally: RolloutPairCounts) -> Any:
         """Whether the claim holds on these very tasks; valid at every look."""
-        return self.log_evidence(tally) >= _compute_log_threshold(self.allowed_error)
+        return self.compute_log_evidence(tally) >= _compute_log_evidence_threshold(self.allowed_error)
 
-    def log_evidence(self, tally: PairTally) -> Any:
+    def compute_log_evidence(self, tally: RolloutPairCounts) -> Any:
         """Return the logarithm of the evidence over rollouts, mixed evenly over the stakes."""
         logs = [
-            tally.better * math.log1p(stake * (1 + self._margin))
-            + tally.same * math.log1p(stake * self._margin)
-            + tally.worse * math.log1p(-stake * (1 - self._margin))
-            for stake in self._stakes
+            tally.better * math.log1p(stake * (1 + self._allowed_loss_margin))
+            + tally.same * math.log1p(stake * self._allowed_loss_margin)
+            + tally.worse * math.log1p(-stake * (1 - self._allowed_loss_margin))
+            for stake in self._betting_stakes
         ]
         return np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
 
-    def is_hopeless(self, tally: PairTally) -> Any:
+    def is_acceptance_hopeless(self, tally: RolloutPairCounts) -> Any:
         """Whether even a candidate that is better than it looks would not be shown by the last round."""
         left, pairs = self.tasks * self.rounds - tally.pairs, tally.pairs
         better, worse = (tally.better + 0.5) / (pairs + 1), (tally.worse + 0.5) / (pairs + 1)
         spread = np.sqrt((better + worse - (better - worse) ** 2) / np.maximum(pairs, 1))
         better, worse = np.minimum(better + _OPTIMISM / 2 * spread, 1), np.maximum(worse - _OPTIMISM / 2 * spread, 0)
-        at_best = PairTally(
+        at_best = RolloutPairCounts(
             better=tally.better + left * better,
             same=tally.same + left * np.maximum(1 - better - worse, 0),
             worse=tally.worse + left * worse,
         )
-        return ~np.asarray(self.is_claim_shown(at_best))
+        return ~np.asarray(self.is_claim_shown_on_gate_tasks(at_best))
 
     @property
-    def _margin(self) -> float:
+    def _allowed_loss_margin(self) -> float:
         return MARGIN if self.claim is GateHypothesis.NOT_WORSE else 0.0
 
     @property
-    def _stakes(self) -> tuple[float, ...]:
+    def _betting_stakes(self) -> tuple[float, ...]:
         """The stake that gains most from the smallest effect that could still be shown; for a shorter version also a
         high one, for rollouts that hardly ever differ."""
-        best = math.sqrt(2 * _compute_log_threshold(self.allowed_error) / (max(self.tasks * self.rounds, 1) * _NOISE))
+        best = math.sqrt(
+            2 * _compute_log_evidence_threshold(self.allowed_error) / (max(self.tasks * self.rounds, 1) * _NOISE)
+        )
         stake = min(_MAX_STAKE, best)
         return (stake, _MAX_STAKE) if self.claim is GateHypothesis.NOT_WORSE else (stake,)
 
 
-def compute_error_share(number: int) -> float:
+def compute_error_share_of_candidate(number: int) -> float:
     """Return the share of the error that the n-th candidate on a set of tasks has; 0 once it is spent."""
     if number == 1:
         return _FIRST_SHARE
@@ -249,7 +258,7 @@ def compute_error_share(number: int) -> float:
 
 def compute_remaining_error_share(tried: int) -> float:
     """Return the share of the error that this many candidates have left."""
-    return max(0.0, 1 - sum(map(compute_error_share, range(1, tried + 1))))
+    return max(0.0, 1 - sum(map(compute_error_share_of_candidate, range(1, tried + 1))))
 
 
 def compute_sign_flip_p_value(gains: Sequence[int]) -> float:
@@ -263,5 +272,5 @@ def compute_sign_flip_p_value(gains: Sequence[int]) -> float:
     return float(chances[sum(gains) + len(chances) // 2 :].sum())
 
 
-def _compute_log_threshold(error: float) -> float:
+def _compute_log_evidence_threshold(error: float) -> float:
     return math.log(1 / error)

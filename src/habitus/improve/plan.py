@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from habitus.improve.candidates import count_gated_candidates
+from habitus.improve.candidates import count_candidates_gated_on_tasks
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_remaining_error_share
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
-from habitus.learning.budget import RunLimits, compute_model_price
+from habitus.learning.budget import RunLimits, compute_usage_price
 from habitus.llm.model import TokenUsage
 from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
-from habitus.text import estimate_tokens, format_count
+from habitus.text import estimate_tokens, format_quantity
 
 PRACTICE_ROUNDS = 2
 _OWN_TOKENS = 800  # of a rollout by our own agent beyond the skill's text, before any was measured
@@ -50,7 +50,7 @@ class ImproveRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutCost:
+class MeanRolloutCost:
     """The mean cost of one rollout; `measured` is the number of rollouts behind it, 0 for a guess."""
 
     tokens: int
@@ -106,7 +106,8 @@ class RunPlan:
             is_possible = self.can_run and self.gate_families >= self.fewest_gained
             best = f"a difference of {100 * self.smallest_effect:.0f} points" if is_possible else "nothing"
             lines.append(
-                f"With {format_count(self.gate_families, 'gate task')}{self._variants_text} a run could show {best} at "
+                f"With {format_quantity(self.gate_families, 'gate task')}{self._gate_variants_text} a run "
+                f"could show {best} at "
                 f"best; {self.gate_families + self.missing} are the fewest that tell much, {self.missing} are missing, "
                 f"so add about {self.tasks_missing} tasks: 'habitus tasks mine', or 'habitus tasks draft {self.skill}' "
                 "if nobody asked for it yet."
@@ -124,17 +125,19 @@ class RunPlan:
         if not self.tried:
             return [*lines, "No change was tried yet."]
         left = f"{100 * self.error_left:.0f} % of the risk of a false yes that all changes share is left"
-        return [*lines, f"{format_count(self.tried, 'change')} tried so far; {left}."]
+        return [*lines, f"{format_quantity(self.tried, 'change')} tried so far; {left}."]
 
     @property
-    def _variants_text(self) -> str:
+    def _gate_variants_text(self) -> str:
         varied = self.gate - self.gate_families
-        return f" and {format_count(varied, 'variant')} of them" if varied else ""
+        return f" and {format_quantity(varied, 'variant')} of them" if varied else ""
 
     @property
     def cost_text(self) -> str:
         basis = (
-            f"by {format_count(self.measured, 'measured rollout')}" if self.measured else "a guess, none was measured"
+            f"by {format_quantity(self.measured, 'measured rollout')}"
+            if self.measured
+            else "a guess, none was measured"
         )
         most = f"at most {self.most_rollouts:,} rollouts"
         return f"{most}, about {self.likely_tokens:,} tokens if all were needed ({basis})"
@@ -145,7 +148,7 @@ def plan_improve_run(
 ) -> RunPlan:
     """Plan a run; `model` is what our own agent solves with, whose price is known before a rollout is."""
     candidates = store.list_candidates(subject.name)
-    gated = count_gated_candidates(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
+    gated = count_candidates_gated_on_tasks(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
     count = 1 if request.has_given_candidate else request.candidates
     rollouts = (0 if request.has_given_candidate else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (
@@ -176,7 +179,9 @@ def plan_improve_run(
     )
 
 
-def _find_reason_not_to_run(subject: SkillWithTasks, request: ImproveRequest, rule: GateRule, each: RolloutCost) -> str:
+def _find_reason_not_to_run(
+    subject: SkillWithTasks, request: ImproveRequest, rule: GateRule, each: MeanRolloutCost
+) -> str:
     """Return why a run must not begin, because nothing could come of it; empty if it may."""
     if not subject.tasks[TaskSplit.GATE]:
         new = " that has not judged its last candidate" if subject.worn_tasks else ""
@@ -190,25 +195,27 @@ def _find_reason_not_to_run(subject: SkillWithTasks, request: ImproveRequest, ru
 
 def estimate_rollout_cost(
     store: ImproveStore, subject: SkillWithTasks, solver: str = "", *, model: str = ""
-) -> RolloutCost:
+) -> MeanRolloutCost:
     """Return the mean cost of this solver's rollouts, of this skill if it has any, else of all; or a guess."""
     for skill in (subject.name, ""):
-        if made := store.list_measured_rollouts(solver, skill=skill):
+        if made := store.list_rollouts_with_known_usage(solver, skill=skill):
             mean = round(fmean(one.tokens for one in made))
-            paid = fmean(one.dollars for one in made) or _price_tokens(mean, model)
-            minutes = store.measure_pace({one.run for one in made})
-            return RolloutCost(tokens=mean, dollars=paid, minutes=minutes, measured=len(made))
+            paid = fmean(one.dollars for one in made) or _compute_dollars_for_tokens(mean, model)
+            minutes = store.measure_minutes_per_rollout({one.run for one in made})
+            return MeanRolloutCost(tokens=mean, dollars=paid, minutes=minutes, measured=len(made))
     if solver:
-        return RolloutCost(tokens=_PROGRAM_TOKENS, dollars=_PROGRAM_DOLLARS, minutes=_PROGRAM_MINUTES)
+        return MeanRolloutCost(tokens=_PROGRAM_TOKENS, dollars=_PROGRAM_DOLLARS, minutes=_PROGRAM_MINUTES)
     guess = _OWN_TOKENS + estimate_tokens(subject.skill.body)
-    return RolloutCost(tokens=guess, dollars=_price_tokens(guess, model), minutes=_OWN_MINUTES)
+    return MeanRolloutCost(tokens=guess, dollars=_compute_dollars_for_tokens(guess, model), minutes=_OWN_MINUTES)
 
 
-def _price_tokens(tokens: int, model: str) -> float:
-    return (compute_model_price(TokenUsage(input_tokens=tokens), model) or 0.0) if model else 0.0
+def _compute_dollars_for_tokens(tokens: int, model: str) -> float:
+    return (compute_usage_price(TokenUsage(input_tokens=tokens), model) or 0.0) if model else 0.0
 
 
-def list_practice_rollouts(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> list[Rollout]:
+def list_practice_rollouts_with_current_version(
+    store: ImproveStore, subject: SkillWithTasks, solver: str = ""
+) -> list[Rollout]:
     """Return the practice of all runs with today's version by one solver."""
     made = store.list_rollouts(skill=subject.name, side=TaskSplit.PRACTICE, candidate=solver)
     return [one for one in made if one.version == subject.version and one.is_counted]

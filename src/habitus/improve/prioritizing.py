@@ -51,12 +51,12 @@ class SkillProspect:
         )
 
 
-def estimate_rollout_count(gate_tasks: int, exam_tasks: int, rounds: int) -> float:
+def estimate_rollouts_per_candidate(gate_tasks: int, exam_tasks: int, rounds: int) -> float:
     """Return how many rollouts one candidate takes, most of which end at the gate."""
     return 2 * (_ROUNDS * gate_tasks + exam_tasks * rounds * _ACCEPTED / _TRIED)
 
 
-def estimate_expected_gain(prospect: SkillProspect, headroom: float, acceptance: float) -> float:
+def estimate_expected_successes_gained(prospect: SkillProspect, headroom: float, acceptance: float) -> float:
     """Return the expected successes more by one candidate, if a better one gains any part of the headroom alike."""
     least = prospect.smallest_effect
     if headroom <= least:
@@ -73,12 +73,12 @@ def rank_prospects(prospects: Sequence[SkillProspect], draw: random.Random | Non
     """
     ranked = []
     for one in prospects:
-        gain = estimate_expected_gain(one, one.headroom, one.acceptance)
+        gain = estimate_expected_successes_gained(one, one.headroom, one.acceptance)
         chosen_by = gain
         if draw is not None:
             headroom = max(draw.betavariate(one.failed + 1, one.passed + 1), _LEAST_HEADROOM)
             acceptance = draw.betavariate(one.accepted + _ACCEPTED, one.tried - one.accepted + _TRIED - _ACCEPTED)
-            chosen_by = estimate_expected_gain(one, headroom, acceptance)
+            chosen_by = estimate_expected_successes_gained(one, headroom, acceptance)
         ranked.append((chosen_by / max(one.rollouts, 1.0), replace(one, gain=gain)))
     return [one for _, one in sorted(ranked, key=lambda each: (-each[0], each[1].skill))]
 

@@ -8,17 +8,17 @@ from statistics import fmean
 from typing import assert_never
 
 from habitus.improve.candidates import Candidate, CandidateState
-from habitus.improve.exam import DifferenceInterval, compute_difference_interval
-from habitus.improve.gate import GateHypothesis, GateRule, PairTally, pair_rollouts
+from habitus.improve.exam import PassRateDifferenceInterval, compute_pass_rate_difference_interval
+from habitus.improve.gate import GateHypothesis, GateRule, RolloutPairCounts, pair_rollouts_of_whole_rounds
 from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
-from habitus.text import format_count
+from habitus.text import format_quantity
 
 _REGRESSION = 0.3  # a task that passes less often by so much is named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskComparison:
+class TaskPassCounts:
     """How often one task passed with each version, of so many rollouts each."""
 
     task: str
@@ -41,23 +41,23 @@ class VersionComparison:
     old: float
     new: float
     difference: float
-    interval: DifferenceInterval
+    interval: PassRateDifferenceInterval
     old_tokens: int
     new_tokens: int
     old_steps: float
     new_steps: float
-    rows: tuple[TaskComparison, ...]
+    rows: tuple[TaskPassCounts, ...]
 
     @property
-    def regressions(self) -> tuple[TaskComparison, ...]:
+    def regressions(self) -> tuple[TaskPassCounts, ...]:
         return tuple(row for row in self.rows if row.is_regression)
 
     @property
     def summary_line(self) -> str:
         families = f" (variants of {self.families})" if self.families < self.tasks else ""
         return (
-            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}{families}, "
-            f"{format_count(self.rounds, 'round')}: {format_points_interval(self)} on tasks like these"
+            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_quantity(self.tasks, 'task')}{families}, "
+            f"{format_quantity(self.rounds, 'round')}: {format_difference_in_points(self)} on tasks like these"
         )
 
 
@@ -77,8 +77,8 @@ def build_candidate_report(candidate: Candidate, rollouts: Sequence[Rollout]) ->
     opened = [one.is_opened for one in mine if one.is_counted and one.is_new]
     return CandidateReport(
         candidate=candidate,
-        gate=_compare_versions(mine, TaskSplit.GATE, candidate),
-        exam=_compare_versions(mine, TaskSplit.EXAM, candidate),
+        gate=_compare_versions_on_split(mine, TaskSplit.GATE, candidate),
+        exam=_compare_versions_on_split(mine, TaskSplit.EXAM, candidate),
         opened=fmean(opened) if opened else None,
         rollouts=len(mine),
         tokens=sum(one.tokens for one in mine),
@@ -86,7 +86,7 @@ def build_candidate_report(candidate: Candidate, rollouts: Sequence[Rollout]) ->
     )
 
 
-def make_gate_rule(candidate: Candidate) -> GateRule:
+def build_gate_rule_of_candidate(candidate: Candidate) -> GateRule:
     return GateRule(
         tasks=len(candidate.tasks),
         families=len(set(map(get_task_family, candidate.tasks))),
@@ -96,16 +96,18 @@ def make_gate_rule(candidate: Candidate) -> GateRule:
     )
 
 
-def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: Candidate) -> VersionComparison | None:
+def _compare_versions_on_split(
+    rollouts: Sequence[Rollout], side: TaskSplit, candidate: Candidate
+) -> VersionComparison | None:
     tasks = (
         candidate.tasks
         if side is TaskSplit.GATE
         else tuple(dict.fromkeys(one.task for one in rollouts if one.side is side))
     )
-    pairs = pair_rollouts(rollouts, side, tasks)
+    pairs = pair_rollouts_of_whole_rounds(rollouts, side, tasks)
     if not pairs:
         return None
-    tally, rounds = PairTally.from_pairs(pairs), len(pairs) // len(tasks)
+    tally, rounds = RolloutPairCounts.from_pairs(pairs), len(pairs) // len(tasks)
     old, new = [pair.old for pair in pairs], [pair.new for pair in pairs]
     passed_old, passed_new = (fmean(one.is_ok for one in version) for version in (old, new))
     return VersionComparison(
@@ -115,20 +117,25 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
         old=passed_old,
         new=passed_new,
         # Of each family alike, as the interval around it.
-        difference=fmean(tally.family_means.tolist()),
-        interval=compute_difference_interval(tally.family_means.tolist()),
+        difference=fmean(tally.mean_differences_by_family.tolist()),
+        interval=compute_pass_rate_difference_interval(tally.mean_differences_by_family.tolist()),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),
         old_steps=fmean(one.steps for one in old),
         new_steps=fmean(one.steps for one in new),
         rows=tuple(
-            TaskComparison(task=task, tries=rounds, old=_count_passed(old, task), new=_count_passed(new, task))
+            TaskPassCounts(
+                task=task,
+                tries=rounds,
+                old=_count_passed_rollouts_of_task(old, task),
+                new=_count_passed_rollouts_of_task(new, task),
+            )
             for task in tasks
         ),
     )
 
 
-def _count_passed(rollouts: Sequence[Rollout], task: str) -> int:
+def _count_passed_rollouts_of_task(rollouts: Sequence[Rollout], task: str) -> int:
     return sum(one.is_ok for one in rollouts if one.task == task)
 
 
@@ -167,7 +174,7 @@ def describe_candidate_result(candidate: Candidate) -> str:
             assert_never(never)
 
 
-def format_points_interval(found: VersionComparison) -> str:
+def format_difference_in_points(found: VersionComparison) -> str:
     """Return a difference with its interval: `+15 points (+2 to +28)`."""
     low, value, high = map(_format_points, (found.interval.low, found.difference, found.interval.high))
     return f"{value} points ({low} to {high})"

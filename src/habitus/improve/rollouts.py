@@ -13,7 +13,7 @@ from habitus.events import OutcomeKind
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
 from habitus.learning.budget import RunBudget
-from habitus.tasks.leaks import list_answers_of_others
+from habitus.tasks.leaks import list_answers_of_other_tasks_in_reply
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -32,14 +32,14 @@ Solve = Callable[[Task, Rollout], Awaitable[Rollout]]
 SolverFactory = Callable[[bool], Awaitable[TaskSolver]]  # of the new version, or of today's
 
 
-def interleave_versions(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
+def interleave_versions_of_each_task(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
     """Yield every task of a round once with each version; the version that was second last time is first."""
     for place, task in enumerate(tasks):
         for is_new in (False, True) if (number + place) % 2 else (True, False):
             yield task, is_new
 
 
-async def run_stored_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:
+async def run_and_store_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:
     """Make one attempt: stored as begun, solved, and stored as finished."""
     begun = replace(planned, id=secrets.token_hex(8))
     await asyncio.to_thread(store.store_begun_rollout, begun)
@@ -68,7 +68,7 @@ class RolloutRunner:
     def rollouts(self) -> list[Rollout]:
         return self.store.list_rollouts(run=self.run)
 
-    def stop_run(self, reason: str) -> None:
+    def stop_starting_rollouts(self, reason: str) -> None:
         self.stopped = self.stopped or reason
 
     async def run_round(
@@ -100,11 +100,11 @@ class RolloutRunner:
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
 
-    async def _solve_task(self, solver: TaskSolver, task: Task, rollout: Rollout) -> Rollout:
+    async def _solve_task_rejecting_listed_answers(self, solver: TaskSolver, task: Task, rollout: Rollout) -> Rollout:
         """Solve a task; a reply that passes because it names every answer there is has failed."""
         done = await solver.solve(task, rollout)
         others = [other for tasks in self.subject.tasks.values() for other in tasks if other.id != task.id]
-        named = list_answers_of_others(done.reply, task, others) if done.is_ok else []
+        named = list_answers_of_other_tasks_in_reply(done.reply, task, others) if done.is_ok else []
         if not named:
             return done
         reason = f"it names answers of other tasks too ({len(named)}), so it would pass any of them"
@@ -119,12 +119,14 @@ class RolloutRunner:
                 self.refuse_if_paused()
                 solver = await solver_of(planned.is_new)
                 try:
-                    done = await run_stored_rollout(self.store, planned, partial(self._solve_task, solver), task)
+                    done = await run_and_store_rollout(
+                        self.store, planned, partial(self._solve_task_rejecting_listed_answers, solver), task
+                    )
                 except BaseException:
-                    self.stop_run("it was cut off")  # nobody else begins meanwhile
+                    self.stop_starting_rollouts("it was cut off")  # nobody else begins meanwhile
                     raise
                 if not done.is_infra:
                     return
                 if self.budget.is_reached:
-                    self.stop_run(f"its budget is spent: {self.budget.summary}")
-            self.stop_run(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")
+                    self.stop_starting_rollouts(f"its budget is spent: {self.budget.summary}")
+            self.stop_starting_rollouts(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")

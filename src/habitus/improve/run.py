@@ -19,18 +19,33 @@ from habitus.improve.candidates import (
     Candidate,
     CandidateState,
     apply_drafted_edits,
-    count_gated_candidates,
-    describe_practice,
-    draft_candidate,
+    ask_model_for_drafted_change,
+    count_candidates_gated_on_tasks,
+    describe_practice_for_drafter,
     find_candidate_objection,
     was_skill_never_opened,
 )
-from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, PairTally, pair_rollouts
-from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_improve_run
-from habitus.improve.report import CandidateReport, build_candidate_report, format_candidate_report, make_gate_rule
-from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
-from habitus.improve.rule_based_drafts import BY_RULE, RuleBasedDraft, draft_worked_example, list_rule_based_drafts
-from habitus.improve.shortening import drop_untraced_sentences, shorten_skill
+from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, RolloutPairCounts, pair_rollouts_of_whole_rounds
+from habitus.improve.plan import (
+    PRACTICE_ROUNDS,
+    ImproveRequest,
+    list_practice_rollouts_with_current_version,
+    plan_improve_run,
+)
+from habitus.improve.report import (
+    CandidateReport,
+    build_candidate_report,
+    build_gate_rule_of_candidate,
+    format_candidate_report,
+)
+from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions_of_each_task
+from habitus.improve.rule_based_drafts import (
+    BY_RULE,
+    RuleBasedDraft,
+    draft_skill_with_worked_example,
+    list_rule_based_drafts,
+)
+from habitus.improve.shortening import drop_untraced_sentences, shorten_skill_by_dropping_blocks
 from habitus.improve.tasks import get_main_text
 from habitus.learning.budget import BudgetedModel
 from habitus.llm.model import TokenUsage
@@ -39,7 +54,7 @@ from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
-from habitus.tasks.leaks import list_task_answers
+from habitus.tasks.leaks import list_answers_passing_task_checks
 from habitus.tasks.model import Task, get_task_family
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
@@ -108,18 +123,20 @@ class ImproveRun:
         return self.drafter.name if self.drafter is not None else ""
 
     async def execute(self) -> ImproveResult:
-        await asyncio.to_thread(self._refuse_if_hopeless)
+        await asyncio.to_thread(self._raise_if_run_is_pointless)
         try:
             async with self._exits:
                 accepted = await (
-                    self._try_given_candidate() if self.request.has_given_candidate else self._try_drafted_candidates()
+                    self._gate_given_candidate()
+                    if self.request.has_given_candidate
+                    else self._draft_and_gate_until_accepted()
                 )
-                proposal = await self._run_exam(accepted) if accepted is not None else None
+                proposal = await self._run_exam_and_propose(accepted) if accepted is not None else None
         finally:
             await asyncio.to_thread(self.store.mark_lost_rollouts, self.runner.run)
         return self._build_result(proposal)
 
-    def _refuse_if_hopeless(self) -> None:
+    def _raise_if_run_is_pointless(self) -> None:
         """Raise before the first rollout if nothing could come of the run; one that was begun may end."""
         if self._paid_before or self._taken_over:
             return
@@ -127,13 +144,13 @@ class ImproveRun:
         if problem := plan_improve_run(self.store, self.subject, self.request, model=model).problem:
             raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
 
-    async def _try_given_candidate(self) -> Candidate | None:
+    async def _gate_given_candidate(self) -> Candidate | None:
         candidates = self._list_own_and_left_open_candidates()
         return await self._run_gate(
-            candidates[0] if candidates else await asyncio.to_thread(self._make_given_candidate)
+            candidates[0] if candidates else await asyncio.to_thread(self._store_given_candidate)
         )
 
-    def _make_given_candidate(self) -> Candidate:
+    def _store_given_candidate(self) -> Candidate:
         text, source, why = self.request.text, "person", "a person's"
         if self.request.proposal is not None:
             proposal = _get_pending_proposal(self.review, self.name, self.request.proposal)
@@ -144,14 +161,14 @@ class ImproveRun:
         parsed = trees.parse_skill_tree(self.name, _replace_main_text(self.subject.tree, text))
         if parsed.skill is None:
             raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", hint="Fix it, and try again.")
-        return self._add_candidate(parsed.skill, text, why=why, source=source)
+        return self._screen_and_store_candidate(parsed.skill, text, why=why, source=source)
 
-    async def _try_drafted_candidates(self) -> Candidate | None:
+    async def _draft_and_gate_until_accepted(self) -> Candidate | None:
         for candidate in self._list_own_and_left_open_candidates():
             if (accepted := await self._run_gate(candidate)) is not None:
                 return accepted
         while not self.runner.stopped and len(self._list_own_and_left_open_candidates()) < self.request.candidates:
-            drafted = await self._draft_candidate()
+            drafted = await self._draft_and_store_candidate()
             if drafted is None:
                 break
             if (accepted := await self._run_gate(drafted)) is not None:
@@ -175,34 +192,43 @@ class ImproveRun:
             return False
         return one.run != self.runner.run and all(made.outcome for made in self.store.list_rollouts(run=one.run))
 
-    async def _draft_candidate(self) -> Candidate | None:
+    async def _draft_and_store_candidate(self) -> Candidate | None:
         """Draft by rule, else by a model from practice."""
-        if (ruled := await asyncio.to_thread(self._draft_by_rule)) is not None:
+        if (ruled := await asyncio.to_thread(self._draft_by_first_untried_rule)) is not None:
             return ruled
         if self.drafter is None:
-            self.runner.stop_run(
+            self.runner.stop_starting_rollouts(
                 "there is no model to draft a candidate; give one with --candidate FILE, or name a --model"
             )
             return None
         for number in range(PRACTICE_ROUNDS):
-            await self._run_round(TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None)
+            await self._run_missing_rollouts_of_round(
+                TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None
+            )
         if self.runner.stopped:
             return None
-        if (ruled := await asyncio.to_thread(self._draft_by_rule)) is not None:
+        if (ruled := await asyncio.to_thread(self._draft_by_first_untried_rule)) is not None:
             return ruled
-        material, drafter = await asyncio.to_thread(self._describe_practice), self.drafter.count_apart()
+        material, drafter = (
+            await asyncio.to_thread(self._describe_practice_for_drafter),
+            self.drafter.copy_with_separate_usage(),
+        )
         try:
-            draft = await draft_candidate(drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor)
+            draft = await ask_model_for_drafted_change(
+                drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor
+            )
             skill, why = apply_drafted_edits(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
             skill, why = self.subject.skill, f"no candidate could be drafted: {str(error) or 'it took too long'}"
-            self.runner.stop_run(why)
+            self.runner.stop_starting_rollouts(why)
             if drafter.usage == TokenUsage():
                 return None
         # A draft that came to nothing was paid for, too.
-        return await asyncio.to_thread(self._add_candidate, skill, why=why, source=drafter.name, paid=drafter.usage)
+        return await asyncio.to_thread(
+            self._screen_and_store_candidate, skill, why=why, source=drafter.name, paid=drafter.usage
+        )
 
-    def _draft_by_rule(self) -> Candidate | None:
+    def _draft_by_first_untried_rule(self) -> Candidate | None:
         """Draft by the first rule that has not been tried on this version; None once all have been."""
         candidates = self.store.list_candidates(self.name)
         tried = {(one.source, one.why) for one in candidates if one.base == self.subject.version}
@@ -213,21 +239,23 @@ class ImproveRun:
             drafts = shorter
         else:
             made = self._list_practice_rollouts()
-            example = draft_worked_example(self.subject, practice, made, lambda text: self.redactor.redact(text).text)
+            example = draft_skill_with_worked_example(
+                self.subject, practice, made, lambda text: self.redactor.redact(text).text
+            )
             drafts = [*list_rule_based_drafts(self.subject, proven), *([example] if example is not None else [])]
             # That a version is not worse takes many tasks; where there are fewer, no rollout is spent on it.
             gate = [task.id for task in self.subject.tasks[TaskSplit.GATE]]
             rule = GateRule(
                 tasks=max(len(gate), 1),
                 families=len(set(map(get_task_family, gate))),
-                number=count_gated_candidates(candidates, gate) + 1,
+                number=count_candidates_gated_on_tasks(candidates, gate) + 1,
                 claim=GateHypothesis.NOT_WORSE,
             )
             drafts += [] if rule.problem else [one for one in shorter if one.source == UNTRACED]
         for one in drafts:
             if (one.source, one.why) not in tried:
                 claim = GateHypothesis.NOT_WORSE if one in shorter else GateHypothesis.BETTER
-                return self._add_candidate(
+                return self._screen_and_store_candidate(
                     one.skill, one.text, why=one.why, source=one.source, files=one.files, claim=claim
                 )
         return None
@@ -235,7 +263,7 @@ class ImproveRun:
     def _list_shorter_drafts(self) -> list[RuleBasedDraft]:
         old, runs = self.subject.skill, [one.solver_actions for one in self._list_practice_rollouts() if one.is_ok]
         shorter = {
-            BY_RULE: (shorten_skill(old), "say things twice, or what no step needs"),
+            BY_RULE: (shorten_skill_by_dropping_blocks(old), "say things twice, or what no step needs"),
             UNTRACED: (drop_untraced_sentences(old, runs), "left no trace in an accepted run"),
         }
         return [
@@ -248,19 +276,19 @@ class ImproveRun:
             if new is not None
         ]
 
-    def _describe_practice(self) -> str:
+    def _describe_practice_for_drafter(self) -> str:
         tried = [one.description for one in self._list_settled_candidates()]
         tasks = self.subject.tasks[TaskSplit.PRACTICE]
-        return describe_practice(self.subject.skill, tasks, self._list_practice_rollouts(), tried)
+        return describe_practice_for_drafter(self.subject.skill, tasks, self._list_practice_rollouts(), tried)
 
     def _list_practice_rollouts(self) -> list[Rollout]:
-        return list_practice_rollouts(self.store, self.subject, self.request.solver)
+        return list_practice_rollouts_with_current_version(self.store, self.subject, self.request.solver)
 
     def _list_settled_candidates(self) -> list[Candidate]:
         settled = [one for one in self.store.list_candidates(self.name) if one.state is not CandidateState.OPEN]
         return settled[-_MOST_REMEMBERED:]
 
-    def _add_candidate(
+    def _screen_and_store_candidate(
         self,
         new: Skill,
         text: str = "",
@@ -305,7 +333,9 @@ class ImproveRun:
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.has_given_candidate
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
         practice = tasks[TaskSplit.PRACTICE]
-        known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_task_answers(task)))])
+        known = "\n".join(
+            [old.body, *(text for task in practice for text in (task.request, *list_answers_passing_task_checks(task)))]
+        )
         # An undone edit may have been long: what it goes back to was in use.
         is_known = is_given or source == f"{BY_RULE}: undo"
         if objection := find_candidate_objection(old, new, hidden, known=known, is_given=is_known, files=files):
@@ -330,34 +360,39 @@ class ImproveRun:
         if candidate.state is not CandidateState.OPEN:
             return None
         if not candidate.number:
-            tried = count_gated_candidates(
+            tried = count_candidates_gated_on_tasks(
                 await asyncio.to_thread(self.store.list_candidates, self.name), candidate.tasks
             )
-            rule = replace(make_gate_rule(candidate), number=tried + 1)
+            rule = replace(build_gate_rule_of_candidate(candidate), number=tried + 1)
             # Asked before a number is given: a candidate beyond the last has no error to spend.
             if not rule.allowed_error:
-                self.runner.stop_run(f"{rule.problem}; add new tasks")
+                self.runner.stop_starting_rollouts(f"{rule.problem}; add new tasks")
                 return None
-            candidate = await asyncio.to_thread(self.store.number_gated_candidate, candidate)
+            candidate = await asyncio.to_thread(self.store.assign_gate_number_to_candidate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
-            self.runner.stop_run(f"the gate's task '{gone[0]}' is gone since its candidate began")
+            self.runner.stop_starting_rollouts(f"the gate's task '{gone[0]}' is gone since its candidate began")
             return None
-        gate, tasks = make_gate_rule(candidate), [by_id[id] for id in candidate.tasks]
+        gate, tasks = build_gate_rule_of_candidate(candidate), [by_id[id] for id in candidate.tasks]
         while True:
             made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
-            pairs = pair_rollouts(made, TaskSplit.GATE, candidate.tasks)
-            tally = PairTally.from_pairs(pairs) if pairs else PairTally()
+            pairs = pair_rollouts_of_whole_rounds(made, TaskSplit.GATE, candidate.tasks)
+            tally = RolloutPairCounts.from_pairs(pairs) if pairs else RolloutPairCounts()
             verdict = gate.decide_verdict(tally) if pairs else GateVerdict.OPEN
             if verdict is not GateVerdict.OPEN:
                 return await asyncio.to_thread(
-                    self._settle_candidate, candidate, verdict, gate.explain_shortage_of_tasks(verdict, tally)
+                    self._store_gate_verdict_of_candidate,
+                    candidate,
+                    verdict,
+                    gate.explain_shortage_of_tasks(verdict, tally),
                 )
             if self.runner.stopped:
                 return None
-            await self._run_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
+            await self._run_missing_rollouts_of_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
 
-    def _settle_candidate(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
+    def _store_gate_verdict_of_candidate(
+        self, candidate: Candidate, verdict: GateVerdict, reason: str
+    ) -> Candidate | None:
         state, gate = _STATES[verdict], self._build_report(candidate).gate
         assert gate is not None, "there was a whole round"
         is_shorter = candidate.claim is GateHypothesis.NOT_WORSE
@@ -366,22 +401,24 @@ class ImproveRun:
         settled = self.store.update_candidate(replace(candidate, state=state, reason=reason))
         return settled if state is CandidateState.ACCEPTED else None
 
-    async def _run_exam(self, candidate: Candidate) -> int | None:
+    async def _run_exam_and_propose(self, candidate: Candidate) -> int | None:
         """Ask the exam's tasks, and return the number of the proposal, if it comes to one."""
         if not (tasks := self.subject.tasks[TaskSplit.EXAM]):
             failed = replace(candidate, state=CandidateState.FAILED_EXAM, reason=_NO_EXAM)
             await asyncio.to_thread(self.store.update_candidate, failed)
             return None
         for number in range(self.request.rounds):
-            await self._run_round(TaskSplit.EXAM, tasks, number, candidate)
+            await self._run_missing_rollouts_of_round(TaskSplit.EXAM, tasks, number, candidate)
             if self.runner.stopped:
                 return None
             made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
-            if PairTally.from_pairs(pair_rollouts(made, TaskSplit.EXAM, [task.id for task in tasks])).is_repeated:
+            if RolloutPairCounts.from_pairs(
+                pair_rollouts_of_whole_rounds(made, TaskSplit.EXAM, [task.id for task in tasks])
+            ).is_repeated:
                 break
-        return await asyncio.to_thread(self._propose_candidate, candidate)
+        return await asyncio.to_thread(self._propose_candidate_if_exam_passed, candidate)
 
-    def _propose_candidate(self, candidate: Candidate) -> int | None:
+    def _propose_candidate_if_exam_passed(self, candidate: Candidate) -> int | None:
         report = self._build_report(candidate)
         if report.exam is None or not exam.is_exam_passed(report.exam.difference, candidate.claim):
             failed = replace(candidate, state=CandidateState.FAILED_EXAM, reason=NOT_ON_NEW_TASKS)
@@ -393,7 +430,7 @@ class ImproveRun:
             action=ProposalAction.WRITE,
             name=self.name,
             layer=self.subject.layer,
-            tree=self._build_skill_tree(candidate),
+            tree=self._build_skill_files_with_candidate(candidate),
             details={"improve": {"candidate": candidate.id}},
         )
         author = Author(actor=ActorKind.JOB, name="improve", reason=candidate.why)
@@ -404,7 +441,7 @@ class ImproveRun:
     def _build_report(self, candidate: Candidate) -> CandidateReport:
         return build_candidate_report(candidate, self.store.list_rollouts(candidate=candidate.id))
 
-    def _build_skill_tree(self, candidate: Candidate | None) -> Tree:
+    def _build_skill_files_with_candidate(self, candidate: Candidate | None) -> Tree:
         """Return the skill's files with the candidate's text; without one, as they are today."""
         if candidate is None:
             return self.subject.tree
@@ -413,7 +450,7 @@ class ImproveRun:
         added = {path: build_tree_file(text.encode()) for path, text in candidate.files.items()}
         return {**_replace_main_text(self.subject.tree, candidate.text), **added}
 
-    async def _run_round(
+    async def _run_missing_rollouts_of_round(
         self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None
     ) -> None:
         """Solve every task with each version (in practice: with today's), but for what is stored already."""
@@ -422,19 +459,23 @@ class ImproveRun:
         )
         made = await asyncio.to_thread(stored)
         done = {(one.side, one.round, one.task, one.is_new) for one in made if one.is_counted}
-        both = interleave_versions(tasks, number) if candidate else ((task, False) for task in tasks)
+        both = interleave_versions_of_each_task(tasks, number) if candidate else ((task, False) for task in tasks)
         wanted = [(task, is_new) for task, is_new in both if (side, number, task.id, is_new) not in done]
         key = candidate.id if candidate is not None else self.request.solver
         await self.runner.run_round(
-            side, number, wanted, lambda is_new: self._get_solver(candidate if is_new else None), candidate=key
+            side,
+            number,
+            wanted,
+            lambda is_new: self._get_solver_with_version(candidate if is_new else None),
+            candidate=key,
         )
 
-    async def _get_solver(self, candidate: Candidate | None) -> TaskSolver:
+    async def _get_solver_with_version(self, candidate: Candidate | None) -> TaskSolver:
         """Return the solver with this version; each is set up once."""
         key = candidate.id if candidate is not None else ""
         async with self._opening:
             if key not in self._solvers:
-                tree = await asyncio.to_thread(self._build_skill_tree, candidate)
+                tree = await asyncio.to_thread(self._build_skill_files_with_candidate, candidate)
                 self._solvers[key] = await self._exits.enter_async_context(self.open_solver(tree))
         return self._solvers[key]
 

@@ -32,18 +32,18 @@ _WORDY = (
 )
 
 
-def shorten_skill(skill: Skill) -> Skill | None:
+def shorten_skill_by_dropping_blocks(skill: Skill) -> Skill | None:
     """Return the skill without the blocks whose loss saves most; None where there is little to take away."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
     kept = _drop_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
     kept = _drop_orphaned_headings(_drop_further_examples(_drop_needless_sections(kept)))
 
     def tokens_saved(hunk: range) -> int:
-        return estimate_tokens(_join_hunk(blocks, hunk)) - estimate_tokens(_join_hunk(kept, hunk))
+        return estimate_tokens(_join_blocks_of_hunk(blocks, hunk)) - estimate_tokens(_join_blocks_of_hunk(kept, hunk))
 
     shorter, room = list(blocks), MOST_LINES
     for hunk in sorted(_find_changed_hunks(blocks, kept), key=tokens_saved, reverse=True):
-        changed = len(f"{_join_hunk(blocks, hunk)}{_join_hunk(kept, hunk)}".splitlines())
+        changed = len(f"{_join_blocks_of_hunk(blocks, hunk)}{_join_blocks_of_hunk(kept, hunk)}".splitlines())
         if changed <= room:
             shorter[hunk.start : hunk.stop] = kept[hunk.start : hunk.stop]
             room -= changed
@@ -77,7 +77,7 @@ def drop_untraced_sentences(skill: Skill, runs: Sequence[str]) -> Skill | None:
     return replace(skill, body=body) if is_worth_a_gate else None
 
 
-def _join_hunk(blocks: Sequence[str], hunk: range) -> str:
+def _join_blocks_of_hunk(blocks: Sequence[str], hunk: range) -> str:
     return "".join(blocks[hunk.start : hunk.stop])
 
 
@@ -94,12 +94,12 @@ def _drop_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
         if is_code and block in said:
             found.append("")
         else:
-            found.append(block if _LEFT_ALONE.match(block) else _shorten_line(block, said, known))
+            found.append(block if _LEFT_ALONE.match(block) else _drop_repeated_sentences_in_line(block, said, known))
         said.add(block)
     return found
 
 
-def _shorten_line(line: str, said: set[str], known: set[str]) -> str:
+def _drop_repeated_sentences_in_line(line: str, said: set[str], known: set[str]) -> str:
     """A line without what was said before: not in the text, and outside lists not in the cue either."""
     marker = _MARKER.match(line)
     assert marker is not None, "it matches nothing, too"
@@ -110,7 +110,7 @@ def _shorten_line(line: str, said: set[str], known: set[str]) -> str:
         same = " ".join(words)
         is_cue = not marker[0].strip() and known.issuperset(words)
         if not (_POLITE.fullmatch(sentence) or (is_long and (is_cue or same in said))):
-            kept.append(_normalize_sentence(sentence))
+            kept.append(_replace_wordy_phrases(sentence))
         said.add(same)
     if kept == sentences:
         return line
@@ -121,7 +121,7 @@ def _is_announcing_line(line: str) -> bool:
     return line.rstrip("* \n").endswith(":")
 
 
-def _normalize_sentence(sentence: str) -> str:
+def _replace_wordy_phrases(sentence: str) -> str:
     shorter = sentence
     for pattern, instead in _WORDY:
         shorter = pattern.sub(instead, shorter)

@@ -13,15 +13,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.improve.candidates import Candidate, CandidateState, count_gated_candidates
+from habitus.improve.candidates import Candidate, CandidateState, count_candidates_gated_on_tasks
 from habitus.improve.gate import GateHypothesis
-from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
+from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
 improve_tasks = sa.Table(
     "improve_tasks",
     metadata,
-    *primary_key_columns(sa.String, "skill", "task"),
+    *build_primary_key_columns(sa.String, "skill", "task"),
     sa.Column("side", sa.String(16), nullable=False),
 )
 improve_candidates = sa.Table(
@@ -40,14 +40,14 @@ improve_rollouts = sa.Table(
     "improve_rollouts",
     metadata,
     sa.Column("id", sa.String, primary_key=True),
-    *required_columns(sa.String, "skill", "run", "candidate"),
+    *build_required_columns(sa.String, "skill", "run", "candidate"),
     sa.Column("side", sa.String(16), nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("task", sa.String, nullable=False),
     sa.Column("is_new", sa.Boolean, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("outcome", sa.String(16), nullable=False),  # empty while it runs
-    *required_columns(sa.Boolean, "is_opened", "is_followed"),
+    *build_required_columns(sa.Boolean, "is_opened", "is_followed"),
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("steps", sa.Integer, nullable=False),
     sa.Column("dollars", sa.Float, nullable=False),
@@ -83,12 +83,12 @@ class ImproveStore:
             connection.execute(improve_candidates.insert().values(_candidate_to_row(made)))
         return made
 
-    def number_gated_candidate(self, candidate: Candidate) -> Candidate:
+    def assign_gate_number_to_candidate(self, candidate: Candidate) -> Candidate:
         """Number it among those tried on any of its tasks, which spends its share of the error for good."""
         table = improve_candidates
         with sql.write_transaction(self._engine, lock=table.name) as connection:
             rows = connection.execute(sa.select(table).where(table.c.skill == candidate.skill, table.c.number > 0))
-            tried = count_gated_candidates(map(_candidate_from_row, rows), candidate.tasks)
+            tried = count_candidates_gated_on_tasks(map(_candidate_from_row, rows), candidate.tasks)
             begun = replace(candidate, number=tried + 1)
             connection.execute(table.update().where(table.c.id == candidate.id).values(_candidate_to_row(begun)))
         return begun
@@ -106,15 +106,17 @@ class ImproveStore:
         with sql.read_transaction(self._engine) as connection:
             return [_candidate_from_row(row) for row in connection.execute(query)]
 
-    def list_skills(self) -> list[str]:
+    def list_skills_with_candidates(self) -> list[str]:
         """Return the skills that have candidates."""
         with sql.read_transaction(self._engine) as connection:
             query = sa.select(improve_candidates.c.skill).distinct().order_by(improve_candidates.c.skill)
             return list(connection.execute(query).scalars())
 
-    def list_measured_rollouts(self, solver: str, *, skill: str = "") -> list[Rollout]:
+    def list_rollouts_with_known_usage(self, solver: str, *, skill: str = "") -> list[Rollout]:
         """Return the rollouts of a solver (empty for our own agent) whose usage is known, of one skill or of all."""
-        solvers = {one.id: one.solver for name in self.list_skills() for one in self.list_candidates(name)}
+        solvers = {
+            one.id: one.solver for name in self.list_skills_with_candidates() for one in self.list_candidates(name)
+        }
 
         def is_by_solver(one: Rollout) -> bool:
             made_by = one.candidate if one.side is TaskSplit.PRACTICE else solvers.get(one.candidate, "")
@@ -122,7 +124,7 @@ class ImproveStore:
 
         return list(filter(is_by_solver, self.list_rollouts(skill=skill)))
 
-    def measure_pace(self, runs: Collection[str]) -> float:
+    def measure_minutes_per_rollout(self, runs: Collection[str]) -> float:
         """Return the usual minutes from one rollout to the next within these runs; 0 if none has two."""
         table = improve_rollouts
         query = sa.select(table.c.run, table.c.at).where(table.c.outcome != "").order_by(table.c.run, table.c.at)

@@ -47,7 +47,9 @@ def get_main_text(tree: Tree) -> str:
     return trees.read_main_files({"": tree}).get("", b"").decode("utf-8", "replace")
 
 
-def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: str = "") -> dict[str, TaskSplit]:
+def choose_splits_for_new_tasks(
+    tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: str = ""
+) -> dict[str, TaskSplit]:
     """Return the splits of the tasks that have none yet, so that all splits come near their shares."""
     by_id = {task.id: task for task in tasks}
     splits = {task.id: known[task.id] for task in tasks if task.id in known}
@@ -56,10 +58,10 @@ def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: 
     for task in sorted(tasks, key=lambda one: hashlib.sha256(f"{seed}\0{one.id}".encode()).digest()):
         if task.id in splits:
             continue
-        copied = next((other for other in splits if is_near_copy(task, by_id[other])), None)
+        copied = next((other for other in splits if is_near_copy_of_task(task, by_id[other])), None)
         chosen = splits[copied] if copied else max(TaskSplit, key=lambda one: SHARES[one] * total - counts[one])
         # The whole family at once, or tasks of others would fill the split before its own members come.
-        family = [one.id for one in tasks if one.id not in splits and is_near_copy(task, one)]
+        family = [one.id for one in tasks if one.id not in splits and is_near_copy_of_task(task, one)]
         added |= dict.fromkeys(family, chosen)
         splits |= dict.fromkeys(family, chosen)
         counts[chosen] += len(family)
@@ -76,7 +78,7 @@ def pick_practice_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(task for _, _, task in sorted(newest, key=lambda one: -one[1]))
 
 
-def is_near_copy(one: Task, other: Task) -> bool:
+def is_near_copy_of_task(one: Task, other: Task) -> bool:
     """Return whether two tasks are of one family: variants, or the same in other words.
 
     The same words with other values and other answers are two tasks.
@@ -87,12 +89,12 @@ def is_near_copy(one: Task, other: Task) -> bool:
     return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
 
 
-def name_near_copies(coming: Iterable[Task], here: Iterable[Task]) -> list[Task]:
+def rename_near_copies_as_variants(coming: Iterable[Task], here: Iterable[Task]) -> list[Task]:
     """Return new tasks, those that copy another one named as variants of it: else they would count as observations."""
     known, named = [task for task in here if not task.is_for_tool], list[Task]()
     for task in coming:
         if not task.is_for_tool and VARIANT_MARK not in task.id:
-            family = next((get_task_family(one.id) for one in known if is_near_copy(task, one)), task.id)
+            family = next((get_task_family(one.id) for one in known if is_near_copy_of_task(task, one)), task.id)
             task = task if family == task.id else replace(task, id=f"{family}{VARIANT_MARK}{task.id}")
         named.append(task)
         known += [] if task.is_for_tool else [task]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from habitus.errors import Invalid
-from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions
+from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions_of_each_task
 from habitus.improve.tasks import SkillWithTasks
 from habitus.tasks.files import parse_json_rows, parse_task, parse_tasks_toml
 from habitus.tasks.model import Task
@@ -15,7 +15,7 @@ from habitus.tasks.rollouts import TaskSplit
 TRIAL = "trial"  # the origin of a rollout's conversation, and the source of its outcome
 
 
-def name_trial_candidate(model: str) -> str:
+def build_trial_candidate_name(model: str) -> str:
     """Return the candidate of a trial's rollouts on the skill's own tasks: cards count those of one model."""
     return f"{TRIAL}: {model}"
 
@@ -44,16 +44,16 @@ def read_trial_tasks(text: str, *, about: str) -> tuple[Task, ...]:
     return tuple(parse_task(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
 
 
-async def run_trial(
+async def run_trial_pair_by_pair(
     plan: TrialPlan, runner: RolloutRunner, solver_of: SolverFactory, *, model: str
 ) -> AsyncIterator[RolloutRunner]:
     """Yield the runner after every pair, while its budget lasts."""
     own = {task.id: task for tasks in plan.subject.tasks.values() for task in tasks}
     for number in range(plan.runs):
         for place, task in enumerate(plan.tasks):
-            pair = interleave_versions([task], number + place)
+            pair = interleave_versions_of_each_task([task], number + place)
             # A case of the person's may have the id of a task that it is not.
-            candidate = name_trial_candidate(model) if own.get(task.id) == task else TRIAL
+            candidate = build_trial_candidate_name(model) if own.get(task.id) == task else TRIAL
             await runner.run_round(TaskSplit.GATE, number, pair, solver_of, candidate=candidate)
             yield runner
             if runner.stopped:

@@ -16,7 +16,7 @@ from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid, NotInstalled
 
 
-def require_package(package: str, min_version: str, *, extra: str = "") -> None:
+def require_package_version(package: str, min_version: str, *, extra: str = "") -> None:
     """Raise NotInstalled if the framework is missing or older than the oldest tested version."""
     extra = extra or package
     hint = f"Run: pip install 'habitus[{extra}]'."

@@ -19,9 +19,9 @@ from typing import Any
 from habitus import Habitus
 from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid
-from habitus.integrations.agent_run import AgentRun, prepend_context, require_package
+from habitus.integrations.agent_run import AgentRun, prepend_context, require_package_version
 
-require_package("claude-agent-sdk", "0.2.100")
+require_package_version("claude-agent-sdk", "0.2.100")
 
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, SdkMcpTool, create_sdk_mcp_server
 
@@ -62,9 +62,9 @@ class HabitusClaudeRun(AgentRun):
         given = self._given
         hooks: dict[Any, list[HookMatcher]] = dict(given.hooks or {})
         ours: dict[str, Any] = {
-            "PostToolUse": self._on_tool_result,
-            "PostToolUseFailure": self._on_tool_result,
-            "Stop": self._on_stop,
+            "PostToolUse": self._observe_tool_result_hook,
+            "PostToolUseFailure": self._observe_tool_result_hook,
+            "Stop": self._end_turn_with_last_message,
         }
         for event, hook in ours.items():
             hooks[event] = [*hooks.get(event, ()), HookMatcher(hooks=[hook])]
@@ -91,7 +91,7 @@ class HabitusClaudeRun(AgentRun):
             name=spec["name"], description=spec["description"], input_schema=spec["parameters"], handler=run
         )
 
-    async def _on_tool_result(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
+    async def _observe_tool_result_hook(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
         """Observe the result of another tool; a nudge is returned beside it."""
         # Our own tools observe themselves.
         if event["tool_name"].startswith(_OURS):
@@ -104,7 +104,7 @@ class HabitusClaudeRun(AgentRun):
         said = {"hookEventName": event["hook_event_name"], "additionalContext": nudge}
         return {"hookSpecificOutput": said} if nudge else {}
 
-    async def _on_stop(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
+    async def _end_turn_with_last_message(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
         await run_in_thread(lambda: self.turn.done(event.get("last_assistant_message", "")))
         return {}
 

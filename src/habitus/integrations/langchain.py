@@ -17,9 +17,9 @@ from typing import Annotated, Any, NotRequired
 
 from habitus import Habitus, HostTurn
 from habitus.agent.background import run_in_thread
-from habitus.integrations.agent_run import normalize_conversation_id, prepend_context, require_package
+from habitus.integrations.agent_run import normalize_conversation_id, prepend_context, require_package_version
 
-require_package("langchain", "1.3")
+require_package_version("langchain", "1.3")
 
 from langchain.agents.middleware.types import AgentMiddleware, AgentState, ModelRequest, PrivateStateAttr
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -77,9 +77,9 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
         run = self._get_or_open_run(request)
         try:
-            return handler(self._add_habitus_parts(request, run))
+            return handler(self._add_habitus_tools_and_context(request, run))
         except Exception:
-            self._abandon_run(run)
+            self._close_run_after_model_failure(run)
             raise
 
     async def awrap_model_call(
@@ -87,9 +87,9 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         run = await run_in_thread(lambda: self._get_or_open_run(request))
         try:
-            return await handler(await run_in_thread(lambda: self._add_habitus_parts(request, run)))
+            return await handler(await run_in_thread(lambda: self._add_habitus_tools_and_context(request, run)))
         except Exception:
-            await run_in_thread(lambda: self._abandon_run(run))
+            await run_in_thread(lambda: self._close_run_after_model_failure(run))
             raise
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
@@ -125,9 +125,9 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
             # Interrupted to ask a person first; the call has no result yet.
             raise
         except Exception as error:
-            _observe_call(run.turn, request, str(error), ok=False)
+            _observe_own_tool_call(run.turn, request, str(error), ok=False)
             raise
-        return _append_nudge(run.turn, request, result)
+        return _observe_result_and_append_nudge(run.turn, request, result)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -143,17 +143,17 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         except GraphBubbleUp:
             raise
         except Exception as error:
-            await run_in_thread(lambda text=str(error): _observe_call(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
+            await run_in_thread(lambda text=str(error): _observe_own_tool_call(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
             raise
-        return await run_in_thread(lambda: _append_nudge(turn, request, result))
+        return await run_in_thread(lambda: _observe_result_and_append_nudge(turn, request, result))
 
     def _find_run(self, state: Any) -> _LangChainRun | None:
-        run = self._runs.get(_get_conversation_id(state))
+        run = self._runs.get(_get_thread_or_run_id(state))
         return run if run is not None and run.name == state.get("habitus_run") else None
 
     def _get_or_open_run(self, request: ModelRequest[Any]) -> _LangChainRun:
         """Return the run of a request; the first request opens its turn, because it knows the agent's own tools."""
-        run, thread = self._find_run(request.state), _get_conversation_id(request.state)
+        run, thread = self._find_run(request.state), _get_thread_or_run_id(request.state)
         if run is None:
             asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
             turn = self._habitus.turn(
@@ -164,11 +164,13 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
                 tools=_list_tool_names(request),
             ).open()
             name = request.state.get("habitus_run", "")
-            run = _LangChainRun(name=name, thread=thread, turn=turn, asked=_add_context(turn.context, asked))
+            run = _LangChainRun(
+                name=name, thread=thread, turn=turn, asked=_build_message_with_context(turn.context, asked)
+            )
             self._runs[thread] = run
         return run
 
-    def _add_habitus_parts(self, request: ModelRequest[Any], run: _LangChainRun) -> ModelRequest[Any]:
+    def _add_habitus_tools_and_context(self, request: ModelRequest[Any], run: _LangChainRun) -> ModelRequest[Any]:
         theirs = _list_tool_names(request)
         ours = [
             {"type": "function", "function": tool}
@@ -182,13 +184,13 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
             system_message=SystemMessage(content=system), messages=messages, tools=[*request.tools, *ours]
         )
 
-    def _abandon_run(self, run: _LangChainRun) -> None:
+    def _close_run_after_model_failure(self, run: _LangChainRun) -> None:
         """Close the turn after the model failed; a retry is another turn."""
         self._runs.pop(run.thread, None)
         run.turn.close()
 
 
-def _get_conversation_id(state: Any) -> str:
+def _get_thread_or_run_id(state: Any) -> str:
     """Return the conversation: LangGraph's thread, or the run itself."""
     configured = get_config().get("configurable", {}).get("thread_id")
     return str(configured) if configured else str(state.get("habitus_run", ""))
@@ -206,7 +208,7 @@ def _get_message_text(message: BaseMessage) -> str:
     return str(message.text)
 
 
-def _add_context(context: str, asked: HumanMessage | None) -> HumanMessage | None:
+def _build_message_with_context(context: str, asked: HumanMessage | None) -> HumanMessage | None:
     if asked is None or not context:
         return None
     if isinstance(asked.content, str):
@@ -221,17 +223,17 @@ def _run_habitus_tool(turn: HostTurn, request: ToolCallRequest) -> ToolMessage:
     return ToolMessage(result.content, tool_call_id=call["id"], name=call["name"], status=status)
 
 
-def _observe_call(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
+def _observe_own_tool_call(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
     return turn.observe(request.tool_call["name"], request.tool_call["args"], content, ok)
 
 
-def _append_nudge(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
+def _observe_result_and_append_nudge(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
     """Observe the result of the agent's own tool, and append a nudge to it."""
-    message = result if isinstance(result, ToolMessage) else _find_tool_message(result)
+    message = result if isinstance(result, ToolMessage) else _find_tool_message_in_command(result)
     if message is None:
-        _observe_call(turn, request, result, ok=None)
+        _observe_own_tool_call(turn, request, result, ok=None)
         return result
-    nudge = _observe_call(turn, request, message.content, ok=message.status != "error")
+    nudge = _observe_own_tool_call(turn, request, message.content, ok=message.status != "error")
     if nudge and isinstance(message.content, str):
         message.content = f"{message.content}\n\n{nudge}"
     elif nudge:
@@ -239,7 +241,7 @@ def _append_nudge(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
     return result
 
 
-def _find_tool_message(command: Any) -> ToolMessage | None:
+def _find_tool_message_in_command(command: Any) -> ToolMessage | None:
     update = getattr(command, "update", None)
     messages: list[AnyMessage] = update.get("messages", []) if isinstance(update, dict) else []
     return next((one for one in messages if isinstance(one, ToolMessage)), None)

@@ -17,9 +17,9 @@ from typing import Any
 
 from habitus import Habitus
 from habitus.agent.background import run_in_thread
-from habitus.integrations.agent_run import AgentRun, prepend_context, require_package
+from habitus.integrations.agent_run import AgentRun, prepend_context, require_package_version
 
-require_package("openai-agents", "0.19")
+require_package_version("openai-agents", "0.19")
 
 from agents import Agent, FunctionTool, RunConfig, RunHooks
 from agents.run import CallModelData, ModelInputData
@@ -52,7 +52,7 @@ class HabitusOpenAIRun(AgentRun):
         self._nudges: list[str] = []
         self.agent = agent.clone(tools=list(agent.tools))
         self.hooks = _HabitusRunHooks(self)
-        self.config = replace(self._config, call_model_input_filter=self._filter_model_input)
+        self.config = replace(self._config, call_model_input_filter=self._add_system_text_and_nudges_to_input)
 
     @property
     def input(self) -> str | list[Any]:
@@ -82,7 +82,7 @@ class HabitusOpenAIRun(AgentRun):
             strict_json_schema=False,
         )
 
-    async def _filter_model_input(self, call: CallModelData[Any]) -> ModelInputData:
+    async def _add_system_text_and_nudges_to_input(self, call: CallModelData[Any]) -> ModelInputData:
         """Add the system text and nudges to the model's input, before every call of the model."""
         data = call.model_data
         if self._config.call_model_input_filter is not None:
@@ -92,7 +92,7 @@ class HabitusOpenAIRun(AgentRun):
         nudges: list[Any] = [{"role": "user", "content": text} for text in self._nudges]
         return ModelInputData(input=[*data.input, *nudges], instructions=instructions)
 
-    async def observe_call(self, name: str, arguments: str, result: object) -> None:
+    async def observe_own_tool_call(self, name: str, arguments: str, result: object) -> None:
         """Observe a call of the agent's own tool; a nudge stays in the model's input from then on."""
         if name in self._own or not self.turn.has(name):
             ok = not (isinstance(result, str) and result.startswith(_FAILURE_PREFIXES))
@@ -105,7 +105,7 @@ class _HabitusRunHooks(RunHooks[Any]):
         self._run = run
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
-        await self._run.observe_call(tool.name, getattr(context, "tool_arguments", ""), result)
+        await self._run.observe_own_tool_call(tool.name, getattr(context, "tool_arguments", ""), result)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         await run_in_thread(lambda: self._run.turn.done(str(output)))

@@ -17,9 +17,9 @@ from typing import Any
 from habitus import AsyncHostTurn, Habitus
 from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid
-from habitus.integrations.agent_run import normalize_conversation_id, require_package
+from habitus.integrations.agent_run import normalize_conversation_id, require_package_version
 
-require_package("pydantic-ai-slim", "2.66", extra="pydantic-ai")
+require_package_version("pydantic-ai-slim", "2.66", extra="pydantic-ai")
 
 from pydantic import ValidationError
 from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext, ToolDefinition
@@ -69,7 +69,7 @@ class HabitusCapability(AbstractCapability[Any]):
                 user=self.user,
                 conversation=normalize_conversation_id(ctx.conversation_id or ""),
                 source_type=self.source_type,
-                tools=_list_own_tools(ctx),
+                tools=_list_own_tool_names(ctx),
             )
             async with opening as self._turn:
                 result = await handler()
@@ -80,7 +80,7 @@ class HabitusCapability(AbstractCapability[Any]):
 
     def get_instructions(self) -> Any:
         def steady(ctx: RunContext[Any]) -> str:
-            return self._open_turn.system
+            return self._current_turn.system
 
         return steady
 
@@ -88,8 +88,8 @@ class HabitusCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Add the chosen context to the request, once; it stays in the history."""
-        if not self._is_shown and self._open_turn.context:
-            ctx.enqueue(self._open_turn.context)
+        if not self._is_shown and self._current_turn.context:
+            ctx.enqueue(self._current_turn.context)
         self._is_shown = True
         return request_context
 
@@ -106,16 +106,16 @@ class HabitusCapability(AbstractCapability[Any]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         """Observe the results of the agent's own tools; a nudge follows the result."""
-        if self._open_turn.has(call.tool_name):
+        if self._current_turn.has(call.tool_name):
             return await handler(args)
         try:
             result = await handler(args)
         except _NO_RESULT:
             raise
         except Exception as error:
-            await self._observe_call(ctx, call, str(error), ok=False)
+            await self._observe_call_and_enqueue_nudge(ctx, call, str(error), ok=False)
             raise
-        await self._observe_call(ctx, call, getattr(result, "return_value", result), ok=True)
+        await self._observe_call_and_enqueue_nudge(ctx, call, getattr(result, "return_value", result), ok=True)
         return result
 
     async def on_tool_validate_error(
@@ -127,16 +127,18 @@ class HabitusCapability(AbstractCapability[Any]):
         args: RawToolArgs,
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
-        await self._observe_call(ctx, call, str(error), ok=False)
+        await self._observe_call_and_enqueue_nudge(ctx, call, str(error), ok=False)
         raise error
 
-    async def _observe_call(self, ctx: RunContext[Any], call: ToolCallPart, content: object, *, ok: bool) -> None:
-        nudge = await self._open_turn.observe(call.tool_name, call.args or "", content, ok)
+    async def _observe_call_and_enqueue_nudge(
+        self, ctx: RunContext[Any], call: ToolCallPart, content: object, *, ok: bool
+    ) -> None:
+        nudge = await self._current_turn.observe(call.tool_name, call.args or "", content, ok)
         if nudge:
             ctx.enqueue(nudge)
 
     @property
-    def _open_turn(self) -> AsyncHostTurn:
+    def _current_turn(self) -> AsyncHostTurn:
         if self._turn is None:
             raise Invalid("No run of the agent is open.", hint="Let pydantic-ai call the capability.")
         return self._turn
@@ -156,20 +158,20 @@ class _SharedHabitus:
         if own is not None:
             yield own
             return
-        habitus = await run_in_thread(self._acquire)
+        habitus = await run_in_thread(self._open_or_share_habitus)
         try:
             yield habitus
         finally:
-            await run_in_thread(self._release)
+            await run_in_thread(self._close_habitus_after_last_user)
 
-    def _acquire(self) -> Habitus:
+    def _open_or_share_habitus(self) -> Habitus:
         with self._lock:
             if self._habitus is None:
                 self._habitus = Habitus.open()
             self._users += 1
             return self._habitus
 
-    def _release(self) -> None:
+    def _close_habitus_after_last_user(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0 and self._habitus is not None:
@@ -199,7 +201,9 @@ class _HabitusToolset(AbstractToolset[Any]):
         return "habitus"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        return {tool["name"]: self._build_tool(tool) for tool in self._run._open_turn.tools(profile=self._run.profile)}
+        return {
+            tool["name"]: self._build_tool(tool) for tool in self._run._current_turn.tools(profile=self._run.profile)
+        }
 
     def _build_tool(self, tool: dict[str, Any]) -> ToolsetTool[Any]:
         definition = ToolDefinition(
@@ -210,7 +214,7 @@ class _HabitusToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
-        result = await self._run._open_turn.run(name, tool_args)
+        result = await self._run._current_turn.run(name, tool_args)
         if not result.outcome.is_ok:
             raise ToolFailed(result.content)
         return result.content
@@ -222,6 +226,6 @@ def _get_prompt_text(prompt: str | Sequence[UserContent] | None) -> str:
     return "\n".join(part for part in prompt if isinstance(part, str))
 
 
-def _list_own_tools(ctx: RunContext[Any]) -> set[str]:
+def _list_own_tool_names(ctx: RunContext[Any]) -> set[str]:
     toolsets = ctx.agent.toolsets if ctx.agent is not None else ()
     return {name for one in toolsets if isinstance(one, FunctionToolset) for name in one.tools}

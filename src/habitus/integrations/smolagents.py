@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from habitus import Habitus, HostTurn
-from habitus.integrations.agent_run import AgentRun, prepend_context, require_package
+from habitus.integrations.agent_run import AgentRun, prepend_context, require_package_version
 
-require_package("smolagents", "1.24")
+require_package_version("smolagents", "1.24")
 
 from smolagents import ActionStep, FinalAnswerStep, MultiStepAgent, Tool
 from smolagents.tools import AUTHORIZED_TYPES
@@ -52,10 +52,10 @@ class HabitusSmolagentsRun(AgentRun):
 
     def _attach_to_agent(self) -> None:
         self._agent.instructions = prepend_context(self._instructions or "", self.turn.system)
-        self._agent.step_callbacks = _StepCallbacks(self)
-        self._add_tools()
+        self._agent.step_callbacks = _ObservingStepCallbacks(self)
+        self._add_new_habitus_tools()
 
-    def _add_tools(self) -> None:
+    def _add_new_habitus_tools(self) -> None:
         for spec in self.turn.tools(profile=self.profile):
             tool = _HabitusTool(self.turn, spec)
             self._agent.tools.setdefault(tool.name, tool)
@@ -73,19 +73,19 @@ class HabitusSmolagentsRun(AgentRun):
             said = str(step.error) if step.error else step.observations or ""
             nudges = [
                 self.turn.observe(name, arguments, said, step.error is None)
-                for name, arguments in _iterate_calls(step)
+                for name, arguments in _iterate_step_calls(step)
                 if name != "final_answer" and not isinstance(self._agent.tools.get(name), _HabitusTool)
             ]
             # A tool that was created in this step is available in the next.
-            self._add_tools()
+            self._add_new_habitus_tools()
             step.observations = "\n\n".join(text for text in (step.observations, *nudges) if text) or None
 
-    def forward_step(self, step: Any, **about: Any) -> None:
+    def forward_step_to_own_callbacks(self, step: Any, **about: Any) -> None:
         """Pass a step on to the callbacks that the agent had before the run."""
         self._callbacks.callback(step, **about)
 
 
-class _StepCallbacks:
+class _ObservingStepCallbacks:
     """Replaces the agent's callbacks during the run."""
 
     def __init__(self, run: HabitusSmolagentsRun) -> None:
@@ -93,7 +93,7 @@ class _StepCallbacks:
 
     def callback(self, memory_step: Any, **about: Any) -> None:
         self._run.observe_step(memory_step)
-        self._run.forward_step(memory_step, **about)
+        self._run.forward_step_to_own_callbacks(memory_step, **about)
 
 
 class _HabitusTool(Tool):
@@ -130,7 +130,7 @@ def _build_input_schema(schema: dict[str, Any], *, is_needed: bool) -> dict[str,
     }
 
 
-def _iterate_calls(step: ActionStep) -> Iterator[tuple[str, Any]]:
+def _iterate_step_calls(step: ActionStep) -> Iterator[tuple[str, Any]]:
     """Yield the calls of a step; a failed one is found only in the model's message."""
     if step.tool_calls:
         yield from ((call.name, call.arguments) for call in step.tool_calls)

@@ -122,7 +122,7 @@ class JobConcurrencyLimits:
     per_user: int = 0
 
 
-def choose_startable_jobs(
+def choose_startable_job_ids(
     waiting: Sequence[tuple[str, JobConcurrencyKeys]],
     running: Sequence[JobConcurrencyKeys],
     *,
@@ -135,9 +135,9 @@ def choose_startable_jobs(
     for id, lanes in waiting:
         if len(taken) >= max_count:
             break
-        if _is_at_limit(models, lanes.model, limits.per_model):
+        if _is_key_at_concurrency_limit(models, lanes.model, limits.per_model):
             continue
-        if _is_at_limit(users, lanes.user, limits.per_user):
+        if _is_key_at_concurrency_limit(users, lanes.user, limits.per_user):
             continue
         taken.append(id)
         models[lanes.model] += 1
@@ -145,7 +145,7 @@ def choose_startable_jobs(
     return tuple(taken)
 
 
-def _is_at_limit(running: Counter[str], lane: str, limit: int) -> bool:
+def _is_key_at_concurrency_limit(running: Counter[str], lane: str, limit: int) -> bool:
     return bool(lane) and limit > 0 and running[lane] >= limit
 
 
@@ -172,13 +172,13 @@ class JobFailureStreak:
         """Return the seconds until the next retry, which grow with each failure."""
         return first_s * _BACKOFF_FACTOR ** (self.failures - 1) if self.failures else 0.0
 
-    def after_failure(self, reason: str, *, at: int) -> JobFailureStreak:
+    def with_one_more_failure(self, reason: str, *, at: int) -> JobFailureStreak:
         """Return the streak with one more failed attempt."""
         before = self._reset_after_progress(at)
         told = f"{reason} (try {before.attempts + 1} of {MAX_ATTEMPTS})"
         return replace(before, failures=before.failures + 1, reason=told)
 
-    def after_death(self, worker: str, *, at: int) -> JobFailureStreak:
+    def with_one_more_dead_worker(self, worker: str, *, at: int) -> JobFailureStreak:
         """Return the streak with one more dead worker."""
         before = self._reset_after_progress(at)
         told = f"worker {worker} died with it ({before.attempts + 1} of {MAX_ATTEMPTS})"

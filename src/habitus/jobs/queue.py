@@ -25,7 +25,7 @@ from habitus.jobs.model import (
     JobFailureStreak,
     JobPriority,
     JobState,
-    choose_startable_jobs,
+    choose_startable_job_ids,
 )
 from habitus.jobs.worker_records import WorkerDetails, workers
 
@@ -38,24 +38,24 @@ jobs = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     # The worker that runs it, or ran it last.
-    *sql.required_columns(sa.String, "worker", "model", "user", "host", default=""),
+    *sql.build_required_columns(sa.String, "worker", "model", "user", "host", default=""),
     # A fencing token, raised at every change of worker: updates with an older number have no effect.
     sa.Column("attempt", sa.BigInteger, nullable=False, server_default="0"),
     # Its worker renews the lease while it runs the job; in milliseconds by the database's clock.
-    *sql.required_columns(sa.BigInteger, "lease_until", "not_before", default="0"),
+    *sql.build_required_columns(sa.BigInteger, "lease_until", "not_before", default="0"),
     # Parts done at the last failure.
-    *sql.required_columns(sa.BigInteger, "stuck_at", "failures", "deaths", default="0"),
+    *sql.build_required_columns(sa.BigInteger, "stuck_at", "failures", "deaths", default="0"),
     # When its worker claimed it.
     sa.Column("begun_on", sa.BigInteger, nullable=False, server_default="0"),
     # Parts done by then.
     sa.Column("begun_at", sa.BigInteger, nullable=False, server_default="0"),
     # The span that added it, as a W3C `traceparent`.
-    *sql.required_columns(sa.String, "traceparent", default=""),
+    *sql.build_required_columns(sa.String, "traceparent", default=""),
     # JSON list of parts, once they are planned.
     sa.Column("plan", sa.Text),
     sa.Column("result", sa.Text),  # JSON
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
-    *sql.required_columns(sa.BigInteger, "added_on", "changed_on"),
+    *sql.build_required_columns(sa.BigInteger, "added_on", "changed_on"),
     sa.Index("jobs_by_state", "state", "priority", "added_on"),
 )
 parts = sa.Table(
@@ -119,7 +119,7 @@ class JobQueue:
         """Return the jobs, newest first."""
         return self._load_jobs(sa.select(jobs).order_by(*_NEWEST_FIRST).limit(limit))
 
-    def list_unfinished_jobs(self, kind: str) -> list[Job]:
+    def list_unfinished_jobs_of_kind(self, kind: str) -> list[Job]:
         """Return the waiting and running jobs of a kind, newest first."""
         return self._load_jobs(
             sa.select(jobs).where(jobs.c.state.in_(_UNFINISHED_STATES), jobs.c.kind == kind).order_by(*_NEWEST_FIRST)
@@ -130,19 +130,19 @@ class JobQueue:
         with sql.read_transaction(self.engine) as conn:
             return list(conn.execute(sa.select(jobs.c.id).where(self._seen).order_by(*_NEWEST_FIRST)).scalars())
 
-    def get_jobs(self, ids: Sequence[str]) -> list[Job]:
+    def get_jobs_by_ids(self, ids: Sequence[str]) -> list[Job]:
         """Return the jobs with these ids, in this order; deleted ones are left out."""
         by_id = {job.id: job for job in self._load_jobs(sa.select(jobs).where(jobs.c.id.in_(ids)))}
         return [by_id[id] for id in ids if id in by_id]
 
     def get(self, id: str) -> Job:
         """Return a job; raise NotFound if it does not exist."""
-        found = self.get_jobs([id])
+        found = self.get_jobs_by_ids([id])
         if not found:
             raise NotFound(f"There is no job '{id}'.", hint="See 'habitus jobs list'.")
         return found[0]
 
-    def find_latest_job(self, prefix: str) -> Job | None:
+    def find_newest_job_by_id_prefix(self, prefix: str) -> Job | None:
         """Return the newest job whose id begins with the prefix, or None."""
         begins = jobs.c.id.startswith(prefix, autoescape=True)
         return next(iter(self._load_jobs(sa.select(jobs).where(begins).order_by(*_NEWEST_FIRST).limit(1))), None)
@@ -163,7 +163,7 @@ class JobQueue:
                 # An idle worker of one machine writes nothing: its process is its sign of life.
                 seen_on = now
             ids = tuple(job.id for job in running if job.worker == row.name)
-            when = _from_milliseconds(seen_on)
+            when = _datetime_from_milliseconds(seen_on)
             found.append(WorkerDetails(name=row.name, host=row.host, version=row.version, seen_on=when, jobs=ids))
         return found
 
@@ -182,7 +182,7 @@ class JobQueue:
             found = {JobState(state): int(number) for state, number in conn.execute(count)}
         return {state: found.get(state, 0) for state in JobState}
 
-    def delete_finished_jobs(self, before: datetime) -> int:
+    def delete_jobs_finished_before(self, before: datetime) -> int:
         """Delete the jobs that ended before then, with their results; return how many."""
         is_old = (jobs.c.state.not_in(_UNFINISHED_STATES), jobs.c.changed_on < int(before.timestamp() * 1000))
         with sql.write_transaction(self.engine) as conn:
@@ -252,15 +252,17 @@ def _job_from_row(row: sa.Row[Any], done: int) -> Job:
         reason="" if state is JobState.DONE else row.reason,
         worker=row.worker,
         host=row.host,
-        added_on=_from_milliseconds(row.added_on),
-        begun_on=_from_milliseconds(row.begun_on) if row.begun_on else None,
+        added_on=_datetime_from_milliseconds(row.added_on),
+        begun_on=_datetime_from_milliseconds(row.begun_on) if row.begun_on else None,
         parts_done_at_start=row.begun_at,
-        changed_on=_from_milliseconds(row.changed_on),
-        not_before=_from_milliseconds(row.not_before) if state is JobState.PENDING and row.not_before else None,
+        changed_on=_datetime_from_milliseconds(row.changed_on),
+        not_before=_datetime_from_milliseconds(row.not_before)
+        if state is JobState.PENDING and row.not_before
+        else None,
     )
 
 
-def _from_milliseconds(milliseconds: int) -> datetime:
+def _datetime_from_milliseconds(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
@@ -280,7 +282,7 @@ class ClaimedJob:
     traceparent: str
 
     @property
-    def claim_condition(self) -> sa.ColumnElement[bool]:
+    def still_claimed_condition(self) -> sa.ColumnElement[bool]:
         """SQL condition that the job still belongs to this claim."""
         return sa.and_(jobs.c.id == self.id, jobs.c.attempt == self.attempt)
 
@@ -296,7 +298,7 @@ class JobLease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QueueSnapshot:
+class QueuePollSnapshot:
     """The leases that ended, the kinds of jobs that are waiting, and the seconds until a lease ends or a job is due."""
 
     ended_leases: frozenset[JobLease]
@@ -333,14 +335,14 @@ class JobClaimer:
     def is_shared(self) -> bool:
         return is_shared_database(self._engine)
 
-    def register(self, row: Mapping[str, Any]) -> None:
+    def register_worker(self, row: Mapping[str, Any]) -> None:
         """List this worker, and forget those that have been silent for long."""
         now = build_database_time_expression(self._engine)
         with sql.write_transaction(self._engine) as conn:
             conn.execute(sa.delete(workers).where(workers.c.seen_on < now - _FORGET_AFTER_MS))
             conn.execute(sa.insert(workers).values({**row, "seen_on": now}))
 
-    def unregister(self) -> None:
+    def release_jobs_and_unregister_worker(self) -> None:
         """Release all unfinished jobs of this worker immediately, and take it off the list."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
@@ -362,11 +364,11 @@ class JobClaimer:
             running = [JobConcurrencyKeys(model=row.model, user=row.user) for row in rows]
             # Jobs at their limit are excluded by the query, else many of them would hide the others.
             found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(
-                is_due, *_exclude_keys_at_limit(running, limits)
+                is_due, *_build_conditions_excluding_keys_at_limit(running, limits)
             )
             ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_CANDIDATE_LIMIT + max_count)
             waiting = [(id, JobConcurrencyKeys(model=model, user=user)) for id, model, user in conn.execute(ordered)]
-            taken = choose_startable_jobs(waiting, running, max_count=max_count, limits=limits)
+            taken = choose_startable_job_ids(waiting, running, max_count=max_count, limits=limits)
             done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
             mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
             mine |= {"changed_on": now, "begun_on": now, "begun_at": done, "lease_until": self._lease_end}
@@ -383,7 +385,7 @@ class JobClaimer:
             for row in got
         ]
 
-    def take_snapshot(self) -> QueueSnapshot:
+    def read_queue_snapshot(self) -> QueuePollSnapshot:
         """Read the state of all workers and jobs in one transaction, because every worker polls."""
         held = sa.select(jobs.c.id, jobs.c.worker, jobs.c.attempt, jobs.c.lease_until).where(_is_running)
         waiting = sa.select(jobs.c.kind, sa.func.min(jobs.c.not_before).label("due")).group_by(jobs.c.kind)
@@ -396,7 +398,7 @@ class JobClaimer:
         ended = frozenset(lease for lease in leases if self._has_lease_ended(lease, holders.get(lease.worker), now))
         coming = [*(lease.until for lease in leases), *due.values()]
         next_event_s = min((at - now for at in coming if at > now), default=math.inf) / 1000
-        return QueueSnapshot(ended_leases=ended, waiting_kinds=frozenset(due), next_event_s=next_event_s)
+        return QueuePollSnapshot(ended_leases=ended, waiting_kinds=frozenset(due), next_event_s=next_event_s)
 
     def _has_lease_ended(self, lease: JobLease, holder: sa.Row[Any] | None, now: int) -> bool:
         """Return whether the lease is over: on one machine when the process is, however long it was suspended."""
@@ -413,15 +415,17 @@ class JobClaimer:
             results = [json.loads(text) for text in conn.execute(done).scalars()]
         return (None if plan is None else json.loads(plan)), results
 
-    def save_plan(self, job: ClaimedJob, plan: str) -> bool:
+    def save_planned_parts(self, job: ClaimedJob, plan: str) -> bool:
         """Save the planned parts; False if the job was cancelled or claimed by another worker, so stop."""
-        return self._save_progress(job, {"plan": plan})
+        return self._save_progress_if_still_claimed(job, {"plan": plan})
 
     def save_part_result(self, job: ClaimedJob, number: int, result: str) -> bool:
         """Save the result of a part; False if the job was cancelled or claimed by another worker, so stop."""
-        return self._save_progress(job, {}, [{"job": job.id, "number": number, "result": result}])
+        return self._save_progress_if_still_claimed(job, {}, [{"job": job.id, "number": number, "result": result}])
 
-    def finish_job(self, job: ClaimedJob, state: JobState, *, result: str | None = None, reason: str = "") -> None:
+    def mark_job_done_or_failed(
+        self, job: ClaimedJob, state: JobState, *, result: str | None = None, reason: str = ""
+    ) -> None:
         """Mark the job as done, or as failed for a reason that a person can fix."""
         with sql.write_transaction(self._engine, durable=True) as conn:
             values = {
@@ -430,23 +434,23 @@ class JobClaimer:
                 "reason": reason,
                 "changed_on": build_database_time_expression(self._engine),
             }
-            conn.execute(sa.update(jobs).where(job.claim_condition, _is_running).values(values))
+            conn.execute(sa.update(jobs).where(job.still_claimed_condition, _is_running).values(values))
 
-    def record_failure(self, job: ClaimedJob, reason: str) -> JobFailureStreak:
+    def record_failed_part(self, job: ClaimedJob, reason: str) -> JobFailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
-            row = conn.execute(sa.select(jobs).where(job.claim_condition, _is_running)).first()
+            row = conn.execute(sa.select(jobs).where(job.still_claimed_condition, _is_running)).first()
             if row is None:
                 # Cancelled, or another worker has claimed it.
                 return JobFailureStreak(reason=reason)
-            trouble = _failure_streak_from_row(row).after_failure(reason, at=_count_parts_done(conn, job.id))
+            trouble = _failure_streak_from_row(row).with_one_more_failure(reason, at=_count_parts_done(conn, job.id))
             wait_ms = int(trouble.get_retry_delay_s(self._first_wait_s) * 1000)
-            self._release_after_failure(
+            self._release_or_dead_letter_job(
                 conn, job.id, trouble, not_before=build_database_time_expression(self._engine) + wait_ms
             )
             return trouble
 
-    def release_ended_leases(self, leases: Collection[JobLease]) -> None:
+    def release_jobs_with_ended_leases(self, leases: Collection[JobLease]) -> None:
         """Release the jobs whose lease is still the same, and dead-letter those that too many workers died with."""
         until = {lease.id: lease.until for lease in leases}
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
@@ -454,10 +458,10 @@ class JobClaimer:
             for row in conn.execute(sa.select(jobs).where(jobs.c.id.in_(until), _is_running)).all():
                 if row.lease_until == until[row.id]:
                     trouble = _failure_streak_from_row(row)
-                    after = trouble.after_death(row.worker, at=_count_parts_done(conn, row.id))
-                    self._release_after_failure(conn, row.id, after)
+                    after = trouble.with_one_more_dead_worker(row.worker, at=_count_parts_done(conn, row.id))
+                    self._release_or_dead_letter_job(conn, row.id, after)
 
-    def renew_leases(self, ids: Collection[str]) -> None:
+    def renew_heartbeat_and_leases(self, ids: Collection[str]) -> None:
         """Give a sign of life, and renew the leases of these jobs as far as this worker still has them."""
         with sql.write_transaction(self._engine) as conn:
             seen = {"seen_on": build_database_time_expression(self._engine)}
@@ -466,20 +470,20 @@ class JobClaimer:
                 kept = sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(lease_until=self._lease_end)
                 conn.execute(kept.execution_options(habitus_silent=True))
 
-    def _save_progress(
+    def _save_progress_if_still_claimed(
         self, job: ClaimedJob, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()
     ) -> bool:
         """Save values and results unless another worker has claimed the job; False if it is no longer running."""
         with sql.write_transaction(self._engine, durable=True) as conn:
             changed = {**values, "changed_on": build_database_time_expression(self._engine)}
-            update = sa.update(jobs).where(job.claim_condition).values(changed).returning(jobs.c.state)
+            update = sa.update(jobs).where(job.still_claimed_condition).values(changed).returning(jobs.c.state)
             state = conn.execute(update).scalar()
             # A part that finished after a cancellation still keeps its result.
             if state is not None:
                 sql.insert_missing_rows(conn, parts, list(done))
             return bool(state == JobState.RUNNING)
 
-    def _release_after_failure(
+    def _release_or_dead_letter_job(
         self,
         conn: sa.Connection,
         id: str,
@@ -503,7 +507,7 @@ class JobClaimer:
 _RELEASED_VALUES: dict[str, Any] = {"state": JobState.PENDING, "worker": "", "attempt": jobs.c.attempt + 1}
 
 
-def _exclude_keys_at_limit(
+def _build_conditions_excluding_keys_at_limit(
     running: Collection[JobConcurrencyKeys], limits: JobConcurrencyLimits
 ) -> list[sa.ColumnElement[bool]]:
     """Return conditions that exclude the jobs at a concurrency limit, however many they are."""

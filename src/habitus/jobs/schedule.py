@@ -30,15 +30,15 @@ class Schedule:
     weekday: int | None = None
     at: time = time()
 
-    def get_current_slot(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
+    def get_current_due_time(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the slot that is due now."""
-        slot = self._find_slot(now, zone)
-        return slot if slot.timestamp <= now else self._find_slot(now - self._get_period, zone)
+        slot = self._find_due_time_in_period(now, zone)
+        return slot if slot.timestamp <= now else self._find_due_time_in_period(now - self._get_period, zone)
 
-    def get_next_slot(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
+    def get_next_due_time(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the next slot after now."""
-        slot = self._find_slot(now, zone)
-        return slot if slot.timestamp > now else self._find_slot(now + self._get_period, zone)
+        slot = self._find_due_time_in_period(now, zone)
+        return slot if slot.timestamp > now else self._find_due_time_in_period(now + self._get_period, zone)
 
     @property
     def _get_period(self) -> timedelta:
@@ -47,7 +47,7 @@ class Schedule:
             return timedelta(hours=1)
         return timedelta(days=1 if self.weekday is None else 7)
 
-    def _find_slot(self, around: datetime, zone: tzinfo) -> ScheduleDueTime:
+    def _find_due_time_in_period(self, around: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the slot of the hour, day or week that contains this time."""
         if self.is_hourly:
             hour = around.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -18,7 +18,7 @@ from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs import worker_records
 from habitus.jobs.model import FIRST_RETRY_DELAY_S, JobConcurrencyLimits, JobHandler, JobState
-from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer, JobLease, QueueSnapshot
+from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer, JobLease, QueuePollSnapshot
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 
 log = logging.getLogger(__name__)
@@ -47,12 +47,14 @@ class WorkerConfig:
     on_poll: Callable[[], object] = lambda: None
 
 
-class _JobReleased(Exception):
+class _JobReleasedError(Exception):
     """The worker shuts down, or no longer owns the job: another worker does the rest."""
 
 
 @contextmanager
-def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: WorkerConfig) -> Iterator[str]:
+def run_worker_until_block_ends(
+    engine: sa.Engine, handlers: Mapping[str, JobHandler], config: WorkerConfig
+) -> Iterator[str]:
     """Run jobs in threads of this process until the block ends; unfinished jobs are then released.
 
     Running parts get some seconds to finish; otherwise another worker repeats them.
@@ -60,12 +62,12 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
     row = worker_records.build_new_worker_row()
     name: str = row["name"]
     room = JobClaimer(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
-    hands = _WorkerPool(handlers, room, config)
+    hands = _JobThreadPool(handlers, room, config)
     looking = _WorkerLoop(room, hands, config)
     thread = threading.Thread(target=looking.poll_until_stopped, name="jobs-look")
     feed = config.feed or ChangeFeed(engine)
     try:
-        room.register(row)
+        room.register_worker(row)
         with feed.call_on_change(ChangeTopic.JOBS, lambda _: hands.freed.set()):
             thread.start()
             try:
@@ -76,12 +78,12 @@ def run_worker(engine: sa.Engine, handlers: Mapping[str, JobHandler], config: Wo
                 thread.join()
                 # If the database is away, the leases end and its jobs are released then.
                 with suppress(StorageFailed):
-                    room.unregister()
+                    room.release_jobs_and_unregister_worker()
     finally:
         worker_records.mark_own_worker_ended(name)
 
 
-class _WorkerPool:
+class _JobThreadPool:
     """Runs the parts of claimed jobs in threads."""
 
     def __init__(self, kinds: Mapping[str, JobHandler], room: JobClaimer, manner: WorkerConfig) -> None:
@@ -102,7 +104,7 @@ class _WorkerPool:
     def start_job(self, job: ClaimedJob) -> None:
         with self._changed:
             self._at.add(job.id)
-        threading.Thread(target=self._run_in_thread, args=(job,), name=f"job-{job.id}", daemon=True).start()
+        threading.Thread(target=self._run_job_in_thread, args=(job,), name=f"job-{job.id}", daemon=True).start()
 
     def shut_down(self) -> None:
         """Stop starting parts, and wait for the running ones; interrupt them if they take too long."""
@@ -114,12 +116,12 @@ class _WorkerPool:
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, self._manner.shutdown_wait_s)
 
-    def _run_in_thread(self, job: ClaimedJob) -> None:
+    def _run_job_in_thread(self, job: ClaimedJob) -> None:
         try:
             with (
                 tracing.add_log_context(job=job.id),
                 tracing.trace_span("job", traceparent=job.traceparent, kind=job.kind),
-                suppress(_JobReleased),
+                suppress(_JobReleasedError),
             ):
                 self._run_job(job)
         finally:
@@ -131,31 +133,33 @@ class _WorkerPool:
         """Run a job; an error that a person can fix ends it, any other is retried."""
         try:
             self._run_parts(job)
-        except _JobReleased:
+        except _JobReleasedError:
             raise
         except StorageFailed as error:
-            self._report_failure(job, str(error))
+            self._record_and_log_failure(job, str(error))
         except UserError as error:
             reason = str(error)
-            self._write_until_saved(lambda: self._room.finish_job(job, JobState.FAILED, reason=reason))
+            self._write_until_saved(lambda: self._room.mark_job_done_or_failed(job, JobState.FAILED, reason=reason))
         # Handlers are foreign code: whatever they raise must not kill the worker.
         except Exception as error:
             log.info("A part of a job failed.", exc_info=True)
-            self._report_failure(job, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            self._record_and_log_failure(
+                job, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            )
 
     def _run_parts(self, job: ClaimedJob) -> None:
         work = self.kinds[job.kind]
         plan, results = self._write_until_saved(lambda: self._room.load_planned_parts_and_results(job))
         if plan is None:
             plan = self._run_and_save_step(
-                lambda: list(work.plan_parts(job.arguments)), lambda text: self._room.save_plan(job, text)
+                lambda: list(work.plan_parts(job.arguments)), lambda text: self._room.save_planned_parts(job, text)
             )
         for number in range(len(results), len(plan)):
-            if _is_budget_spent(job.arguments, results):
+            if _is_token_budget_spent(job.arguments, results):
                 break
             results.append(self._run_part(job, work, number, plan[number], tuple(results)))
         result = json.dumps(work.summarize_results(results))
-        self._write_until_saved(lambda: self._room.finish_job(job, JobState.DONE, result=result))
+        self._write_until_saved(lambda: self._room.mark_job_done_or_failed(job, JobState.DONE, result=result))
 
     def _run_part(self, job: ClaimedJob, work: JobHandler, number: int, part: Any, before: Sequence[Any]) -> Any:
         return self._run_and_save_step(
@@ -167,23 +171,23 @@ class _WorkerPool:
         """Run one step and save its result as JSON before the next one starts."""
         with self._changed:
             if self._is_leaving:
-                raise _JobReleased
+                raise _JobReleasedError
             self._busy += 1
         try:
             text = json.dumps(do())
             if not self._write_until_saved(lambda: keep(text)):
-                raise _JobReleased
+                raise _JobReleasedError
             return json.loads(text)
         finally:
             with self._changed:
                 self._busy -= 1
                 self._changed.notify_all()
 
-    def _report_failure(self, job: ClaimedJob, reason: str) -> None:
+    def _record_and_log_failure(self, job: ClaimedJob, reason: str) -> None:
         # Interrupted by the shutdown, which is not the job's fault.
         if self._is_leaving:
             return
-        trouble = self._write_until_saved(lambda: self._room.record_failure(job, reason))
+        trouble = self._write_until_saved(lambda: self._room.record_failed_part(job, reason))
         log.warning("The job %s failed: %s", job.id, trouble.reason)
 
     def _write_until_saved(self, write: Callable[[], T]) -> T:
@@ -195,10 +199,10 @@ class _WorkerPool:
                 log.warning("What became of a job could not be written down yet: %s", error)
                 with self._changed:
                     if self._changed.wait_for(lambda: self._is_leaving, self._manner.poll_interval_s):
-                        raise _JobReleased from None
+                        raise _JobReleasedError from None
 
 
-def _is_budget_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
+def _is_token_budget_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
     """Return whether the finished parts used up the job's tokens, or one reports that nothing is left."""
     told, most = [each for each in results if isinstance(each, Mapping)], given.get("tokens")
     return any(each.get("is_spent") for each in told) or (
@@ -213,7 +217,7 @@ _LONGEST_SLEEP_S = 10.0
 class _WorkerLoop:
     """The loop of a worker: renews leases, releases those that ended, and claims jobs."""
 
-    def __init__(self, claims: JobClaimer, pool: _WorkerPool, config: WorkerConfig) -> None:
+    def __init__(self, claims: JobClaimer, pool: _JobThreadPool, config: WorkerConfig) -> None:
         self._claims = claims
         self._pool = pool
         self._config = config
@@ -228,7 +232,7 @@ class _WorkerLoop:
         while not self._is_stopped.is_set():
             sleep_s = self._config.poll_interval_s
             try:
-                sleep_s = self._get_sleep_s(self._poll())
+                sleep_s = self._get_sleep_s(self._poll_and_claim_jobs())
                 self._is_away = False
             # A failed poll must not end the worker; the first of a series is logged.
             except Exception as error:
@@ -243,19 +247,19 @@ class _WorkerLoop:
         self._is_stopped.set()
         self._pool.freed.set()
 
-    def _get_sleep_s(self, seen: QueueSnapshot) -> float:
+    def _get_sleep_s(self, seen: QueuePollSnapshot) -> float:
         """Return the seconds until there is something to do, unless a notification comes first."""
         feed = self._config.feed
-        if feed is None or feed.get_change_token(ChangeTopic.JOBS) is None:
+        if feed is None or feed.get_token_of_announced_changes(ChangeTopic.JOBS) is None:
             return self._config.poll_interval_s
         if self._pool.running_jobs or self._ended:
             return min(self._config.lease_s / 4, seen.next_event_s)
         return min(_LONGEST_SLEEP_S, seen.next_event_s)
 
-    def _poll(self) -> QueueSnapshot:
-        self._renew_leases()
-        seen = self._claims.take_snapshot()
-        self._release_ended_leases(seen.ended_leases)
+    def _poll_and_claim_jobs(self) -> QueuePollSnapshot:
+        self._renew_heartbeat_and_leases()
+        seen = self._claims.read_queue_snapshot()
+        self._release_jobs_of_dead_workers(seen.ended_leases)
         for kind in seen.waiting_kinds - self._pool.kinds.keys() - self._left:
             log.warning("Jobs of the kind '%s' are left to other workers: this one does none.", kind)
             self._left.add(kind)
@@ -267,16 +271,16 @@ class _WorkerLoop:
                 self._pool.start_job(job)
         return seen
 
-    def _renew_leases(self) -> None:
+    def _renew_heartbeat_and_leases(self) -> None:
         """Renew the leases of the jobs that run; an idle worker on a shared database gives a sign of life."""
         now, running = time.monotonic(), self._pool.running_jobs
         due_s = self._config.lease_s / 4 if running else _LONGEST_SLEEP_S if self._claims.is_shared else math.inf
         # A little early, because the next look may come late.
         if now - self._signed_at >= 0.9 * due_s:
-            self._claims.renew_leases(running)
+            self._claims.renew_heartbeat_and_leases(running)
             self._signed_at = now
 
-    def _release_ended_leases(self, ended: frozenset[JobLease]) -> None:
+    def _release_jobs_of_dead_workers(self, ended: frozenset[JobLease]) -> None:
         """Release the jobs of workers that died.
 
         On a shared database only after it has answered for one lease length: after an outage, or when this worker was
@@ -288,4 +292,4 @@ class _WorkerLoop:
         self._polled_at = now
         self._ended = {lease: self._ended.get(lease, now) for lease in ended}
         if over := [lease for lease, since in self._ended.items() if now - since >= wait_s]:
-            self._claims.release_ended_leases(over)
+            self._claims.release_jobs_with_ended_leases(over)

@@ -23,7 +23,7 @@ workers = sa.Table(
     sa.Column("host", sa.String, nullable=False),
     sa.Column("pid", sa.BigInteger, nullable=False),
     # When its process started, which tells it from a later one with the same id.
-    *sql.required_columns(sa.String, "started", "version"),
+    *sql.build_required_columns(sa.String, "started", "version"),
     # The last sign of life, by the database's clock.
     sa.Column("seen_on", sa.BigInteger, nullable=False),
 )

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import OutcomeKind
-from habitus.journal.menus import load_exposure_menus, store_exposure_menu
+from habitus.journal.menus import load_steady_exposures_from_menus, store_steady_exposures_as_menu
 from habitus.journal.model import (
     CHANGE,
     SYNTHETIC_SOURCE_TYPES,
@@ -29,7 +29,7 @@ from habitus.journal.model import (
     Turn,
     TurnOrigin,
     TurnOutcome,
-    classify_origin,
+    classify_turn_origin,
 )
 from habitus.journal.tables import (
     evidence_seed,
@@ -43,8 +43,8 @@ from habitus.journal.tables import (
 )
 from habitus.journal.usage import (
     EXPLICIT_WEIGHT,
-    get_effective_outcome,
-    insert_uses,
+    get_deciding_or_heaviest_outcome,
+    insert_missing_uses,
     is_from_knowing_source,
     judgement_from_row,
 )
@@ -83,22 +83,26 @@ class JudgedTurnFacts:
             user=turn.user,
             caller_id=turn.caller_id,
             began_on=turn.started_on,
-            origin=classify_origin(turn.source_type).value,
+            origin=classify_turn_origin(turn.source_type).value,
         )
 
 
-def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
+def record_outcomes_and_exposures_of_turn(
+    connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime
+) -> None:
     """Record a turn's outcomes and the exposures that began or were used in it; recording it twice changes nothing."""
     known = JudgedTurnFacts.from_turn(turn)
     belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
     steady = [one for one in turn.exposures if one.is_steady]
     is_list = sum(not one.is_used for one in steady) >= _LIST_SIZE and known.origin != TurnOrigin.TRIAL.value
     if is_list:
-        store_exposure_menu(connection, belongs, steady, now)
+        store_steady_exposures_as_menu(connection, belongs, steady, now)
     own = [one for one in turn.exposures if not (is_list and one.is_steady and not one.is_used)]
     # A steady exposure began with the list that has it, even if it is used only now.
     began = (
-        belongs | _find_exposure_list_start(connection, turn.session) if any(one.is_steady for one in own) else belongs
+        belongs | _find_start_of_first_exposure_list(connection, turn.session)
+        if any(one.is_steady for one in own)
+        else belongs
     )
     rows = [
         (began if one.is_steady else belongs) | {name: getattr(one, name) for name in _EXPOSURE_FIELDS} for one in own
@@ -113,18 +117,18 @@ def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence
             "is_ignored": sa.case((new.is_used, new.is_ignored), else_=exposures.c.is_ignored),
         },
     )
-    insert_uses(connection, turn.uses)
-    record_outcomes(connection, known, judged, now)
+    insert_missing_uses(connection, turn.uses)
+    record_outcomes_of_turn(connection, known, judged, now)
 
 
-def _find_exposure_list_start(connection: sa.Connection, unit: str) -> dict[str, Any]:
+def _find_start_of_first_exposure_list(connection: sa.Connection, unit: str) -> dict[str, Any]:
     """Return the turn and time at which a conversation's first list of exposures began; empty if it has none."""
     query = sa.select(menu_exposures.c.turn, menu_exposures.c.at).where(menu_exposures.c.unit == unit)
     row = connection.execute(query.order_by(menu_exposures.c.at).limit(1)).mappings().first()
     return {} if row is None else dict(row)
 
 
-def record_outcomes(
+def record_outcomes_of_turn(
     connection: sa.Connection, turn: JudgedTurnFacts, judged: Iterable[TurnOutcome], now: datetime
 ) -> None:
     """Record outcomes of a turn; a later outcome from the same source replaces the earlier one, unless the earlier one
@@ -152,10 +156,10 @@ def record_outcomes(
         }
 
     sql.upsert_rows(connection, lasting_outcomes, rows, replace_weaker)
-    _delete_sums_with_conversation(connection, turn.unit, now)
+    _delete_cached_sums_counting_conversation(connection, turn.unit, now)
 
 
-def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurnFacts | None:
+def find_turn_with_recorded_outcome(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurnFacts | None:
     """Return the latest turn with this id or caller id, or None if no outcome of it was recorded."""
     table = lasting_outcomes.c
     whose = sa.true() if user is None else table.user == user
@@ -166,7 +170,7 @@ def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> 
     )
 
 
-def load_turn_exposures(connection: sa.Connection, turn: Turn) -> tuple[ExposureAssignment, ...]:
+def load_exposures_begun_in_turn(connection: sa.Connection, turn: Turn) -> tuple[ExposureAssignment, ...]:
     """Return the exposures that began in a turn, in a fixed order."""
     # By the conversation, which has an index.
     own_rows, listed_rows = ((t.c.unit == turn.session, t.c.turn == turn.id) for t in (exposures, menu_exposures))
@@ -175,14 +179,16 @@ def load_turn_exposures(connection: sa.Connection, turn: Turn) -> tuple[Exposure
     known = {_get_exposure_key(one) for one in own}
     listed = [
         one
-        for _, several in load_exposure_menus(connection, *listed_rows)
+        for _, several in load_steady_exposures_from_menus(connection, *listed_rows)
         for one in several
         if _get_exposure_key(one) not in known
     ]
     return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
-def list_exposed_units(connection: sa.Connection, *, since: datetime | None) -> Sequence[tuple[str, datetime]]:
+def list_conversations_with_exposures(
+    connection: sa.Connection, *, since: datetime | None
+) -> Sequence[tuple[str, datetime]]:
     """Return the conversations with exposures after a time, each with the time of the first of these, oldest first."""
     both = sa.union_all(
         *(
@@ -195,13 +201,13 @@ def list_exposed_units(connection: sa.Connection, *, since: datetime | None) -> 
     return [(unit, at) for unit, at in connection.execute(query)]
 
 
-def list_chosen_items(
+def list_items_chosen_for_requests(
     connection: sa.Connection, *, since: datetime | None, until: datetime | None
 ) -> frozenset[tuple[str, str]]:
     """Return the items, by kind and name, that were chosen for a request; others only stood in a steady part."""
     is_chosen = [
         sa.not_(exposures.c.is_steady),
-        _is_counted_exposure(),
+        _build_counted_exposure_condition(),
         *_build_exposure_conditions(exposures, since),
     ]
     is_chosen += [] if until is None else [exposures.c.at <= until]
@@ -211,7 +217,7 @@ def list_chosen_items(
     return frozenset((kind, item) for kind, item in rows)
 
 
-def load_exposures(
+def load_scored_exposures(
     connection: sa.Connection,
     items: Sequence[str] | None = None,
     *,
@@ -234,7 +240,9 @@ def load_exposures(
     query = sa.select(table.unit, table.turn, table.at, table.origin, *columns)
     rows = connection.execute(
         query.where(
-            _is_counted_exposure(of_changes=of_changes), *some, *_build_exposure_conditions(exposures, since, user)
+            _build_counted_exposure_condition(of_changes=of_changes),
+            *some,
+            *_build_exposure_conditions(exposures, since, user),
         )
     ).all()
     began = [
@@ -247,7 +255,7 @@ def load_exposures(
     is_real = [sa.false() if of_changes else menu_exposures.c.origin == TurnOrigin.REAL.value]
     is_real += [] if units is None else [menu_exposures.c.unit.in_(units)]
     limits = _build_exposure_conditions(menu_exposures, since, user)
-    for row, several in load_exposure_menus(connection, *is_real, *limits, items=items, without=chosen):
+    for row, several in load_steady_exposures_from_menus(connection, *is_real, *limits, items=items, without=chosen):
         start = row["unit"], row["turn"], row["at"], row["origin"]
         began += [(*start, one) for one in several if (row["unit"], _get_exposure_key(one)) not in known]
     # Reading all outcomes once is faster than asking for many units.
@@ -276,7 +284,7 @@ def load_exposures(
     return kept
 
 
-def _is_counted_exposure(*, of_changes: bool = False) -> sa.ColumnElement[bool]:
+def _build_counted_exposure_condition(*, of_changes: bool = False) -> sa.ColumnElement[bool]:
     """Whether an exposure is of a real turn, or the random assignment of a trial; `of_changes` or of items."""
     is_wanted = exposures.c.kind == CHANGE if of_changes else exposures.c.kind != CHANGE
     is_arm = sa.and_(exposures.c.origin == TurnOrigin.TRIAL.value, exposures.c.propensity < 1)
@@ -302,7 +310,7 @@ def load_session_start(connection: sa.Connection, session: str) -> datetime | No
     ).scalar()
 
 
-def has_explicit_outcome(connection: sa.Connection) -> bool:
+def has_any_explicit_feedback(connection: sa.Connection) -> bool:
     """Return whether any conversation has explicit feedback."""
     return connection.execute(_EXPLICIT_OUTCOME_QUERY).first() is not None
 
@@ -312,7 +320,7 @@ _EXPLICIT_OUTCOME_QUERY = (
 )
 
 
-def load_evidence_sums(connection: sa.Connection, until: datetime) -> CachedEvidenceSums:
+def load_latest_cached_evidence_sums(connection: sa.Connection, until: datetime) -> CachedEvidenceSums:
     """Return the latest cached sums that end until then, with the number of resets; without sums if there are none."""
     changes = connection.execute(sa.select(evidence_sums.c.changes).where(_IS_RESET_COUNT)).scalar()
     found = sa.select(evidence_sums.c.until, evidence_sums.c.sums).where(_IS_CHECKPOINT, evidence_sums.c.until <= until)
@@ -321,7 +329,7 @@ def load_evidence_sums(connection: sa.Connection, until: datetime) -> CachedEvid
     return CachedEvidenceSums(**known, **(row or {}))
 
 
-def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, now: datetime) -> None:
+def save_evidence_sums_unless_reset(connection: sa.Connection, new: CachedEvidenceSums, now: datetime) -> None:
     """Save the sums unless any were reset since `changes` was read; the first call only starts the count of resets."""
     assert new.until is not None
     sql.insert_missing_rows(connection, evidence_sums, [{"id": _RESET_COUNT, "changes": 0}])
@@ -332,11 +340,13 @@ def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums, now: 
     row = {"id": int(new.until.timestamp() // _DAY_S), **asdict(new)}
     sql.upsert_rows(connection, evidence_sums, [row], lambda given: {"until": given.until, "sums": given.sums})
     saved = connection.execute(sa.select(evidence_sums.c.id, evidence_sums.c.until).where(_IS_CHECKPOINT)).all()
-    kept = {get_sums_age_bucket(now - until): id for id, until in sorted(saved, reverse=True)} | {-1: max(saved)[0]}
+    kept = {get_age_bucket_of_cached_sums(now - until): id for id, until in sorted(saved, reverse=True)} | {
+        -1: max(saved)[0]
+    }
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, evidence_sums.c.id.not_in(kept.values())))
 
 
-def get_sums_age_bucket(age: timedelta) -> int:
+def get_age_bucket_of_cached_sums(age: timedelta) -> int:
     """Return the number of the period of ages, each four times as long as the one before, of which the oldest cached
     sums are kept, which grow into the next one: after a late judgement, a look reads again at most about four times its
     age.
@@ -344,28 +354,30 @@ def get_sums_age_bucket(age: timedelta) -> int:
     return int(math.log(max(age / SETTLING_PERIOD, 1), 4))
 
 
-def reset_evidence_sums(connection: sa.Connection) -> None:
+def delete_all_cached_evidence_sums(connection: sa.Connection) -> None:
     """Delete all cached sums; call this when conversations were erased."""
-    _delete_cached_sums(connection, sa.true())
+    _delete_cached_sums_and_count_reset(connection, sa.true())
 
 
-def _delete_cached_sums(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
+def _delete_cached_sums_and_count_reset(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
     # The count first: its row is what a process that saves sums holds.
     connection.execute(evidence_sums.update().where(_IS_RESET_COUNT).values(changes=evidence_sums.c.changes + 1))
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, where))
 
 
-def _delete_sums_with_conversation(connection: sa.Connection, unit: str, now: datetime) -> None:
+def _delete_cached_sums_counting_conversation(connection: sa.Connection, unit: str, now: datetime) -> None:
     """Delete the cached sums that may count this conversation; call this with every change to one."""
     first = [
         sa.select(sa.func.min(t.c.at, type_=t.c.at.type)).where(t.c.unit == unit) for t in (exposures, menu_exposures)
     ]
     began = [at for query in first if (at := connection.execute(query).scalar()) is not None]
     if began and min(began) <= now - _SUMS_RESET_AGE:
-        _delete_cached_sums(connection, evidence_sums.c.until >= min(began))
+        _delete_cached_sums_and_count_reset(connection, evidence_sums.c.until >= min(began))
 
 
-def count_trial_variants(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
+def count_trial_conversations_by_variant(
+    connection: sa.Connection, kind: str, item: str | None = None
+) -> list[TrialVariantCounts]:
     """Count the conversations of paired trials with and without each item, by version."""
     table = exposures.c
     with_it = sa.func.sum(sa.case((table.is_offered, 1), else_=0))
@@ -399,7 +411,7 @@ def _score_turns(turns: Iterable[Sequence[TurnOutcome]]) -> tuple[tuple[float, .
     said: list[float] = []
     seemed: list[float] = []
     for judgements in turns:
-        went = get_effective_outcome(judgements)
+        went = get_deciding_or_heaviest_outcome(judgements)
         if went is not None and went.kind is not OutcomeKind.INFRA:
             (said if is_from_knowing_source(went) else seemed).append(float(went.kind is OutcomeKind.OK))
     return tuple(said), tuple(seemed)
@@ -408,11 +420,11 @@ def _score_turns(turns: Iterable[Sequence[TurnOutcome]]) -> tuple[tuple[float, .
 def erase_user_evidence(connection: sa.Connection, user: str) -> int:
     """Delete every exposure, outcome and use of a user; return how many there were."""
     tables = (exposures, menu_exposures, lasting_outcomes, uses, turn_menus)
-    reset_evidence_sums(connection)
+    delete_all_cached_evidence_sums(connection)
     return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
 
 
-def load_random_seed(connection: sa.Connection) -> str:
+def load_or_create_random_seed(connection: sa.Connection) -> str:
     """Return the random seed of this installation, created on first use."""
     # Two hosts may ask at once: the first insert wins and both read the same seed.
     sql.insert_missing_rows(connection, evidence_seed, [{"id": 1, "seed": secrets.token_hex(16)}])
@@ -423,7 +435,7 @@ def _exposure_from_row(row: Mapping[Any, Any]) -> ExposureAssignment:
     return ExposureAssignment(**{name: row[name] for name in _EXPOSURE_FIELDS})
 
 
-def load_last_request_times(connection: sa.Connection, user: str | None) -> dict[str, datetime]:
+def load_last_request_time_by_agent_kind(connection: sa.Connection, user: str | None) -> dict[str, datetime]:
     """Return the time of the last real request, by kind of agent; `user` None looks at all users."""
     query = sa.select(turns.c.source_type, sa.func.max(turns.c.started_on).label("last")).group_by(turns.c.source_type)
     query = query.where(turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES))

@@ -24,7 +24,9 @@ _STEADY = frozenset({SkillPlacementKind.MENU, SkillPlacementKind.CUT, SkillPlace
 _ON_MENU = (SkillPlacementKind.MENU, "eligible")
 
 
-def split_selection(selected: Sequence[SelectedSkill]) -> tuple[list[SelectedSkill], list[SelectedSkill]]:
+def split_selection_into_menu_and_rows(
+    selected: Sequence[SelectedSkill],
+) -> tuple[list[SelectedSkill], list[SelectedSkill]]:
     """Split a turn's selection into the menu, the same for most turns, and the rows that differ from it."""
     own = [one for one in selected if one.place not in _STEADY]
     # A skill that was loaded keeps its line of the menu besides.
@@ -34,8 +36,10 @@ def split_selection(selected: Sequence[SelectedSkill]) -> tuple[list[SelectedSki
     return sorted(menu, key=lambda one: (one.name, one.layer, one.version)), own
 
 
-def join_selection(menu: Iterable[SelectedSkill], own: Sequence[SelectedSkill]) -> tuple[SelectedSkill, ...]:
-    """Return the selection that `split_selection` split, the turn's own rows first."""
+def join_selection_from_menu_and_rows(
+    menu: Iterable[SelectedSkill], own: Sequence[SelectedSkill]
+) -> tuple[SelectedSkill, ...]:
+    """Return the selection that `split_selection_into_menu_and_rows` split, the turn's own rows first."""
     moved = {(one.name, one.layer) for one in own if one.place is not SkillPlacementKind.LOADED}
     return (*own, *(one for one in menu if (one.name, one.layer) not in moved))
 
@@ -54,7 +58,7 @@ def load_selection_menu(connection: sa.Connection, digest: str) -> list[Selected
     ]
 
 
-def store_exposure_menu(
+def store_steady_exposures_as_menu(
     connection: sa.Connection, belongs: Mapping[str, Any], steady: Sequence[ExposureAssignment], now: datetime
 ) -> None:
     """Store the steady exposures that began in a turn; `belongs` are the columns that say whose they are."""
@@ -69,7 +73,7 @@ def store_exposure_menu(
     sql.insert_missing_rows(connection, menu_exposures, [row])
 
 
-def load_exposure_menus(
+def load_steady_exposures_from_menus(
     connection: sa.Connection,
     *where: sa.ColumnElement[bool],
     items: Collection[str] | None = None,
@@ -82,7 +86,7 @@ def load_exposure_menus(
     rows = connection.execute(sa.select(menu_exposures).where(*where)).mappings().all()
     # Chosen once per menu, because many conversations share one.
     menus = {
-        digest: [(number, *one) for number, one in enumerate(entries) if _is_matching_entry(one, items, without)]
+        digest: [(number, *one) for number, one in enumerate(entries) if _is_menu_entry_of_items(one, items, without)]
         for digest, entries in _load_menus(connection, {row["menu"] for row in rows}).items()
     }
     found = []
@@ -106,7 +110,7 @@ def load_exposure_menus(
     return found
 
 
-def _is_matching_entry(
+def _is_menu_entry_of_items(
     entry: Sequence[Any], items: Collection[str] | None, without: Collection[tuple[str, str]]
 ) -> bool:
     kind, item = entry[:2]

@@ -35,7 +35,7 @@ SYNTHETIC_SOURCE_TYPES = {
 }
 
 
-def classify_origin(source_type: str) -> TurnOrigin:
+def classify_turn_origin(source_type: str) -> TurnOrigin:
     """Return the origin of a turn with this source type."""
     return SYNTHETIC_SOURCE_TYPES.get(source_type, TurnOrigin.REAL)
 
@@ -259,7 +259,7 @@ class Turn:
     @property
     def is_real(self) -> bool:
         """False for practice, trials and replays."""
-        return classify_origin(self.source_type) is TurnOrigin.REAL
+        return classify_turn_origin(self.source_type) is TurnOrigin.REAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -73,7 +73,7 @@ class JournalOutbox:
         """Store an outcome for later; False if that failed, which counts it as dropped."""
         return self._append_entry(_OutboxEntry(judged=turn, outcome=outcome))
 
-    def record_dropped_entry(self) -> None:
+    def count_dropped_entry(self) -> None:
         """Count a lost entry."""
         # One byte per loss: appending needs no lock, and the file's size is the count.
         with suppress(OSError):
@@ -89,10 +89,10 @@ class JournalOutbox:
         aside = 0
         with try_lock(self.folder / "lock") as held:
             # New entries may arrive during the replay, so it continues until the pending file is gone.
-            while held is not None and (lines := self._claim_lines()):
+            while held is not None and (lines := self._move_and_read_pending_lines()):
                 try:
                     while lines:
-                        if not _replay_line(journal, lines[0]):
+                        if not _write_line_to_journal(journal, lines[0]):
                             self._append_bytes(_UNREADABLE_FILE, lines[0] + b"\n")
                             aside += 1
                         del lines[0]
@@ -112,7 +112,7 @@ class JournalOutbox:
             self._append_bytes(_PENDING_FILE, b"%s %s\n" % (_compute_checksum(line), line))
         except OSError as error:
             log.info("A turn could not wait on the disk: %s.", error)
-            self.record_dropped_entry()
+            self.count_dropped_entry()
             return False
         return True
 
@@ -120,7 +120,7 @@ class JournalOutbox:
         self.folder.mkdir(exist_ok=True, mode=0o700)
         append_to_file(self.folder / name, data)
 
-    def _claim_lines(self) -> list[bytes]:
+    def _move_and_read_pending_lines(self) -> list[bytes]:
         """Move the pending lines out of the way of new ones and return them."""
         # Lines left by a killed process are older than the pending ones, so they are replayed first and alone.
         if not (self.folder / _REPLAYING_FILE).exists():
@@ -148,7 +148,7 @@ class JournalOutbox:
             return 0
 
 
-def _replay_line(journal: Journal, line: bytes) -> bool:
+def _write_line_to_journal(journal: Journal, line: bytes) -> bool:
     """Write one line to the journal; False if the line can't be used."""
     checksum, _, text = line.partition(b" ")
     try:
@@ -158,7 +158,7 @@ def _replay_line(journal: Journal, line: bytes) -> bool:
         return False
     try:
         if entry.turn is not None:
-            journal.record_turn(entry.turn)
+            journal.record_complete_turn(entry.turn)
         elif entry.outcome is not None:
             journal.record_outcome(entry.judged, entry.outcome)
     except NotFound:

@@ -10,16 +10,16 @@ import sqlalchemy as sa
 
 from habitus.events import AgentEvent, EventKind, OutcomeKind
 from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
-from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
+from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
 
 turns = sa.Table(
     "turns",
     metadata,
-    *primary_key_columns(sa.String, "id"),
-    *required_columns(sa.String, "session", "user", "source_type"),
-    *required_columns(sa.String, "caller_id", "conversation", "reply_to", "menu", "project", "host", default=""),
-    *required_columns(sa.Text, "request", "usage"),
-    *required_columns(UtcDateTime, "started_on"),
+    *build_primary_key_columns(sa.String, "id"),
+    *build_required_columns(sa.String, "session", "user", "source_type"),
+    *build_required_columns(sa.String, "caller_id", "conversation", "reply_to", "menu", "project", "host", default=""),
+    *build_required_columns(sa.Text, "request", "usage"),
+    *build_required_columns(UtcDateTime, "started_on"),
     sa.Column("ended_on", UtcDateTime),
     sa.Index("turns_by_session", "session", "started_on"),
     sa.Index("turns_by_conversation", "conversation", "started_on"),
@@ -28,48 +28,48 @@ turns = sa.Table(
 )
 
 
-def _create_turn_part_table(name: str, *own: sa.schema.SchemaItem) -> sa.Table:
+def _declare_turn_part_table(name: str, *own: sa.schema.SchemaItem) -> sa.Table:
     """Declare a table of numbered entries that are deleted with their turn."""
     turn = sa.Column("turn", sa.String, sa.ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True)
-    return sa.Table(name, metadata, turn, *primary_key_columns(sa.Integer, "number"), *own)
+    return sa.Table(name, metadata, turn, *build_primary_key_columns(sa.Integer, "number"), *own)
 
 
-messages = _create_turn_part_table(
-    "turn_messages", *required_columns(sa.String, "role"), *required_columns(sa.Text, "content")
+messages = _declare_turn_part_table(
+    "turn_messages", *build_required_columns(sa.String, "role"), *build_required_columns(sa.Text, "content")
 )
 
-events = _create_turn_part_table(
+events = _declare_turn_part_table(
     "turn_events",
-    *required_columns(sa.String, "kind"),
-    *required_columns(sa.Integer, "severity", "round_idx"),
-    *required_columns(sa.Text, "detail"),
+    *build_required_columns(sa.String, "kind"),
+    *build_required_columns(sa.Integer, "severity", "round_idx"),
+    *build_required_columns(sa.Text, "detail"),
 )
 
 # What differs from the turn's menu.
-selections = _create_turn_part_table(
+selections = _declare_turn_part_table(
     "turn_selections",
-    *required_columns(sa.String, "name", "layer", "place"),
-    *required_columns(sa.Integer, "version"),
-    *required_columns(sa.Text, "reason"),
+    *build_required_columns(sa.String, "name", "layer", "place"),
+    *build_required_columns(sa.Integer, "version"),
+    *build_required_columns(sa.Text, "reason"),
 )
 
-outcomes = _create_turn_part_table(
+outcomes = _declare_turn_part_table(
     "turn_outcomes",
-    *required_columns(sa.String, "kind", "source"),
-    *required_columns(sa.Float, "weight"),
-    *required_columns(sa.Text, "reason"),
-    *required_columns(UtcDateTime, "at"),
-    *required_columns(sa.String(16), "source_kind", default="program"),
+    *build_required_columns(sa.String, "kind", "source"),
+    *build_required_columns(sa.Float, "weight"),
+    *build_required_columns(sa.Text, "reason"),
+    *build_required_columns(UtcDateTime, "at"),
+    *build_required_columns(sa.String(16), "source_kind", default="program"),
 )
 
 # Lists by digest, which many turns and conversations share.
 turn_menus = sa.Table(
     "turn_menus",
     metadata,
-    *primary_key_columns(sa.String, "digest"),
-    *required_columns(sa.String, "user"),
-    *required_columns(UtcDateTime, "stored_on"),
-    *required_columns(sa.LargeBinary, "entries"),
+    *build_primary_key_columns(sa.String, "digest"),
+    *build_required_columns(sa.String, "user"),
+    *build_required_columns(UtcDateTime, "stored_on"),
+    *build_required_columns(sa.LargeBinary, "entries"),
     sa.Index("turn_menus_by_user", "user"),
 )
 
@@ -77,9 +77,9 @@ turn_menus = sa.Table(
 seen_skills = sa.Table(
     "seen_skills",
     metadata,
-    *primary_key_columns(sa.String, "user"),
-    *required_columns(sa.Text, "hashes"),
-    *required_columns(UtcDateTime, "seen_on"),
+    *build_primary_key_columns(sa.String, "user"),
+    *build_required_columns(sa.Text, "hashes"),
+    *build_required_columns(UtcDateTime, "seen_on"),
 )
 
 # Exposures, outcomes and uses without any text: they outlive the turns they belong to.
@@ -87,16 +87,16 @@ seen_skills = sa.Table(
 exposures = sa.Table(
     "exposures",
     metadata,
-    *primary_key_columns(sa.String, "unit"),
-    *primary_key_columns(sa.Boolean, "is_steady"),
-    *primary_key_columns(sa.String, "kind", "item"),
-    *primary_key_columns(sa.Integer, "version"),
-    *required_columns(sa.String, "turn", "user", "request_kind"),
-    *required_columns(sa.Boolean, "is_offered", "is_used", "is_ignored"),
-    *required_columns(sa.Float, "propensity"),
-    *required_columns(sa.Integer, "tokens"),
-    *required_columns(sa.String(16), "origin", default="real"),
-    *required_columns(UtcDateTime, "at"),
+    *build_primary_key_columns(sa.String, "unit"),
+    *build_primary_key_columns(sa.Boolean, "is_steady"),
+    *build_primary_key_columns(sa.String, "kind", "item"),
+    *build_primary_key_columns(sa.Integer, "version"),
+    *build_required_columns(sa.String, "turn", "user", "request_kind"),
+    *build_required_columns(sa.Boolean, "is_offered", "is_used", "is_ignored"),
+    *build_required_columns(sa.Float, "propensity"),
+    *build_required_columns(sa.Integer, "tokens"),
+    *build_required_columns(sa.String(16), "origin", default="real"),
+    *build_required_columns(UtcDateTime, "at"),
     sa.Index("exposures_by_item", "kind", "item"),
     sa.Index("exposures_by_time", "at"),
 )
@@ -106,11 +106,11 @@ exposures = sa.Table(
 menu_exposures = sa.Table(
     "menu_exposures",
     metadata,
-    *primary_key_columns(sa.String, "unit", "menu"),
-    *required_columns(sa.String, "turn", "user", "request_kind"),
-    *required_columns(sa.String(16), "origin"),
-    *required_columns(sa.Text, "withheld"),
-    *required_columns(UtcDateTime, "at"),
+    *build_primary_key_columns(sa.String, "unit", "menu"),
+    *build_required_columns(sa.String, "turn", "user", "request_kind"),
+    *build_required_columns(sa.String(16), "origin"),
+    *build_required_columns(sa.Text, "withheld"),
+    *build_required_columns(UtcDateTime, "at"),
     sa.Index("menu_exposures_by_user", "user"),
     sa.Index("menu_exposures_by_time", "at"),
 )
@@ -118,12 +118,12 @@ menu_exposures = sa.Table(
 lasting_outcomes = sa.Table(
     "lasting_outcomes",
     metadata,
-    *primary_key_columns(sa.String, "turn", "source"),
-    *required_columns(sa.String, "unit", "user", "caller_id", "kind"),
-    *required_columns(sa.Float, "weight"),
-    *required_columns(UtcDateTime, "began_on", "at"),
-    *required_columns(sa.String(16), "origin", default="real"),
-    *required_columns(sa.String(16), "source_kind", default="program"),
+    *build_primary_key_columns(sa.String, "turn", "source"),
+    *build_required_columns(sa.String, "unit", "user", "caller_id", "kind"),
+    *build_required_columns(sa.Float, "weight"),
+    *build_required_columns(UtcDateTime, "began_on", "at"),
+    *build_required_columns(sa.String(16), "origin", default="real"),
+    *build_required_columns(sa.String(16), "source_kind", default="program"),
     sa.Index("lasting_outcomes_by_unit", "unit"),
     sa.Index("lasting_outcomes_by_caller", "caller_id"),
     sa.Index("lasting_outcomes_by_user", "user"),
@@ -133,12 +133,12 @@ lasting_outcomes = sa.Table(
 uses = sa.Table(
     "uses",
     metadata,
-    *primary_key_columns(sa.String, "id"),
-    *required_columns(sa.String, "turn", "user", "item", "layer", "part"),
-    *required_columns(sa.String(16), "stage", "manner", "origin"),
-    *required_columns(sa.Integer, "version"),
-    *required_columns(sa.Boolean, "is_credited"),
-    *required_columns(UtcDateTime, "at"),
+    *build_primary_key_columns(sa.String, "id"),
+    *build_required_columns(sa.String, "turn", "user", "item", "layer", "part"),
+    *build_required_columns(sa.String(16), "stage", "manner", "origin"),
+    *build_required_columns(sa.Integer, "version"),
+    *build_required_columns(sa.Boolean, "is_credited"),
+    *build_required_columns(UtcDateTime, "at"),
     sa.Column("result", sa.String(16)),
     sa.Index("uses_by_turn", "turn"),
     sa.Index("uses_by_item", "item", "layer"),
@@ -148,7 +148,7 @@ uses = sa.Table(
 
 # One row: the random seed that all hosts share.
 evidence_seed = sa.Table(
-    "evidence_seed", metadata, *primary_key_columns(sa.Integer, "id"), *required_columns(sa.String, "seed")
+    "evidence_seed", metadata, *build_primary_key_columns(sa.Integer, "id"), *build_required_columns(sa.String, "seed")
 )
 
 # Cached sums up to several points in time; every change to a conversation they count must delete them.
@@ -156,7 +156,7 @@ evidence_sums = sa.Table(
     "evidence_sums",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    *required_columns(sa.Integer, "changes"),
+    *build_required_columns(sa.Integer, "changes"),
     sa.Column("until", UtcDateTime),
     sa.Column("sums", sa.LargeBinary),
 )

@@ -29,7 +29,7 @@ from habitus.journal.model import (
 )
 from habitus.journal.tables import exposures, lasting_outcomes, parse_json_object, turns, uses
 from habitus.plain_data import INTERNAL
-from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, build_count_links
+from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCountKey, UsageCounts, build_count_links
 
 # An outcome of at least this weight is explicit feedback.
 EXPLICIT_WEIGHT = 1.0
@@ -58,7 +58,7 @@ class UseVerdict(StrEnum):
         """Whether someone or something that knows said how it went."""
         return self in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)
 
-    def is_counted_as(self, wanted: UseVerdict | None) -> bool:
+    def is_included_in_count(self, wanted: UseVerdict | None) -> bool:
         """Whether the count of this name counts it; None counts everything."""
         return wanted in (None, self) or (wanted is UseVerdict.NO_FEEDBACK and not self.is_known)
 
@@ -73,18 +73,18 @@ class JudgedUse:
     @property
     def counts(self) -> UsageCounts:
         """The use as counts."""
-        if not self.is_use:
+        if not self.is_used_not_only_shown:
             return UsageCounts(recommended=1)
         counted: dict[str, Any] = {name: 1 for name in ("used", self.verdict.value) if name in COUNT_NAMES}
-        return UsageCounts(**counted, recommended=int(self.is_recommended), last_used=self.use.at)
+        return UsageCounts(**counted, recommended=int(self.is_text_shown_for_request), last_used=self.use.at)
 
     @property
-    def is_use(self) -> bool:
+    def is_used_not_only_shown(self) -> bool:
         """Whether it was used, and not only shown."""
         return self.use.manner is not UseManner.SHOWN
 
     @property
-    def is_recommended(self) -> bool:
+    def is_text_shown_for_request(self) -> bool:
         """Whether its text was shown for the request; code and recipes run without."""
         return self.use.manner is not UseManner.RAN
 
@@ -116,22 +116,22 @@ def decide_use_verdict(
 
 def find_deciding_judgement(judgements: Iterable[TurnOutcome]) -> TurnOutcome | None:
     """Return the judgement that decides: by the strongest kind of source that knows, and of these the latest."""
-    return max(filter(is_from_knowing_source, judgements), key=_get_judgement_order, default=None)
+    return max(filter(is_from_knowing_source, judgements), key=_get_judgement_sort_key, default=None)
 
 
-def get_effective_outcome(judgements: Sequence[TurnOutcome]) -> TurnOutcome | None:
+def get_deciding_or_heaviest_outcome(judgements: Sequence[TurnOutcome]) -> TurnOutcome | None:
     """Return the outcome of a run: what someone who knows said, else the heaviest sign; None without any."""
     if last := find_deciding_judgement(judgements):
         return last
     # A result counts before an outage.
     return max(
         judgements,
-        key=lambda one: (one.weight, one.kind is not OutcomeKind.INFRA, *_get_judgement_order(one)),
+        key=lambda one: (one.weight, one.kind is not OutcomeKind.INFRA, *_get_judgement_sort_key(one)),
         default=None,
     )
 
 
-def _get_judgement_order(judgement: TurnOutcome) -> tuple[int, datetime, str]:
+def _get_judgement_sort_key(judgement: TurnOutcome) -> tuple[int, datetime, str]:
     return judgement.source_kind.rank, judgement.at or _LONG_AGO, judgement.source
 
 
@@ -150,14 +150,14 @@ def load_judged_uses(connection: sa.Connection, *where: sa.ColumnElement[bool]) 
     judged = _load_judgements(connection, sa.select(uses.c.turn).where(*is_counted))
     found = [_use_from_row(row) for row in rows]
     acted = {
-        _get_place(use)
+        _get_use_key(use)
         for use in found
         if use.is_credited and (use.manner is not UseManner.RAN or use.result is OutcomeKind.OK)
     }
-    return [_judge_use(use, judged[use.turn], is_replaced=_get_place(use) in acted) for use in found]
+    return [_judge_use(use, judged[use.turn], is_replaced=_get_use_key(use) in acted) for use in found]
 
 
-def _get_place(use: ItemUse) -> tuple[str, str, str]:
+def _get_use_key(use: ItemUse) -> tuple[str, str, str]:
     return use.turn, use.layer, use.item
 
 
@@ -191,29 +191,29 @@ def _use_from_row(row: Mapping[Any, Any]) -> ItemUse:
     return ItemUse(**{name: known.get(name, row[name]) for name in ItemUse.__dataclass_fields__})
 
 
-def count_uses_by_key(judged: Iterable[JudgedUse]) -> dict[UseKey, UsageCounts]:
+def count_uses_by_key(judged: Iterable[JudgedUse]) -> dict[UsageCountKey, UsageCounts]:
     """Return the counts of these uses by what they are counted for."""
-    counted: dict[UseKey, UsageCounts] = {}
+    counted: dict[UsageCountKey, UsageCounts] = {}
     for one in judged:
         use = one.use
-        key = UseKey(layer=use.layer, item=use.item, version=use.version, stage=use.stage, part=use.part)
+        key = UsageCountKey(layer=use.layer, item=use.item, version=use.version, stage=use.stage, part=use.part)
         counted[key] = counted.get(key, UsageCounts()) + one.counts
     return counted
 
 
-def subtract_counts(after: UsageByKey, before: UsageByKey) -> dict[UseKey, UsageCounts]:
+def compute_count_changes_by_key(after: UsageByKey, before: UsageByKey) -> dict[UsageCountKey, UsageCounts]:
     """Return what changed, by key and in a fixed order; two hosts that update the same rows can't deadlock."""
     none = UsageCounts()
     changes = {key: after.get(key, none) - before.get(key, none) for key in sorted({*after, *before})}
     return {key: change for key, change in changes.items() if change.is_nonzero}
 
 
-def count_turn_uses(connection: sa.Connection, turn: str) -> dict[UseKey, UsageCounts]:
+def count_turn_uses(connection: sa.Connection, turn: str) -> dict[UsageCountKey, UsageCounts]:
     """Return the counts of the uses in one turn."""
     return count_uses_by_key(load_judged_uses(connection, uses.c.turn == turn))
 
 
-def build_use_of_run(
+def build_use_of_code_or_recipe_run(
     *,
     skill: tuple[str, str, int],
     stage: str,
@@ -240,14 +240,14 @@ def build_use_of_run(
     )
 
 
-def lock_usage_facts(connection: sa.Connection) -> None:
+def lock_use_and_judgement_tables(connection: sa.Connection) -> None:
     """Let no other host record a use or a judgement before this transaction ends."""
     # A transaction that writes to SQLite is alone.
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("LOCK TABLE uses, lasting_outcomes IN SHARE ROW EXCLUSIVE MODE"))
 
 
-def insert_uses(connection: sa.Connection, new: Sequence[ItemUse]) -> None:
+def insert_missing_uses(connection: sa.Connection, new: Sequence[ItemUse]) -> None:
     """Store uses; those that are stored already stay."""
     rows = [
         asdict(use)
@@ -295,7 +295,7 @@ class DailyRequestCounts(RequestCounts):
 _REQUEST_COUNTS = ("succeeded", "failed", "no_feedback")
 
 
-def count_daily_requests(
+def count_requests_by_day(
     connection: sa.Connection, now: datetime, number: int, user: str | None
 ) -> tuple[DailyRequestCounts, ...]:
     """Return the counts of the last days, oldest first, including days without requests; `user` None counts all."""
@@ -312,7 +312,7 @@ def count_daily_requests(
         if counted := went.get(began.astimezone(UTC).date()):
             counted[(verdict if verdict.is_known else UseVerdict.NO_FEEDBACK).value] += 1
     used: defaultdict[date, list[str]] = defaultdict(list)
-    for item, _, at in list_skill_uses(connection, since, user=user):
+    for item, _, at in list_skill_use_times(connection, since, user=user):
         used[at.astimezone(UTC).date()].append(item)
     scope = "&all_users=true" if user is None else ""
     return tuple(
@@ -323,11 +323,11 @@ def count_daily_requests(
     )
 
 
-def count_lesson_requests(connection: sa.Connection, lesson: str, user: str | None) -> RequestCounts:
+def count_requests_with_lesson(connection: sa.Connection, lesson: str, user: str | None) -> RequestCounts:
     """Count the stored requests that a lesson was chosen for, one of each conversation; `user` None counts all."""
     is_mine = sa.true() if user is None else turns.c.user == user
     is_real = turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)
-    query = sa.select(turns.c.id).where(turns.c.id.in_(select_turns_with_lesson(lesson)), is_real, is_mine)
+    query = sa.select(turns.c.id).where(turns.c.id.in_(build_query_of_turns_with_lesson(lesson)), is_real, is_mine)
     judged = _load_judgements(connection, query)
     went = dict.fromkeys(_REQUEST_COUNTS, 0)
     for id in connection.execute(query).scalars():
@@ -337,7 +337,7 @@ def count_lesson_requests(connection: sa.Connection, lesson: str, user: str | No
     return RequestCounts(address=f"/turns?lesson={lesson}{scope}", **went)
 
 
-def select_turns_with_lesson(lesson: str) -> sa.Select[Any]:
+def build_query_of_turns_with_lesson(lesson: str) -> sa.Select[Any]:
     """Return the query of the turns for which a lesson was chosen, one of each conversation."""
     table = exposures.c
     is_chosen = (table.kind == "lesson", table.item == lesson, table.is_offered, sa.not_(table.is_steady))
@@ -363,7 +363,7 @@ class JudgedRequest:
         return self.verdict if self.verdict.is_known else UseVerdict.NO_FEEDBACK
 
 
-def list_judged_requests(
+def list_requests_with_verdicts(
     connection: sa.Connection, since: datetime, before: datetime, user: str | None
 ) -> list[JudgedRequest]:
     """Return the requests of a period, oldest first; after their retention, those of which an outcome is stored."""
@@ -382,7 +382,9 @@ def list_judged_requests(
     )
     judged = _load_judgements(connection, sa.select(kept.turn).where(*in_period))
     found = {
-        id: JudgedRequest(turn=id, at=at, verdict=decide_use_verdict(judged.get(id, [])), **_read_cost(spent))
+        id: JudgedRequest(
+            turn=id, at=at, verdict=decide_use_verdict(judged.get(id, [])), **_read_tokens_and_dollars_of_turn(spent)
+        )
         for id, at, spent in connection.execute(stored)
     }
     for id, at in connection.execute(sa.select(kept.turn, kept.began_on).where(*in_period).distinct()):
@@ -391,14 +393,14 @@ def list_judged_requests(
     return sorted(found.values(), key=lambda one: (one.at, one.turn))
 
 
-def _read_cost(packed: str) -> dict[str, Any]:
+def _read_tokens_and_dollars_of_turn(packed: str) -> dict[str, Any]:
     """Return the tokens and dollars of a turn from its stored usage."""
     spent = parse_json_object(packed)
     tokens = int(spent.get("input_tokens", 0) + spent.get("output_tokens", 0))
     return {"tokens": tokens, "dollars": spent.get("cost")}
 
 
-def list_skill_uses(
+def list_skill_use_times(
     connection: sa.Connection, since: datetime, skill: tuple[str, str] | None = None, *, user: str | None = None
 ) -> Sequence[tuple[str, str, datetime]]:
     """Return the name, layer key and time of each use of a skill (or of all skills) in a real turn."""
@@ -412,7 +414,7 @@ def list_skill_uses(
     return [(item, layer, at) for item, layer, at in connection.execute(query)]
 
 
-def count_uses_by_others(connection: sa.Connection, user: str) -> dict[tuple[str, str], int]:
+def count_skill_uses_by_other_users(connection: sa.Connection, user: str) -> dict[tuple[str, str], int]:
     """Return how often each skill (layer key and name) was used by anyone but this user."""
     where = (IS_USE, uses.c.origin == TurnOrigin.REAL.value, uses.c.user != user)
     query = sa.select(uses.c.layer, uses.c.item, sa.func.count()).where(*where).group_by(uses.c.layer, uses.c.item)

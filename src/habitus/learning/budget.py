@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from habitus import sql
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.llm.agents import find_agent_program
 from habitus.llm.model import (
     CompletionRequest,
@@ -44,14 +44,14 @@ from habitus.llm.structured import ask_structured
 from habitus.redact import Redactor
 from habitus.tasks.checks import RubricCheck
 from habitus.tasks.model import Submission, Task
-from habitus.text import estimate_tokens, format_count, load_prompt
+from habitus.text import estimate_tokens, format_quantity, load_prompt
 
 learning_spending = sa.Table(
     "learning_spending",
     sql.metadata,
     # In UTC.
     sa.Column("day", sa.String(10), primary_key=True),
-    *sql.required_columns(sa.BigInteger, "tokens", "calls"),
+    *sql.build_required_columns(sa.BigInteger, "tokens", "calls"),
     # Whether a user was told that the cap is reached.
     sa.Column("is_told", sa.Boolean, nullable=False),
 )
@@ -73,7 +73,7 @@ class DailyTokenUsage:
     @property
     def summary(self) -> str:
         """The spending in words."""
-        return f"{self.tokens:,} of {self.cap:,} tokens spent today in {format_count(self.calls, 'call')}"
+        return f"{self.tokens:,} of {self.cap:,} tokens spent today in {format_quantity(self.calls, 'call')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +205,7 @@ class RunBudget:
     def wrap_model(self, model: Model) -> BudgetedModel:
         """Return the model with every request paid from this budget; `Invalid` if its price is needed and unknown."""
         program = find_agent_program(model.name)
-        is_known = compute_model_price(TokenUsage(), model.name) is not None or (
+        is_known = compute_usage_price(TokenUsage(), model.name) is not None or (
             program is not None and program.reports_cost
         )
         if self.limits.dollars is not None and not is_known:
@@ -224,7 +224,7 @@ class RunBudget:
     def summary(self) -> str:
         """The usage in words."""
         cost = f", about ${self.usage.cost:.2f}" if self.usage.cost else ""
-        return f"{self.tokens:,} tokens spent in {format_count(self.requests, 'request')}{cost}"
+        return f"{self.tokens:,} tokens spent in {format_quantity(self.requests, 'request')}{cost}"
 
     @property
     def seconds_left(self) -> float:
@@ -240,7 +240,7 @@ class RunBudget:
         read = _estimate_input_tokens(ask) * 4 // 3 + 500
         try:
             with self._lock:
-                most = self._cap_usage_to_limits(
+                most = self._cap_request_usage_to_remaining_budget(
                     TokenUsage(input_tokens=read, output_tokens=ask.max_tokens or _DEFAULT_ANSWER_TOKENS), model
                 )
                 day = self._day.reserve(read + most.output_tokens) if self._day is not None else None
@@ -254,7 +254,7 @@ class RunBudget:
             ask=replace(ask, max_tokens=most.output_tokens) if is_shorter else ask, max_usage=most, day=day
         )
 
-    def _cap_usage_to_limits(self, most: TokenUsage, model: str) -> TokenUsage:
+    def _cap_request_usage_to_remaining_budget(self, most: TokenUsage, model: str) -> TokenUsage:
         limits, taken = self.limits, self.usage + self._aside
         if limits.minutes is not None and self._clock() - self._began >= 60 * limits.minutes:
             raise BudgetReachedError("Its time is up.")
@@ -268,7 +268,7 @@ class RunBudget:
                 )
         if limits.dollars is None:
             return most
-        while ((cost := compute_model_price(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
+        while ((cost := compute_usage_price(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
             # Halved until it fits, because a price can't be turned back into tokens.
             most = replace(most, output_tokens=most.output_tokens // 2)
             if most.output_tokens < _MIN_ANSWER_TOKENS:
@@ -281,7 +281,7 @@ class RunBudget:
     def settle(self, reserved: _ReservedRequest, used: TokenUsage, model: str) -> TokenUsage:
         """Replace a reservation with the real usage of the request, and return that with its price."""
         if used.cost is None and self.limits.dollars is not None:
-            used = replace(used, cost=compute_model_price(used, model))
+            used = replace(used, cost=compute_usage_price(used, model))
         with self._lock:
             self.usage += used
             self._aside = subtract_usage(self._aside, reserved.max_usage)
@@ -301,7 +301,7 @@ class BudgetedModel:
         self.usage = TokenUsage()
         self._model = model
 
-    def count_apart(self) -> BudgetedModel:
+    def copy_with_separate_usage(self) -> BudgetedModel:
         """Return the same model, paid from the same budget, with a usage of its own."""
         return BudgetedModel(self._model, self.budget)
 
@@ -367,7 +367,7 @@ def _is_usage_reported(usage: TokenUsage) -> bool:
     return usage.input_tokens + usage.output_tokens > 0
 
 
-def compute_model_price(usage: TokenUsage, model: str) -> float | None:
+def compute_usage_price(usage: TokenUsage, model: str) -> float | None:
     """Return the price of a usage by a model such as `provider:name`; None if it is unknown."""
     provider, _, name = model.partition(":")
     program = find_agent_program(provider)
@@ -441,7 +441,7 @@ async def judge_by_rubric(
             max_tokens=_RUBRIC_TOKENS,
         )
     except (BudgetReachedError, ProviderError, UnusableAnswerError, TimeoutError) as fault:
-        return build_infra_outcome(str(fault) or "the model took too long")
+        return build_infrastructure_failure_outcome(str(fault) or "the model took too long")
     reason = " ".join(said.reason.split())[:300]
     return (
         OK

@@ -66,10 +66,12 @@ async def draft_skill(
         max_tokens=_MAX_ANSWER_TOKENS,
         patience_s=patience_s,
     )
-    return _build_skill(draft, is_taken, redactor)
+    return _build_redacted_skill_from_draft(draft, is_taken, redactor)
 
 
-def _build_skill(draft: SkillDraftAnswer, is_taken: Callable[[str], bool], redactor: Redactor) -> Skill:
+def _build_redacted_skill_from_draft(
+    draft: SkillDraftAnswer, is_taken: Callable[[str], bool], redactor: Redactor
+) -> Skill:
     body = redactor.redact(draft.declarative_md).text.strip()
     if not body:
         raise Invalid("The draft has no steps.", hint="Say what to keep: /skill save HINT.")
@@ -91,15 +93,15 @@ def _collapse_whitespace(text: str) -> str:
 
 
 def _render_session_material(cells: Sequence[Cell], messages: Sequence[ChatMessage]) -> str:
-    run = _keep_newest_that_fit([_render_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
-    said = _keep_newest_that_fit(
+    run = _keep_newest_texts_that_fit([_render_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
+    said = _keep_newest_texts_that_fit(
         [text for message in messages[-MESSAGES:] if (text := _render_message(message))], _MESSAGE_CHARS
     )
     parts = [("# Cells that were run", run), ("# Conversation", said)]
     return "\n\n".join("\n\n".join([heading, *texts]) for heading, texts in parts if texts)
 
 
-def _keep_newest_that_fit(texts: Sequence[str], room: int) -> list[str]:
+def _keep_newest_texts_that_fit(texts: Sequence[str], room: int) -> list[str]:
     """Return the latest texts that fit, in order; the last one always, even if it is too long."""
     kept: list[str] = []
     for text in reversed(texts):
@@ -191,7 +193,7 @@ class TaskDraft(BaseModel):
     wrong: str = ""
 
     @property
-    def row(self) -> dict[str, Any]:
+    def task_file_row(self) -> dict[str, Any]:
         """The row of a task file."""
         named = {name: getattr(self, name) for name in ("request", "expect", "matches", "validator")}
         solutions = {"reference": {"reply": self.reply, "code": self.code}, "wrong": {"reply": self.wrong}}
@@ -210,7 +212,7 @@ class TaskDraftsAnswer(BaseModel):
     tasks: list[TaskDraft]
 
 
-async def draft_tasks(
+async def draft_task_rows_for_skill(
     model: BudgetedModel, material: str, count: int, *, redactor: Redactor = PATTERNS_ONLY
 ) -> list[dict[str, Any]]:
     """Return task rows for a skill, drafted from its text. Raises the errors of `ask_for_structured_answer`."""
@@ -222,4 +224,4 @@ async def draft_tasks(
         max_tokens=_TASKS_TOKENS,
         patience_s=_TASKS_PATIENCE_S,
     )
-    return [one.row for one in drafted.tasks[:count]]
+    return [one.task_file_row for one in drafted.tasks[:count]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from habitus.events import AgentEvent, EventKind, TurnEnded
+from habitus.events import AgentEvent, EventKind, FinishedTurnDetails
 from habitus.learning.budget import DEFAULT_PATIENCE_S, DailyTokenUsageStore
 from habitus.learning.detectors.error_signatures import make_error_signature
 from habitus.learning.detectors.monitor import ACC, MonitorMode, assume_rule_unknown
@@ -81,9 +81,9 @@ class Learner:
 
     def observe(self, event: AgentEvent) -> None:
         """Record an event of the running turn."""
-        self._acc.observe_event(event)
+        self._acc.record_event_of_known_kind(event)
         if self.mode is not MonitorMode.OFF:
-            self._cerebellum.on_event(event)
+            self._cerebellum.buffer_failed_call_from_event(event)
             if event.kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT):
                 self._calls.append(event)
 
@@ -94,7 +94,7 @@ class Learner:
         if self.mode is not MonitorMode.OFF:
             self._cerebellum.on_post_execute(cell)
 
-    async def advise(self) -> Sequence[str]:
+    async def list_new_advice(self) -> Sequence[str]:
         """Return remedies for the latest failures, and nudges; each is said once per turn."""
         events, self._calls, told = self._calls, [], self._told
         failed = [call for call in pair_calls_with_results(events) if call.success is False]
@@ -103,10 +103,10 @@ class Learner:
         told.update(new)
         return [
             *(f"[Habitus remedy] {remedy}" for remedy in new),
-            *(lesson.nudge for lesson in self._acc.collect_nudges()),
+            *(lesson.nudge_message for lesson in self._acc.collect_nudges()),
         ]
 
-    def _reset_failures(self) -> None:
+    def _forget_calls_and_told_remedies(self) -> None:
         self._calls, self._told = [], set()
 
     def take_new_lessons(self) -> tuple[LessonDraftResult, ...]:
@@ -122,26 +122,26 @@ class Learner:
             self._learned.append(encoded)
         return encoded
 
-    def cancelled(self) -> None:
+    def drop_cancelled_turn(self) -> None:
         """Drop everything about a cancelled turn."""
-        self._reset_failures()
-        self._acc.reset()
-        self._cerebellum.reset()
+        self._forget_calls_and_told_remedies()
+        self._acc.drop_cancelled_turn_events()
+        self._cerebellum.drop_cancelled_turn_cells()
 
-    def learn(self, ended: TurnEnded) -> Coroutine[Any, Any, None]:
+    def learn(self, ended: FinishedTurnDetails) -> Coroutine[Any, Any, None]:
         """Take the turn's events and cells at once, before the next turn adds its own.
 
         The returned coroutine learns from them.
         """
-        self._reset_failures()
-        events = self._acc.take_events()
-        self._cerebellum.close_turn(has_files=ended.has_files)
+        self._forget_calls_and_told_remedies()
+        events = self._acc.end_turn_and_return_events()
+        self._cerebellum.mark_turn_cells_by_outside_content(has_files=ended.has_files)
         # Buffered cells wait for the next turn that goes wrong: a clean turn never calls a model.
-        cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take_cells()
+        cells = () if self._cerebellum.has_no_failure_in_turn else self._cerebellum.remove_and_return_buffered_cells()
         return self._learn_from_turn(ended, events, cells)
 
     async def _learn_from_turn(
-        self, ended: TurnEnded, events: tuple[AgentEvent, ...], cells: tuple[BufferedCell, ...]
+        self, ended: FinishedTurnDetails, events: tuple[AgentEvent, ...], cells: tuple[BufferedCell, ...]
     ) -> None:
         if self._keeper is None or self.mode is MonitorMode.OFF or not (events or cells):
             return
@@ -159,13 +159,15 @@ class Learner:
         except Exception:
             log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
         try:
-            await self._cerebellum.study_cells(cells, ended)
+            await self._cerebellum.run_post_mortems_and_store_lessons(cells, ended)
         except Exception:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
-    def _learn_from_events(self, keeper: LessonSink, ended: TurnEnded, events: tuple[AgentEvent, ...]) -> None:
+    def _learn_from_events(
+        self, keeper: LessonSink, ended: FinishedTurnDetails, events: tuple[AgentEvent, ...]
+    ) -> None:
         fired = run_detectors(events)
-        if broken := find_broken_rules(fired, ended.rules):
+        if broken := find_broken_prompt_rules(fired, ended.rules):
             keeper.record_ignored_rules(broken)
         for lesson in self._acc.filter_new_lessons(drop_covered_lessons(fired)):
             evidence = LessonProvenance(trace=ended.turn, session=ended.session)
@@ -179,7 +181,7 @@ class Learner:
                 log.warning("The lesson of %s could not be stored.", lesson.detector, exc_info=True)
 
 
-def find_broken_rules(fired: Sequence[DetectorLesson], in_prompt: Sequence[str]) -> list[str]:
+def find_broken_prompt_rules(fired: Sequence[DetectorLesson], in_prompt: Sequence[str]) -> list[str]:
     """Return the rules in the prompt that the model broke."""
     rules = {_collapse_whitespace(lesson.rule) for lesson in fired}
     return [rule for rule in in_prompt if _collapse_whitespace(rule) in rules]

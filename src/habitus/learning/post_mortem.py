@@ -13,7 +13,7 @@ from functools import partial
 
 from pydantic import BaseModel, Field
 
-from habitus.events import OK, AgentEvent, EventKind, TurnEnded
+from habitus.events import OK, AgentEvent, EventKind, FinishedTurnDetails
 from habitus.learning.budget import (
     DEFAULT_PATIENCE_S,
     BudgetedModel,
@@ -74,7 +74,7 @@ async def run_post_mortem(
     cells: Sequence[Cell], *, model: BudgetedModel, redactor: Redactor, patience_s: float = DEFAULT_PATIENCE_S
 ) -> PostMortemResult:
     """Ask the model about all cells in one call. Raises the errors of `ask_for_structured_answer`."""
-    record = render_cells(cells, redactor)
+    record = render_newest_cells_as_json(cells, redactor)
     answer = await ask_for_structured_answer(
         model,
         PostMortemAnswer,
@@ -83,7 +83,7 @@ async def run_post_mortem(
         max_tokens=MAX_ANSWER_TOKENS,
         patience_s=patience_s,
     )
-    lessons, refused = sort_out_lessons(answer.lessons, cells, redactor)
+    lessons, refused = split_accepted_and_rejected_lessons(answer.lessons, cells, redactor)
     return PostMortemResult(lessons=lessons, refused=refused)
 
 
@@ -95,7 +95,7 @@ def estimate_post_mortem_tokens(record: str) -> int:
 _MAX_FIELD_CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed": 800}
 
 
-def render_cells(cells: Sequence[Cell], redactor: Redactor) -> str:
+def render_newest_cells_as_json(cells: Sequence[Cell], redactor: Redactor) -> str:
     """Return the newest cells as JSON, so their output can't pose as instructions."""
     steps = [
         {
@@ -129,16 +129,18 @@ QUOTATION_WORDS = 6
 _ADDRESS_PATTERN = re.compile(r"(?i)\b(?:https?|ftp|file|ssh)://|\bwww\.|[\w.+-]+@[\w-]+\.\w")
 
 
-def sort_out_lessons(
+def split_accepted_and_rejected_lessons(
     lessons: Sequence[str], cells: Sequence[Cell], redactor: Redactor
 ) -> tuple[tuple[str, ...], tuple[RejectedLesson, ...]]:
     """Return the first three acceptable lessons, and the rejected ones with the reason."""
-    said = _list_word_runs(" ".join(f"{cell.stdout} {cell.stderr} {cell.error or ''} |" for cell in cells))
+    said = _list_quotation_length_word_runs(
+        " ".join(f"{cell.stdout} {cell.stderr} {cell.error or ''} |" for cell in cells)
+    )
     kept: list[str] = []
     refused: list[RejectedLesson] = []
     for given in lessons:
         text = redactor.redact(" ".join(given.split())).text
-        reason = _find_answer_objection(text, said)
+        reason = _find_lesson_text_objection(text, said)
         if reason:
             refused.append(RejectedLesson(text=text[:LONGEST], reason=reason))
         elif text not in kept and len(kept) < MAX_LESSONS:
@@ -148,7 +150,7 @@ def sort_out_lessons(
     return tuple(kept), tuple(refused)
 
 
-def _find_answer_objection(text: str, said: set[tuple[str, ...]]) -> str:
+def _find_lesson_text_objection(text: str, said: set[tuple[str, ...]]) -> str:
     if len(text) < SHORTEST:
         return "it says nothing"
     if len(text) > LONGEST:
@@ -160,12 +162,12 @@ def _find_answer_objection(text: str, said: set[tuple[str, ...]]) -> str:
     if _ADDRESS_PATTERN.search(text):
         return "it has an address in it"
     # Output may come from an attacker, so a lesson must not carry its words into later prompts.
-    if _list_word_runs(text) & said:
+    if _list_quotation_length_word_runs(text) & said:
         return "it repeats what the output said"
     return ""
 
 
-def _list_word_runs(text: str) -> set[tuple[str, ...]]:
+def _list_quotation_length_word_runs(text: str) -> set[tuple[str, ...]]:
     words = re.findall(r"\w+", text.lower())
     return {tuple(words[at : at + QUOTATION_WORDS]) for at in range(len(words) - QUOTATION_WORDS + 1)}
 
@@ -207,19 +209,19 @@ class Cerebellum:
     _sources: OutsideContentTracker = field(default_factory=OutsideContentTracker)
 
     def on_pre_execute(self, cell: Cell) -> None:
-        self._sources.record_cell(cell.code)
+        self._sources.record_cell_reads_and_writes(cell.code)
 
     def on_post_execute(self, cell: Cell) -> None:
         """Buffer a cell that failed or warned."""
-        if self.model is not None and _is_worth_studying(cell):
+        if self.model is not None and _has_failed_or_warned(cell):
             self._turn.append(BufferedCell(cell=cell))
 
-    def on_event(self, event: AgentEvent) -> None:
+    def buffer_failed_call_from_event(self, event: AgentEvent) -> None:
         """Buffer a failed call of any tool; its stated intent, or its arguments, stand for the description."""
         detail = {key: str(value) for key, value in event.detail.items()}
         id, name = detail.get("id", ""), detail.get("name", "")
         if event.kind is EventKind.TOOL_CALL:
-            self._sources.record_call(name)
+            self._sources.record_called_tool(name)
         if not id or name == SCRATCHPAD_TOPIC or self.model is None:
             return
         if event.kind is EventKind.TOOL_CALL:
@@ -236,22 +238,22 @@ class Cerebellum:
         return len(self._turn) + len(self._earlier)
 
     @property
-    def is_turn_clean(self) -> bool:
+    def has_no_failure_in_turn(self) -> bool:
         """Whether no cell or call of this turn failed."""
         return not self._turn
 
-    def reset(self) -> None:
+    def drop_cancelled_turn_cells(self) -> None:
         """Drop the cells of a cancelled turn; those of earlier turns stay buffered."""
         self._turn.clear()
         self._calls.clear()
-        self._sources.is_turn_free_of_outside_content(has_files=False)
+        self._sources.end_turn_and_check_outside_content(has_files=False)
 
-    def close_turn(self, *, has_files: bool) -> None:
+    def mark_turn_cells_by_outside_content(self, *, has_files: bool) -> None:
         """The turn is over: say of its cells whether it read anything from outside."""
-        is_own = self._sources.is_turn_free_of_outside_content(has_files=has_files)
+        is_own = self._sources.end_turn_and_check_outside_content(has_files=has_files)
         self._turn = deque((replace(waiting, is_own=is_own) for waiting in self._turn), maxlen=MAX_CELLS)
 
-    def take_cells(self) -> tuple[BufferedCell, ...]:
+    def remove_and_return_buffered_cells(self) -> tuple[BufferedCell, ...]:
         """Take all buffered cells; later ones belong to the next turn."""
         taken = (*self._earlier, *self._turn)
         self._turn, self._earlier = deque(maxlen=MAX_CELLS), deque(maxlen=MAX_CELLS)
@@ -260,20 +262,24 @@ class Cerebellum:
 
     async def flush(self) -> tuple[LessonDraft, ...]:
         """Study all buffered cells and store the lessons."""
-        return await self.study_cells(self.take_cells(), TurnEnded(turn="", request="", outcome=OK, user=""))
+        return await self.run_post_mortems_and_store_lessons(
+            self.remove_and_return_buffered_cells(), FinishedTurnDetails(turn="", request="", outcome=OK, user="")
+        )
 
-    async def study_cells(self, taken: Sequence[BufferedCell], ended: TurnEnded) -> tuple[LessonDraft, ...]:
+    async def run_post_mortems_and_store_lessons(
+        self, taken: Sequence[BufferedCell], ended: FinishedTurnDetails
+    ) -> tuple[LessonDraft, ...]:
         """Run the post-mortems of these cells, one call per tool; if one fails, its cells are buffered again."""
         if self.model is None or not taken:
             return ()
         about: dict[str, list[BufferedCell]] = {}
         for waiting in taken[-MAX_CELLS:]:
             about.setdefault(waiting.topic, []).append(waiting)
-        found = [await self._study_cells_of_topic(each, topic, ended) for topic, each in about.items()]
+        found = [await self._run_post_mortem_for_tool(each, topic, ended) for topic, each in about.items()]
         return tuple(draft for drafts in found for draft in drafts)
 
-    async def _study_cells_of_topic(
-        self, taken: Sequence[BufferedCell], topic: str, ended: TurnEnded
+    async def _run_post_mortem_for_tool(
+        self, taken: Sequence[BufferedCell], topic: str, ended: FinishedTurnDetails
     ) -> tuple[LessonDraft, ...]:
         assert self.model is not None
         cells = [waiting.cell for waiting in taken]
@@ -285,18 +291,18 @@ class Cerebellum:
                 patience_s=self.patience_s,
             )
         except BudgetReachedError as reached:
-            self._buffer_again(taken, counts=False)
+            self._buffer_cells_for_retry(taken, counts=False)
             if await asyncio.to_thread(self.spending.claim_cap_notice):
                 log.warning("%s", reached)
             return ()
         except (ProviderError, UnusableAnswerError, TimeoutError) as fault:
-            self._buffer_again(taken)
+            self._buffer_cells_for_retry(taken)
             log.warning("Learning from failures is postponed: %s", str(fault) or type(fault).__name__)
             return ()
         except BaseException:
-            self._buffer_again(taken)
+            self._buffer_cells_for_retry(taken)
             raise
-        error = self.redactor.redact(find_main_error_signature(cells)).text
+        error = self.redactor.redact(find_last_error_or_warning_signature(cells)).text
         evidence = LessonProvenance(trace=ended.turn, session=ended.session, error_signature=error)
         drafts = tuple(
             replace(
@@ -305,10 +311,10 @@ class Cerebellum:
             )
             for text in found.lessons
         )
-        await asyncio.to_thread(self._store_drafts, drafts)
+        await asyncio.to_thread(self._store_lesson_drafts_or_postpone, drafts)
         return drafts
 
-    def _store_drafts(self, drafts: Sequence[LessonDraft]) -> None:
+    def _store_lesson_drafts_or_postpone(self, drafts: Sequence[LessonDraft]) -> None:
         """Store the drafts; one that can't be stored is tried again next time."""
         waiting = (*self._unstored, *drafts)
         self._unstored.clear()
@@ -319,7 +325,7 @@ class Cerebellum:
                 log.warning("A lesson of the post-mortem could not be stored; it waits.", exc_info=True)
                 self._unstored.append(draft)
 
-    def _buffer_again(self, taken: Sequence[BufferedCell], *, counts: bool = True) -> None:
+    def _buffer_cells_for_retry(self, taken: Sequence[BufferedCell], *, counts: bool = True) -> None:
         again = [replace(waiting, tries=waiting.tries + counts) for waiting in taken]
         self._earlier.extend(waiting for waiting in again if waiting.tries < MAX_TRIES)
 
@@ -341,11 +347,11 @@ def draft_post_mortem_lesson(
     )
 
 
-def find_main_error_signature(cells: Sequence[Cell]) -> str:
+def find_last_error_or_warning_signature(cells: Sequence[Cell]) -> str:
     """Return the signature of the last error, or of the last warning if nothing failed; empty if there is neither."""
     errors = [cell.error for cell in cells if cell.error] or [cell.stderr for cell in cells]
     return make_error_signature(errors[-1]) if errors else ""
 
 
-def _is_worth_studying(cell: Cell) -> bool:
-    return not cell.is_clean and cell.stopped is not CellStopReason.CANCELLED
+def _has_failed_or_warned(cell: Cell) -> bool:
+    return not cell.has_no_error_or_stderr and cell.stopped is not CellStopReason.CANCELLED

@@ -22,7 +22,7 @@ from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.redact import Redactor
 from habitus.skills import names
 from habitus.tasks.files import parse_task, parse_toml
-from habitus.tasks.leaks import find_copied_words
+from habitus.tasks.leaks import find_words_copied_from_task
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 from habitus.tasks.rollouts import Rollout
 from habitus.text import load_prompt
@@ -155,7 +155,7 @@ class Dreamer:
 
     async def dream(self, challenge: Task) -> DreamResult:
         """Run one cycle over a challenge."""
-        tried = await self._attempt_challenge(challenge)
+        tried = await self._attempt_challenge_until_solved(challenge)
         last = tried[-1]
         dreamt = DreamResult(
             challenge=challenge.id,
@@ -172,9 +172,9 @@ class Dreamer:
         dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
         if reason := find_lesson_objection(drawn.lesson, challenge):
             return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
-        return await verify_lesson(challenge, self.solver, drawn.lesson, dreamt)
+        return await solve_with_and_without_lesson(challenge, self.solver, drawn.lesson, dreamt)
 
-    async def _attempt_challenge(self, challenge: Task) -> list[Rollout]:
+    async def _attempt_challenge_until_solved(self, challenge: Task) -> list[Rollout]:
         tried: list[Rollout] = []
         while len(tried) < MAX_ATTEMPTS:
             feedback = tried[-1].reason if tried else ""
@@ -184,7 +184,7 @@ class Dreamer:
         return tried
 
 
-async def verify_lesson(
+async def solve_with_and_without_lesson(
     challenge: Task, solver: ChallengeSolver, lesson: SelfPlayLessonBody, dreamt: DreamResult
 ) -> DreamResult:
     """Solve the challenge once with the lesson and once without.
@@ -297,6 +297,6 @@ def find_lesson_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
         if domain not in DOMAINS:
             return f"'{domain}' is no domain"
     said = "\n".join((lesson.trigger, lesson.correct_pattern, lesson.anti_pattern))
-    quoted = find_copied_words(said, challenge)
+    quoted = find_words_copied_from_task(said, challenge)
     how = "repeats the exercise:" if " " in quoted else "copies"
     return f"it {how} '{quoted}'" if quoted else ""

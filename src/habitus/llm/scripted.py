@@ -105,7 +105,7 @@ class ScriptedModel:
 
     async def stream(self, ask: CompletionRequest) -> AsyncIterator[StreamPiece]:
         self.asked.append(ask)
-        match self._take_step(ask):
+        match self._get_next_step(ask):
             case AssistantMessage() | CompletionResult() as said:
                 async for piece in self._stream_answer(ask, _to_completion_result(said)):
                     yield piece
@@ -133,13 +133,13 @@ class ScriptedModel:
             await asyncio.sleep(self._pause)
             yield TextDelta(text=words)
 
-    def _take_step(self, ask: CompletionRequest) -> ScriptStep:
+    def _get_next_step(self, ask: CompletionRequest) -> ScriptStep:
         step = next(self._steps, None)
         if step is None:
-            self._fail_at_end()
+            self._raise_because_script_ended()
         return step(ask) if callable(step) else step
 
-    def _fail_at_end(self) -> NoReturn:
+    def _raise_because_script_ended(self) -> NoReturn:
         last = self.asked[-1].messages[-1] if self.asked[-1].messages else None
         raise HabitusError(
             f"{self.name} was asked once more after the {len(self.asked) - 1} steps of its script, with {last!r}"

@@ -32,12 +32,14 @@ class TranscriptionResult:
 Transcriber = Callable[[Path], Awaitable[TranscriptionResult]]
 
 
-def get_local_transcriber() -> Transcriber:
+def get_local_transcriber_or_explanation() -> Transcriber:
     """Return the installed transcriber, or one that explains how to install it."""
-    return transcribe_recording if optional_packages.is_installed("pocketsphinx") else _explain_missing_transcriber
+    return (
+        transcribe_recording if optional_packages.is_installed("pocketsphinx") else _return_missing_transcriber_result
+    )
 
 
-async def _explain_missing_transcriber(path: Path) -> TranscriptionResult:
+async def _return_missing_transcriber_result(path: Path) -> TranscriptionResult:
     return TranscriptionResult(
         text=None, reason=f"no transcriber is installed. {optional_packages.describe_install('pocketsphinx')}"
     )
@@ -50,7 +52,7 @@ async def transcribe_recording(path: Path) -> TranscriptionResult:
         # In a separate process: it holds the interpreter lock while it listens, and is native code fed with untrusted
         # data.
         heard = json.loads(await _run_command(sys.executable, "-P", "-m", __name__, given=sound))
-    except _ProgramMissing as error:
+    except _ProgramMissingError as error:
         return TranscriptionResult(
             text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav"
         )
@@ -63,7 +65,7 @@ async def transcribe_recording(path: Path) -> TranscriptionResult:
     return TranscriptionResult(text=heard["text"].strip(), confidence=heard["confidence"])
 
 
-class _ProgramMissing(Exception):
+class _ProgramMissingError(Exception):
     """A required program is not installed."""
 
 
@@ -83,7 +85,7 @@ async def _run_command(*command: str, given: bytes = b"") -> bytes:
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     except FileNotFoundError:
-        raise _ProgramMissing(command[0]) from None
+        raise _ProgramMissingError(command[0]) from None
     try:
         said, problem = await process.communicate(given)
     except asyncio.CancelledError:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from habitus.operating_system import wait_for_input
+from habitus.operating_system import wait_for_pipe_input
 
 _LISTEN, _LISTENS = "subscriptions/listen", "notifications/subscriptions/acknowledged"
 _CACHED_METHODS = ("initialize", "server/discover", _LISTEN, "tools/list", "prompts/list", "resources/list")
@@ -42,11 +42,11 @@ def make_early_responder(arguments: Sequence[str], environ: Mapping[str, str]) -
     answers = _load_answer_cache(file)
     # Other tools than the default ones have other answers.
     if file and not answers and not {"--tools", "--read-only"} & {*arguments}:
-        answers = _load_shipped_answers(os.path.dirname(os.path.dirname(file)), environ)
+        answers = _load_shipped_answers_of_empty_home(os.path.dirname(os.path.dirname(file)), environ)
     return EarlyResponder(file, answers)
 
 
-def _load_shipped_answers(home: str, environ: Mapping[str, str]) -> dict[str, Any]:
+def _load_shipped_answers_of_empty_home(home: str, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the answers of an empty home, without the lists that skills or learned tools in this home would change."""
     folder = os.path.join(home, "skills")
     names = os.listdir(folder) if os.path.isdir(folder) else []
@@ -103,7 +103,7 @@ class EarlyResponder:
     def answer_early_requests(self) -> None:
         """Answer cached requests until the client has its tools or asks for something else."""
         limit: float | None = None
-        while self._answers and wait_for_input(self._in, limit):
+        while self._answers and wait_for_pipe_input(self._in, limit):
             line = self._read_line_unbuffered()
             self._early.append(line)
             message = _parse_message(line)

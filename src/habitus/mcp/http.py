@@ -57,10 +57,10 @@ def make_guarded_app(
         session_idle_timeout=None if is_stateless else scope.turn_idle_s * 2,
         stateless_http=is_stateless,
     )
-    return TokenMiddleware(app, token, lazy_home)
+    return TokenAndSessionEndMiddleware(app, token, lazy_home)
 
 
-class TokenMiddleware:
+class TokenAndSessionEndMiddleware:
     """Middleware that requires a token and notices when a client ends its session."""
 
     def __init__(self, app: ASGIApp, token: str, lazy_home: LazyHome) -> None:

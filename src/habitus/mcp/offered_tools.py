@@ -12,7 +12,7 @@ from typing import Any
 import mcp_types as types
 
 from habitus.access import Access
-from habitus.agent.tools.registry import Tool, ToolReach
+from habitus.agent.tools.registry import Tool, ToolEffectReach
 from habitus.events import ToolResult
 from habitus.mcp.server_options import McpServerOptions
 
@@ -24,7 +24,7 @@ def is_tool_offered(tool: Tool, scope: McpServerOptions) -> bool:
     """Return whether a client with these options gets the tool."""
     if tool.access is None or not tool.is_in_profile(scope.profile) or _get_client_access(scope) < tool.access:
         return False
-    return tool.reach is ToolReach.NOTHING or bool(tool.skill) or not scope.read_only
+    return tool.reach is ToolEffectReach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
 def can_call_unlisted_code(scope: McpServerOptions) -> bool:
@@ -41,7 +41,7 @@ def make_mcp_tool(tool: Tool) -> types.Tool:
     always: Any = {"anthropic/alwaysLoad": True} if tool.is_pinned else None
     return types.Tool(
         name=tool.name,
-        description=truncate_text(tool.description),
+        description=truncate_text_to_client_limit(tool.description),
         input_schema={"type": "object", **tool.parameters},
         output_schema=None if tool.returns is None else dict(tool.returns),
         annotations=_make_tool_annotations(tool),
@@ -51,12 +51,12 @@ def make_mcp_tool(tool: Tool) -> types.Tool:
 
 def _make_tool_annotations(tool: Tool) -> types.ToolAnnotations:
     """Return hints for the client's own consent dialog; for code and recipes, according to their grants."""
-    is_looking = tool.reach is ToolReach.NOTHING
+    is_looking = tool.reach is ToolEffectReach.NOTHING
     return types.ToolAnnotations(
         read_only_hint=is_looking,
         destructive_hint=None if is_looking else tool.is_destructive,
         idempotent_hint=None if is_looking else tool.is_repeatable,
-        open_world_hint=tool.reach is ToolReach.NETWORK,
+        open_world_hint=tool.reach is ToolEffectReach.NETWORK,
     )
 
 
@@ -94,7 +94,7 @@ def _parse_structured_content(content: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def truncate_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
+def truncate_text_to_client_limit(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """Return a text cut to the number of bytes that clients accept."""
     written = text.encode()
     return text if len(written) <= limit else written[: limit - 3].decode("utf-8", "ignore") + "…"

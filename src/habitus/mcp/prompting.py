@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import mcp_types as types
 
 from habitus.errors import Invalid
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 if TYPE_CHECKING:
-    from habitus.app.review.inbox import InboxItem
+    from habitus.app.review.inbox import ReviewInboxItem
 
 _MAX_SHOWN = 50
 
@@ -72,7 +72,7 @@ def read_prompt_text(name: str) -> str:
 def render_prompt(
     name: str,
     arguments: Mapping[str, str],
-    pending: Sequence[InboxItem],
+    pending: Sequence[ReviewInboxItem],
     describe_skill: Callable[[str, str], str],
 ) -> types.GetPromptResult:
     """Return a prompt with its arguments filled in; `describe_skill` returns what a prompt tells of a skill."""
@@ -84,22 +84,22 @@ def render_prompt(
         text += f"\n\n{_format_pending_items(pending)}"
     if told := describe_skill(name, arguments.get("name", "")):
         text += f"\n\n{told}"
-    if hint := to_one_line(arguments.get("hint", "")).strip():
+    if hint := clean_to_one_line(arguments.get("hint", "")).strip():
         text += f"\n\nIt should be about: {hint}"
     said = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description=known[name].description, messages=[said])
 
 
-def _format_pending_items(pending: Sequence[InboxItem]) -> str:
+def _format_pending_items(pending: Sequence[ReviewInboxItem]) -> str:
     if not pending:
         return "Nothing is pending review. Say so."
     shown = [
-        f"- {item.id}: {item.action} {to_one_line(item.title)}{_format_pending_reasons(item)}"
+        f"- {item.id}: {item.action} {clean_to_one_line(item.title)}{_format_pending_reasons(item)}"
         for item in pending[:_MAX_SHOWN]
     ]
     more = len(pending) - len(shown)
     return "\n".join([*shown, *([f"… and {more} more: habitus review list"] if more else [])])
 
 
-def _format_pending_reasons(item: InboxItem) -> str:
-    return f" ({to_one_line('; '.join(item.reasons))})" if item.reasons else ""
+def _format_pending_reasons(item: ReviewInboxItem) -> str:
+    return f" ({clean_to_one_line('; '.join(item.reasons))})" if item.reasons else ""

@@ -59,7 +59,7 @@ class LazyHome:
             if None not in self._serving:
                 self._serving[None] = await asyncio.to_thread(self._open_service)
             if person is not None and person not in self._serving:
-                self._serving[person] = await asyncio.to_thread(self._serving[None].make_for_person, person)
+                self._serving[person] = await asyncio.to_thread(self._serving[None].make_service_for_person, person)
         return self._serving[person]
 
     async def _reopen_if_database_is_back(self) -> None:
@@ -68,7 +68,7 @@ class LazyHome:
         if own is None or time.monotonic() - self._asked_at < _PROBE_INTERVAL_S:
             return
         self._asked_at = time.monotonic()
-        if await asyncio.to_thread(own.is_outdated):
+        if await asyncio.to_thread(own.is_serving_snapshot_although_database_is_back):
             self._left += self._serving.values()
             self._serving = {}
 
@@ -114,7 +114,7 @@ class LazyHome:
 RequestHandler = Callable[[RequestContext, Any], Awaitable[Any]]
 
 
-class HabitusMcpServer(Server[Any]):
+class ChangeAnnouncingMcpServer(Server[Any]):
     """An MCP server that announces changing lists on every transport."""
 
     def create_initialization_options(self, *given: Any, **more: Any) -> InitializationOptions:
@@ -139,7 +139,7 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         return answer
 
     def skills_of(home: McpHomeService, ctx: RequestContext) -> McpSkillResources:
-        return home.get_skills(get_client_id(ctx), ctx.session)
+        return home.get_skill_resources_for_client(get_client_id(ctx), ctx.session)
 
     async def list_templates(ctx: RequestContext, params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[SKILL_FILE_TEMPLATE])
@@ -150,7 +150,7 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
     async def set_level(
         home: McpHomeService, ctx: RequestContext, params: types.SetLevelRequestParams
     ) -> types.EmptyResult:
-        home.set_log_level(get_client_id(ctx), ctx.session, params.level)
+        home.set_client_log_level(get_client_id(ctx), ctx.session, params.level)
         return types.EmptyResult()
 
     async def listen(ctx: RequestContext, params: types.SubscriptionsListenRequestParams) -> Any:
@@ -162,7 +162,7 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
     subscribe = serve(lambda home, ctx, uris: home.subscribe(get_client_id(ctx), ctx.session, uris))
     unsubscribe = serve(lambda home, ctx, uri: home.unsubscribe(get_client_id(ctx), ctx.session, uri))
     listening = ListenHandler(lazy_home.bus)
-    server = HabitusMcpServer(
+    server = ChangeAnnouncingMcpServer(
         "habitus",
         version=version("habitus"),
         title="Habitus",

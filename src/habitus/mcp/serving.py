@@ -18,17 +18,17 @@ from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, Subs
 
 from habitus.agent.choosing import ExposureAssigner
 from habitus.agent.hosted_turn import AsyncHostTurn, Watch
-from habitus.agent.session import generate_id
+from habitus.agent.session import generate_turn_or_session_id
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
-from habitus.app.conversations.sessions import open_version_pins
+from habitus.app.conversations.hosting import HostDrivenConversations, HostTurnRequest
+from habitus.app.conversations.sessions import open_skill_version_assigner
 from habitus.app.library.layers import get_library_revision
-from habitus.app.library.publishing import SkillPublisher
+from habitus.app.library.publishing import RedactedSkillReader
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
 from habitus.app.review.inbox import list_pending
-from habitus.app.sharing.availability import ReadinessReport, check_readiness, is_database_back
+from habitus.app.sharing.availability import ReadinessReport, check_readiness, is_shared_database_back
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.events import ToolResult
 from habitus.evidence.model import UnitRandomizer
@@ -40,7 +40,7 @@ from habitus.skills.choosing.selection import RequestUser
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.names import BUILT_IN_TOOLS
 from habitus.sql.outage import OutageGuard
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 log = logging.getLogger(__name__)
 # The most characters of a failed call's result that are logged.
@@ -79,7 +79,7 @@ class McpHomeService:
         self._bus = bus
         self._user = habitus.get_user(scope.user or None)
         self.people = open_user_accounts(habitus)
-        self.skills = McpSkillResources(SkillPublisher(habitus, self._user))
+        self.skills = McpSkillResources(RedactedSkillReader(habitus, self._user))
         self._clients: dict[str, McpClientConversation] = {}
         # The files of skills whose changes clients want to hear of, with the digest they last had.
         self._watched_files: dict[str, str] = {}
@@ -92,18 +92,18 @@ class McpHomeService:
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
 
-    def is_outdated(self) -> bool:
+    def is_serving_snapshot_although_database_is_back(self) -> bool:
         """Return whether this serves an offline snapshot although the database is back."""
-        return self._habitus.is_offline and is_database_back(self._habitus.settings)
+        return self._habitus.is_offline and is_shared_database_back(self._habitus.settings)
 
-    def make_for_person(self, person: UserAccount) -> McpHomeService:
+    def make_service_for_person(self, person: UserAccount) -> McpHomeService:
         """Return a service on the same home for one of its users."""
         theirs = self._habitus.as_user(person.name, is_admin=person.role is UserRole.ADMIN)
         return McpHomeService(theirs, replace(self._scope, person=person, user=""), self._bus)
 
     async def list_tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
         """List the tools that the client is offered and remember what it has seen."""
-        known = self._get_client_conversation(client, session)
+        known = self._get_or_create_client_conversation(client, session)
         known.listed_tools = await self._list_offered_tools(known)
         return types.ListToolsResult(tools=list(known.listed_tools.values()))
 
@@ -128,7 +128,7 @@ class McpHomeService:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
-            known = self._get_client_conversation(client, session)
+            known = self._get_or_create_client_conversation(client, session)
             if not await self._can_call_tool(params.name, known):
                 return await self._make_unknown_tool_result(params.name, known)
             # Changes made elsewhere must be visible to the call, but checking on each one is too slow.
@@ -139,7 +139,7 @@ class McpHomeService:
             return offered_tools.make_error_result(f"{error.message} {error.hint}".strip())
         if result is None:
             return await self._make_unknown_tool_result(params.name, known)
-        said = "" if result.outcome.is_ok else f": {to_one_line(result.content)[:_MAX_LOGGED_CHARS]}"
+        said = "" if result.outcome.is_ok else f": {clean_to_one_line(result.content)[:_MAX_LOGGED_CHARS]}"
         took = f"{params.name} took {(loop.time() - began) * 1000:.0f} ms"
         await known.send_log_message("warning" if said else "info", f"{took}{said}")
         declared = (known.listed_tools or {}).get(params.name)
@@ -177,52 +177,52 @@ class McpHomeService:
 
     async def subscribe(self, client: str, session: ServerSession, uris: Collection[str]) -> types.EmptyResult:
         """Tell the client from now on when one of these files of skills changes."""
-        known, new = self._get_client_conversation(client, session), set(uris) - self._watched_files.keys()
+        known, new = self._get_or_create_client_conversation(client, session), set(uris) - self._watched_files.keys()
         if len(self._watched_files) + len(new) > _MAX_WATCHED_FILES:
             raise Refused(f"At most {_MAX_WATCHED_FILES:,} resources can be subscribed to.")
         # What changes from now on is noticed as a change.
         await self.notify_if_changed()
         for uri in new:
-            self._watched_files[uri] = await self.skills.compute_digest(uri)
+            self._watched_files[uri] = await self.skills.compute_skill_file_digest(uri)
         known.subscribed_files.update(uris)
         return types.EmptyResult()
 
     async def unsubscribe(self, client: str, session: ServerSession, uri: str) -> types.EmptyResult:
         """Say nothing more about this file of a skill."""
-        self._get_client_conversation(client, session).subscribed_files.discard(uri)
+        self._get_or_create_client_conversation(client, session).subscribed_files.discard(uri)
         return types.EmptyResult()
 
-    def set_log_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
+    def set_client_log_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
         """Set from which level on the client gets log messages."""
-        self._get_client_conversation(client, session).log_level = level
+        self._get_or_create_client_conversation(client, session).log_level = level
 
     def _describe_skill_for_prompt(self, prompt: str, skill: str) -> str:
         """Return what a prompt tells of a skill; empty if it is not about one."""
         # Both import numerical libraries, which only these prompts need.
         if prompt == "improve_skill":
-            from habitus.app.learning.improving import build_practice_prompt
+            from habitus.app.learning.improving import build_drafter_prompt_from_practice
 
-            return build_practice_prompt(self._habitus, skill)
+            return build_drafter_prompt_from_practice(self._habitus, skill)
         if prompt == "draft_tasks":
             from habitus.app.tasks.drafting import describe_skill_for_task_drafter
 
             return describe_skill_for_task_drafter(self._habitus, skill)
         return ""
 
-    def get_skills(self, client: str, session: ServerSession) -> McpSkillResources:
+    def get_skill_resources_for_client(self, client: str, session: ServerSession) -> McpSkillResources:
         """Return the skills as this client reads them: of those that are compared, the versions of its conversation."""
-        home, known = self._habitus, self._get_client_conversation(client, session)
+        home, known = self._habitus, self._get_or_create_client_conversation(client, session)
         if known.skills is None:
             outage = OutageGuard()
-            pins = open_version_pins(home, known.id, UnitRandomizer(), outage, ExposureAssigner())
+            pins = open_skill_version_assigner(home, known.id, UnitRandomizer(), outage, ExposureAssigner())
 
             def pin(seen: LibrarySnapshot) -> LibrarySnapshot:
                 if pins is None:
                     return seen
-                outage.begin_turn()
+                outage.reset_outage_for_turn()
                 return outage.read_or_default(lambda: pins.pin_versions(seen, home.skills, self._user.name), seen)
 
-            known.skills = McpSkillResources(SkillPublisher(home, self._user, pin))
+            known.skills = McpSkillResources(RedactedSkillReader(home, self._user, pin))
         return known.skills
 
     async def disconnect_client(self, client: str) -> None:
@@ -239,12 +239,12 @@ class McpHomeService:
             await self.disconnect_client(client)
         await asyncio.to_thread(self._habitus.close)
 
-    def _get_client_conversation(self, client: str, session: ServerSession) -> McpClientConversation:
+    def _get_or_create_client_conversation(self, client: str, session: ServerSession) -> McpClientConversation:
         """Return the state of a client, created on its first request."""
         if self._is_closed:
             raise Refused("Habitus is stopping.", hint="Start it again.")
         if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch_for_changes())
+            self._watching = asyncio.get_running_loop().create_task(self._poll_for_changes_and_collect_garbage())
         if client not in self._clients:
             self._clients[client] = McpClientConversation(
                 self._habitus.hosted_conversations,
@@ -256,7 +256,7 @@ class McpHomeService:
         self._clients[client].session = session
         return self._clients[client]
 
-    async def _watch_for_changes(self) -> None:
+    async def _poll_for_changes_and_collect_garbage(self) -> None:
         """Check for changes made elsewhere while any client is connected, and collect garbage between calls."""
         while True:
             # Collected late, cycles fragment the heap, which then grows for weeks.
@@ -280,7 +280,9 @@ class McpHomeService:
                 return
             await self._bus.publish(ResourcesListChanged())
             changed = [
-                uri for uri, digest in self._watched_files.items() if await self._has_resource_changed(uri, digest)
+                uri
+                for uri, digest in self._watched_files.items()
+                if await self._update_file_digest_and_compare(uri, digest)
             ]
             for uri in changed:
                 await self._bus.publish(ResourceUpdated(uri=uri))
@@ -290,8 +292,8 @@ class McpHomeService:
                     await client.session.send_resource_updated(uri)
                 await self._notify_if_tools_changed(client)
 
-    async def _has_resource_changed(self, uri: str, digest: str) -> bool:
-        self._watched_files[uri] = await self.skills.compute_digest(uri)
+    async def _update_file_digest_and_compare(self, uri: str, digest: str) -> bool:
+        self._watched_files[uri] = await self.skills.compute_skill_file_digest(uri)
         return self._watched_files[uri] != digest
 
     async def _notify_if_tools_changed(self, client: McpClientConversation) -> None:
@@ -319,9 +321,15 @@ class McpClientConversation:
     """
 
     def __init__(
-        self, hosting: HostedConversations, user: RequestUser, session: ServerSession, *, idle_s: float, most_calls: int
+        self,
+        hosting: HostDrivenConversations,
+        user: RequestUser,
+        session: ServerSession,
+        *,
+        idle_s: float,
+        most_calls: int,
     ) -> None:
-        self.id = generate_id()
+        self.id = generate_turn_or_session_id()
         # The latest session, for notifications.
         self.session = session
         # The tools as the client has last seen them; None if it never asked.
@@ -353,14 +361,14 @@ class McpClientConversation:
 
     async def run_tool(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult | None:
         """Run a tool in the open turn; None if there is no such tool."""
-        turn = await self._get_open_turn(name, arguments)
+        turn = await self._get_or_open_turn(name, arguments)
         try:
             if not turn.has(name):
                 return None
             result = await turn.run(name, arguments, watch=watch)
         finally:
             self._running -= 1
-            self._start_idle_timer()
+            self._start_idle_timer_if_no_call_runs()
         if turn.is_judged or (self._calls >= self._most_calls and not self._running):
             await self._end_turn(turn)
         return result
@@ -378,7 +386,7 @@ class McpClientConversation:
         async with self._one_at_a_time:
             await self._hosting.end_conversation(self.id)
 
-    async def _get_open_turn(self, name: str, arguments: Mapping[str, object]) -> AsyncHostTurn:
+    async def _get_or_open_turn(self, name: str, arguments: Mapping[str, object]) -> AsyncHostTurn:
         """Return the open turn, or open one."""
         async with self._one_at_a_time:
             if self._timer is not None:
@@ -403,14 +411,14 @@ class McpClientConversation:
             shows_prompt=False,
         )
 
-    def _start_idle_timer(self) -> None:
+    def _start_idle_timer_if_no_call_runs(self) -> None:
         """Start the idle timer once no call is running."""
         if self._running or self._turn is None:
             return
         turn, loop = self._turn, asyncio.get_running_loop()
-        self._timer = loop.call_later(self._idle_s, lambda: self._schedule_turn_end(turn))
+        self._timer = loop.call_later(self._idle_s, lambda: self._start_turn_end_task(turn))
 
-    def _schedule_turn_end(self, turn: AsyncHostTurn) -> None:
+    def _start_turn_end_task(self, turn: AsyncHostTurn) -> None:
         """End the turn in a task of its own; the set keeps it from being garbage-collected."""
         task = asyncio.get_running_loop().create_task(self._end_turn(turn, only_if_idle=True))
         self._ending.add(task)

@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 import yaml
 
-from habitus.app.library.publishing import PublishableSkill, SkillPublisher
+from habitus.app.library.publishing import RedactedSkillFiles, RedactedSkillReader
 from habitus.errors import Invalid, NotFound
-from habitus.mcp.offered_tools import truncate_text
+from habitus.mcp.offered_tools import truncate_text_to_client_limit
 from habitus.skills.formats import frontmatter
 from habitus.skills.model import MalformedFileError, SkillSummary
 
@@ -34,7 +34,7 @@ _UNCACHED_RESULT = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete
 class McpSkillResources:
     """Serves the skills that this user may see."""
 
-    def __init__(self, publisher: SkillPublisher) -> None:
+    def __init__(self, publisher: RedactedSkillReader) -> None:
         self._publisher = publisher
 
     async def list_resources(self, cursor: str | None) -> types.ListResourcesResult:
@@ -51,7 +51,7 @@ class McpSkillResources:
             raise NotFound(f"The skill '{name}' has no file '{path}'.", hint="skills/get lists its files.")
         return types.ReadResourceResult(contents=[_make_resource_contents(uri, path, content)])
 
-    async def compute_digest(self, uri: str) -> str:
+    async def compute_skill_file_digest(self, uri: str) -> str:
         """Return a digest of a file of a skill; empty if it doesn't exist."""
         try:
             name, path = _parse_uri(uri)
@@ -114,7 +114,7 @@ class McpSkillResources:
             completion=types.Completion(values=shown, total=len(fitting), has_more=len(shown) < len(fitting))
         )
 
-    async def _get_skill(self, name: str, uri: str) -> PublishableSkill:
+    async def _get_skill(self, name: str, uri: str) -> RedactedSkillFiles:
         try:
             return await asyncio.to_thread(self._publisher.get_skill, name)
         except NotFound as error:
@@ -129,7 +129,7 @@ class McpSkillResources:
             return None
 
 
-def build_skill_manifest(skill: PublishableSkill) -> dict[str, Any]:
+def build_skill_manifest(skill: RedactedSkillFiles) -> dict[str, Any]:
     """Return a skill's entry: its front matter as written, and each file with digest and size."""
     name, files = skill.summary.name, skill.files
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
@@ -203,7 +203,7 @@ def _make_resource(skill: SkillSummary) -> types.Resource:
         uri=_build_skill_uri(skill.name, MAIN_FILE),
         name=skill.name,
         title=skill.title or None,
-        description=truncate_text(skill.when_to_use_line),
+        description=truncate_text_to_client_limit(skill.when_to_use_line),
         mime_type="text/markdown",
     )
 

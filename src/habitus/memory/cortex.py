@@ -27,7 +27,7 @@ from habitus.memory.model import (
     parse_lesson_kind,
     parse_lesson_scope,
 )
-from habitus.memory.page_files import EditedPages, MemoryPageFiles
+from habitus.memory.page_files import MemoryPageFiles, PagesWithEdits
 from habitus.memory.pages import MemoryPages, PageSyncResult
 from habitus.memory.recall import (
     LESSON_TOKENS,
@@ -45,15 +45,15 @@ from habitus.memory.repository import (
     EngramRepository,
     LessonRollbackStep,
     LessonViewer,
+    build_engram_without_version,
     plan_memory_rollback,
-    revert_engram_version,
 )
 from habitus.memory.store import EngramStore
 from habitus.memory.text_equivalence import is_equivalent
-from habitus.pause import PauseSwitch
+from habitus.pause import LearningPauseSwitch
 from habitus.redact import Redactor
 from habitus.screening.findings import ScreeningPolicy
-from habitus.settings import MemoryMode, RetentionSettings
+from habitus.settings import MemoryLearningMode, RetentionSettings
 from habitus.text import estimate_tokens
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class Cortex:
         *,
         redactor: Redactor,
         clock: Callable[[], datetime],
-        pause: PauseSwitch | None = None,
-        mode: MemoryMode = MemoryMode.AUTOPILOT,
+        pause: LearningPauseSwitch | None = None,
+        mode: MemoryLearningMode = MemoryLearningMode.AUTOPILOT,
         is_shared: bool = False,
         user: str = "local",
         all_users: bool = False,
@@ -117,31 +117,33 @@ class Cortex:
     def encode(self, draft: LessonDraft) -> LessonDraftResult:
         """Store a draft as a new engram, reinforce a known one, queue it for review, or refuse it."""
         draft = replace(draft, kind=parse_lesson_kind(draft.kind), scope=parse_lesson_scope(draft.scope))
-        closed = self._refuse_if_off_or_paused(draft)
+        closed = self._build_refusal_if_off_or_paused(draft)
         if closed is not None:
             return closed
         self._ledger.check_writable()
         draft, redacted = self._intake.clean_draft(draft)
-        refusal = intake.explain_refusal(draft)
+        refusal = intake.explain_draft_refusal(draft)
         if refusal:
             return LessonDraftResult(status=LessonDraftOutcome.REFUSED, reason=refusal, redacted=redacted)
         self._pages.sync_if_changed()
         encoded = self._intake.store_draft(draft)
-        self._pages.sync_after_change()
+        self._pages.update_index_and_pages_after_change()
         return replace(encoded, redacted=redacted)
 
     def is_learning_enabled(self) -> bool:
         """Return whether automatic learning is stored now: memory is on and not paused."""
-        return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.get_state() is None)
+        return self._mode is not MemoryLearningMode.OFF and (
+            self._pause is None or self._pause.get_pause_details() is None
+        )
 
-    def _refuse_if_off_or_paused(self, draft: LessonDraft) -> LessonDraftResult | None:
+    def _build_refusal_if_off_or_paused(self, draft: LessonDraft) -> LessonDraftResult | None:
         """Return the result for a draft while memory is off or paused; None if it may be stored."""
         # A person's own words are not automatic learning, so no switch stops them.
         if draft.produced_by is LessonProducer.USER:
             return None
-        if self._mode is MemoryMode.OFF:
+        if self._mode is MemoryLearningMode.OFF:
             return LessonDraftResult(status=LessonDraftOutcome.OFF, reason="memory is off (HABITUS_MEMORY)")
-        paused = self._pause.get_state() if self._pause and draft.produced_by.is_automatic else None
+        paused = self._pause.get_pause_details() if self._pause and draft.produced_by.is_automatic else None
         if paused is not None:
             return LessonDraftResult(
                 status=LessonDraftOutcome.PAUSED, reason=f"paused by {paused.by}; run 'habitus learn resume'"
@@ -165,9 +167,9 @@ class Cortex:
         Call `record_retrieval` once they were shown. `use_cache` skips the database, for outages.
         """
         here = (
-            self._mirror.get_active_lessons(user or self._user, project)
+            self._mirror.get_lessons_applying_to_user(user or self._user, project)
             if use_cache
-            else self._load_active_lessons(user, project)
+            else self._sync_and_load_active_lessons(user, project)
         )
         # Relevance decides only when the rules don't all fit, which saves a search.
         is_full = sum(estimate_tokens(rule.text) for rule in here.rules) > rule_tokens
@@ -176,7 +178,7 @@ class Cortex:
             here.rules, self._score_relevance(request, here.rules) if is_full else {}, rule_tokens
         )
         found = self._mirror.search_lessons(request, here.lessons)
-        fitting = recalling.select_lessons(found, here.lessons, lesson_tokens, max_lessons)
+        fitting = recalling.select_relevant_lessons(found, here.lessons, lesson_tokens, max_lessons)
         return RecallResult(
             profile=told.selected,
             rules=held.selected,
@@ -185,10 +187,10 @@ class Cortex:
             confidence=found.confidence,
         )
 
-    def _load_active_lessons(self, user: str, project: str) -> ActiveLessons:
+    def _sync_and_load_active_lessons(self, user: str, project: str) -> ActiveLessons:
         self._pages.sync_if_changed()
         self._mirror.sync()
-        return self._mirror.get_active_lessons(user or self._user, project)
+        return self._mirror.get_lessons_applying_to_user(user or self._user, project)
 
     def _score_relevance(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
         found = self._mirror.search_lessons(request, {engram.id for engram in engrams})
@@ -198,19 +200,19 @@ class Cortex:
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
     ) -> tuple[RecalledLesson, ...]:
         """Return the lessons for the scratchpad tool's description, most useful first."""
-        mine = self._load_active_lessons(user, project).scratchpad
+        mine = self._sync_and_load_active_lessons(user, project).scratchpad
         ranked = sorted(mine, key=lambda engram: (-model.compute_lesson_utility(engram), engram.id))
         return recalling.fit_engrams_to_budget(ranked, tokens)
 
     def has_similar_lesson(self, text: str, *, user: str = "", project: str = "") -> bool:
         """Return whether memory already says this to the user."""
         text = self._intake.clean_text(text)
-        known = self._load_active_lessons(user, project).by_id
+        known = self._sync_and_load_active_lessons(user, project).by_id
         if not known or not text:
             return False
         if any(engram.text.casefold() == text.casefold() for engram in known.values()):
             return True
-        hits = self._mirror.get_index().find_similar(text)
+        hits = self._mirror.get_updated_search_index().find_similar(text)
         return any(
             hit.id in known and is_equivalent(known[hit.id].text, text, similarity=hit.parts["meaning"]) for hit in hits
         )
@@ -219,14 +221,16 @@ class Cortex:
         """Record that these lessons were shown, and that the `omitted` rules did not fit; return the rules that aged
         out.
         """
-        old = recalling.count_shown_engrams(self._ledger, ids, omitted)
-        return self._archive_lessons(old, f"there was no room for it {model.MAX_MISSES} times in a row")
+        old = recalling.increment_shown_and_omitted_counters(self._ledger, ids, omitted)
+        return self._archive_lessons_and_sync_pages(old, f"there was no room for it {model.MAX_MISSES} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
-        here = self._load_active_lessons(user, project)
+        here = self._sync_and_load_active_lessons(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
-        return recalling.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
+        return recalling.credit_recently_shown_relevant_lessons(
+            self._ledger, request, {**here.lessons, **told_in_tools}
+        )
 
     def record_ignored_rules(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Count rules (by id or text) whose detector fired although the prompt contained them; return their ids."""
@@ -240,7 +244,7 @@ class Cortex:
         """
         aged = {e.id: e for e in (*recalling.list_prunable_lessons(self._ledger, with_duplicates=is_thorough), *also)}
         gone = tuple(e for e in aged.values() if self._viewer.can_see(e))
-        return gone if dry_run else self._archive_lessons(gone)
+        return gone if dry_run else self._archive_lessons_and_sync_pages(gone)
 
     def compact(self, choose: CompactionChooser | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Archive entries of kinds that have too many in one scope, keeping those whose list indexes `choose` returns.
@@ -248,17 +252,21 @@ class Cortex:
         Texts are never rewritten. If the choice fails or makes no sense, everything is kept. Without `choose` the most
         useful rules stay; lessons have a cap of their own.
         """
-        gone = tuple(e for e in recalling.select_engrams_to_compact(self._ledger, choose) if self._viewer.can_see(e))
-        return gone if dry_run else self._archive_lessons(gone, "a compaction kept others")
+        gone = tuple(
+            e
+            for e in recalling.select_engrams_to_drop_from_overfull_kinds(self._ledger, choose)
+            if self._viewer.can_see(e)
+        )
+        return gone if dry_run else self._archive_lessons_and_sync_pages(gone, "a compaction kept others")
 
-    def _archive_lessons(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
+    def _archive_lessons_and_sync_pages(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
         if not engrams:
             return ()
         ledger, why = self._ledger, {engram.id: reason or engram.reason for engram in engrams}
         with ledger.write_transaction():
             found = ledger.store.get(list(why)).values()
             gone = tuple(one for e in found for one in ledger.archive_engrams([e], "habitus", why[e.id]))
-        self._pages.sync_after_change()
+        self._pages.update_index_and_pages_after_change()
         return gone
 
     def list_lessons(
@@ -267,7 +275,7 @@ class Cortex:
         """Return the lessons learned `today`, this `week`, in `self-play`, or all of them, newest first."""
         self._pages.sync_if_changed()
         self._mirror.sync()
-        since = _get_span_start(scope, self._clock())
+        since = _get_lesson_period_start(scope, self._clock())
         wanted = None if kind is None else parse_lesson_kind(kind)
         found = [
             engram
@@ -347,18 +355,18 @@ class Cortex:
             owner=before.owner if wanted is before.scope else owner,
             topic=before.topic if topic is None else normalize_topic(self._intake.clean_text(topic)),
         )
-        after = intake.edit_engram(before, changed)
+        after = intake.build_edited_engram(before, changed)
         if after.scope_and_owner != before.scope_and_owner:
             self._viewer.require_can_remove(before)
         if after == before and expected_version in (None, before.version):
             return before
-        return self._save_change(after, by, "edited", expected_version)
+        return self._save_change_and_sync_pages(after, by, "edited", expected_version)
 
     def remove(self, id: str, *, by: str, reason: str = "removed") -> Engram:
         """Archive a lesson; automatic learning does not bring it back."""
         engram = self.get(id)
         self._viewer.require_can_remove(engram)
-        return self._save_change(intake.remove_engram(engram, by, reason), by, reason)
+        return self._save_change_and_sync_pages(intake.build_removed_engram(engram, by, reason), by, reason)
 
     def list_lessons_taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """Return the active and pending lessons that these turns, or a session, taught, oldest first."""
@@ -372,7 +380,7 @@ class Cortex:
 
     def restore(self, id: str, *, by: str) -> Engram:
         """Restore an archived lesson, which then counts as confirmed by a person."""
-        return self._save_change(intake.restore_engram(self.get(id)), by, "restored")
+        return self._save_change_and_sync_pages(intake.build_restored_engram(self.get(id)), by, "restored")
 
     def undo_version(self, id: str, number: int, *, by: str) -> Engram:
         """Revert the changes of one version; raise Refused if a later version changed the same fields."""
@@ -383,13 +391,13 @@ class Cortex:
         before = versions.get(max((known for known in versions if known < number), default=0))
         if before is None and now.version == number:
             return self.remove(now.id, by=by)
-        back = revert_engram_version(before, versions[number], now) if before is not None else None
+        back = build_engram_without_version(before, versions[number], now) if before is not None else None
         if back is None:
             raise Refused(
                 f"Version {number} of '{now.id}' can't be undone on its own: the same place has changed since.",
                 hint=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
             )
-        return now if back == now else self._save_change(back, by, f"version {number} undone")
+        return now if back == now else self._save_change_and_sync_pages(back, by, f"version {number} undone")
 
     @contextmanager
     def collect_changes(self) -> Iterator[list[Engram]]:
@@ -400,12 +408,12 @@ class Cortex:
 
     def approve(self, id: str, *, by: str) -> Engram:
         """Approve a pending lesson."""
-        return self._save_change(intake.approve_engram(self.get(id)), by, "approved")
+        return self._save_change_and_sync_pages(intake.build_approved_engram(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
         """Reject a pending lesson; it is not proposed again, and the agent that proposed it is told why."""
-        return self._save_change(
-            intake.reject_engram(self.get(id), by, self._intake.clean_text(reason)), by, "rejected"
+        return self._save_change_and_sync_pages(
+            intake.build_rejected_engram(self.get(id), by, self._intake.clean_text(reason)), by, "rejected"
         )
 
     def list_untold_rejections(self, user: str) -> tuple[Engram, ...]:
@@ -414,21 +422,23 @@ class Cortex:
 
     def mark_rejections_told(self, ids: Iterable[str]) -> None:
         """Mark rejections as told to the agent."""
-        with self._ledger.update_counters(tuple(ids)) as found:
+        with self._ledger.update_counters_inside_block(tuple(ids)) as found:
             found.update({id: replace(engram, is_untold=False) for id, engram in found.items()})
 
-    def _save_change(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
+    def _save_change_and_sync_pages(
+        self, engram: Engram, by: str, reason: str, expected_version: int | None = None
+    ) -> Engram:
         self._ledger.check_writable()
         self._pages.sync_if_changed()
-        saved = self._ledger.save_change(engram, by, reason, expected_version)
-        self._pages.sync_after_change()
+        saved = self._ledger.save_engram_at_expected_version(engram, by, reason, expected_version)
+        self._pages.update_index_and_pages_after_change()
         return saved
 
     def roll_back_to(self, timestamp: datetime, *, by: str, dry_run: bool = False) -> tuple[LessonRollbackStep, ...]:
         """Roll memory back to a point in time with new versions; later lessons are archived."""
         ledger = self._ledger
         with ledger.write_transaction():
-            then = ledger.store.load_state_at(timestamp)
+            then = ledger.store.load_all_engrams_as_of(timestamp)
             known = self._mirror.engrams.values()
             now = [engram for engram in known if self._viewer.can_roll_back(engram, then.get(engram.id, engram))]
             changes = plan_memory_rollback(timestamp, then, now)
@@ -436,7 +446,7 @@ class Cortex:
                 ledger.check_writable()
                 ledger.save([engram for _, engram in changes], by, f"back to {timestamp:%Y-%m-%d %H:%M} UTC")
         if not dry_run:
-            self._pages.sync_after_change()
+            self._pages.update_index_and_pages_after_change()
         return tuple(step for step, _ in changes)
 
     def erase_user(self, user: str) -> int:
@@ -447,8 +457,8 @@ class Cortex:
         if mine:
             self._ledger.store.erase(mine, self._clock())
             self._mirror.sync()
-            self._mirror.get_index()
-        self._pages.erase_renderings()
+            self._mirror.get_updated_search_index()
+        self._pages.rewrite_pages_and_delete_renderings()
         return len(mine)
 
     def has_imported(self, digest: str) -> bool:
@@ -460,20 +470,20 @@ class Cortex:
         """Apply the edits that people made in the pages, and rewrite them."""
         return self._pages.sync()
 
-    def preview_page_texts(self, texts: Mapping[str, str]) -> EditedPages | None:
+    def preview_page_texts(self, texts: Mapping[str, str]) -> PagesWithEdits | None:
         """Return the edits that these page texts contain, for a preview; None without page files."""
-        return self._pages.preview_texts(texts)
+        return self._pages.find_edits_in_texts(texts)
 
     def apply_page_texts(self, texts: Mapping[str, str]) -> PageSyncResult:
         """Apply the edits in copies of the pages."""
-        return self._pages.apply_texts(texts)
+        return self._pages.apply_edits_in_texts(texts)
 
     def get_page_texts(self) -> dict[str, str]:
         """Return the current pages by name."""
         return self._pages.get_texts()
 
 
-def _get_span_start(scope: str, now: datetime) -> datetime | None:
+def _get_lesson_period_start(scope: str, now: datetime) -> datetime | None:
     local = now.astimezone()
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     match scope:

@@ -33,15 +33,15 @@ from habitus.memory.model import (
 )
 from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
-from habitus.screening.findings import Risk, ScreeningPolicy
+from habitus.screening.findings import RiskLevel, ScreeningPolicy
 from habitus.screening.readable import normalize_lookalikes
-from habitus.settings import MemoryMode
-from habitus.text import to_one_line
+from habitus.settings import MemoryLearningMode
+from habitus.text import clean_to_one_line
 
 _MODEL_PRODUCERS = (LessonProducer.MODEL, LessonProducer.CEREBELLUM, LessonProducer.DREAM)
 
 
-def explain_refusal(draft: LessonDraft) -> str:
+def explain_draft_refusal(draft: LessonDraft) -> str:
     """Return why a cleaned draft can't be stored at all; empty if it can."""
     if not draft.text:
         return "there is no text in it"
@@ -50,8 +50,8 @@ def explain_refusal(draft: LessonDraft) -> str:
     return ""
 
 
-def find_review_reason(
-    draft: LessonDraft, kind: LessonKind, mode: MemoryMode, *, is_shared: bool, screening: ScreeningPolicy
+def find_draft_review_reason(
+    draft: LessonDraft, kind: LessonKind, mode: MemoryLearningMode, *, is_shared: bool, screening: ScreeningPolicy
 ) -> str:
     """Return why a person has to review the draft first; empty if nobody has to."""
     if draft.trust is TrustLevel.USER:
@@ -64,7 +64,7 @@ def find_review_reason(
             return first.reason
         if kind.is_rule:
             return "it wants to be a standing rule, and no person said it"
-    if mode is MemoryMode.COPILOT and draft.confidence < REVIEW_FREE_CONFIDENCE:
+    if mode is MemoryLearningMode.COPILOT and draft.confidence < REVIEW_FREE_CONFIDENCE:
         return f"confidence {draft.confidence:.1f} is below {REVIEW_FREE_CONFIDENCE}, and memory is in copilot mode"
     if is_shared and draft.produced_by in _MODEL_PRODUCERS:
         return "a model wrote it, and this database is shared"
@@ -134,9 +134,9 @@ def _add_counters(a: LessonCounters, b: LessonCounters) -> LessonCounters:
     )
 
 
-def edit_engram(before: Engram, after: Engram) -> Engram:
+def build_edited_engram(before: Engram, after: Engram) -> Engram:
     """Return the lesson as a person edited it; it now counts as theirs, but a pending one stays pending."""
-    why = explain_refusal(LessonDraft(text=after.text, kind=after.kind))
+    why = explain_draft_refusal(LessonDraft(text=after.text, kind=after.kind))
     if why:
         raise Invalid(f"The lesson can't be stored: {why}.", hint="Write it in one sentence.")
     if after == before or before.state is LessonState.PENDING:
@@ -144,29 +144,29 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
     return replace(after, trust=TrustLevel.USER)
 
 
-def remove_engram(engram: Engram, by: str, reason: str = "removed") -> Engram:
+def build_removed_engram(engram: Engram, by: str, reason: str = "removed") -> Engram:
     """Return the lesson as removed, with who removed it and why."""
     if engram.state.is_archived:
         raise Invalid(f"'{engram.id}' is in the archive already.", hint=f"See 'habitus lessons restore {engram.id}'.")
     return replace(engram, state=LessonState.REMOVED, reason=f"{reason} by {by}")
 
 
-def restore_engram(engram: Engram) -> Engram:
+def build_restored_engram(engram: Engram) -> Engram:
     """Return an archived lesson as active."""
     if engram.state is LessonState.ACTIVE:
         raise Invalid(f"'{engram.id}' is not in the archive.", hint="See 'habitus lessons archive'.")
     if engram.state is LessonState.PENDING:
         raise Invalid(f"'{engram.id}' is pending review.", hint=f"Run 'habitus review approve {engram.id}'.")
-    return _activate_engram(engram)
+    return _build_active_engram(engram)
 
 
-def approve_engram(engram: Engram) -> Engram:
+def build_approved_engram(engram: Engram) -> Engram:
     """Return a pending lesson as active."""
     _require_pending(engram)
-    return _activate_engram(engram)
+    return _build_active_engram(engram)
 
 
-def reject_engram(engram: Engram, by: str, reason: str) -> Engram:
+def build_rejected_engram(engram: Engram, by: str, reason: str) -> Engram:
     """Return a pending lesson as rejected; if a model proposed it, its agent will be told why."""
     _require_pending(engram)
     why = f"{reason[:500].rstrip('.') or 'no reason given'} ({by})"
@@ -178,7 +178,7 @@ def _require_pending(engram: Engram) -> None:
         raise Invalid(f"'{engram.id}' is not pending; it is {engram.state.value}.", hint="See 'habitus review list'.")
 
 
-def _activate_engram(engram: Engram) -> Engram:
+def _build_active_engram(engram: Engram) -> Engram:
     return replace(engram, state=LessonState.ACTIVE, reason="", is_untold=False, trust=TrustLevel.USER).with_counts(
         missed=0
     )
@@ -190,7 +190,7 @@ class LessonDraftIntake:
 
     ledger: EngramRepository
     redactor: Redactor
-    mode: MemoryMode
+    mode: MemoryLearningMode
     is_shared: bool
     user: str
     new_id: Callable[[], str]
@@ -204,7 +204,7 @@ class LessonDraftIntake:
         body, evidence = draft.body, draft.evidence
         return replace(
             draft,
-            text=to_one_line(taken.text),
+            text=clean_to_one_line(taken.text),
             topic=normalize_topic(self.clean_text(draft.topic)),
             source=self.clean_text(draft.source),
             confidence=0.0 if math.isnan(draft.confidence) else min(max(draft.confidence, 0.0), 1.0),
@@ -223,19 +223,19 @@ class LessonDraftIntake:
                 trace=self.clean_text(evidence.trace),
                 session=self.clean_text(evidence.session),
             ),
-            user=to_one_line(draft.user) or self.user,
-            project=to_one_line(draft.project),
+            user=clean_to_one_line(draft.user) or self.user,
+            project=clean_to_one_line(draft.project),
         ), taken.counts
 
     def clean_text(self, text: str) -> str:
         """Return the text as one line, with secrets redacted."""
-        return to_one_line(self.redactor.redact(text).text)
+        return clean_to_one_line(self.redactor.redact(text).text)
 
     def store_draft(self, draft: LessonDraft) -> LessonDraftResult:
         """Store a cleaned draft as a new engram, or reinforce an engram that already says the same."""
         self.ledger.cache.sync()
         # Before the transaction: building the index may take long and reads the database itself.
-        index = self.ledger.cache.get_index()
+        index = self.ledger.cache.get_updated_search_index()
         wanted = self._build_engram(draft)
         with self.ledger.write_transaction():
             twin = self.ledger.cache.find_duplicate(wanted, index)
@@ -243,16 +243,18 @@ class LessonDraftIntake:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
                 if saved.state is LessonState.PENDING:
                     self.on_pending(saved)
-                return self._build_result(saved, LessonDraftOutcome.STORED, "new")
+                return self._apply_cap_and_build_result(saved, LessonDraftOutcome.STORED, "new")
             # A person decided against it once, so only a person can bring it back.
             is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
             if is_closed and draft.trust is not TrustLevel.USER:
                 reason = f"rejected: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
                 return LessonDraftResult(status=LessonDraftOutcome.REFUSED, engram=twin, reason=reason)
             (saved,) = self.ledger.save([merge_engrams(twin, wanted)], draft.produced_by.value, "said again")
-            return self._build_result(saved, LessonDraftOutcome.REINFORCED, f"says the same as {saved.id}")
+            return self._apply_cap_and_build_result(
+                saved, LessonDraftOutcome.REINFORCED, f"says the same as {saved.id}"
+            )
 
-    def _build_result(self, saved: Engram, status: LessonDraftOutcome, reason: str) -> LessonDraftResult:
+    def _apply_cap_and_build_result(self, saved: Engram, status: LessonDraftOutcome, reason: str) -> LessonDraftResult:
         if saved.state is LessonState.PENDING:
             return LessonDraftResult(status=LessonDraftOutcome.PENDING, engram=saved, reason=saved.reason)
         return LessonDraftResult(
@@ -266,7 +268,7 @@ class LessonDraftIntake:
         if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:
             # In a shared database, a conversation teaches only its own user until a person widens the scope.
             scope = LessonScope.USER
-        wait = find_review_reason(draft, kind, self.mode, is_shared=self.is_shared, screening=self.screening)
+        wait = find_draft_review_reason(draft, kind, self.mode, is_shared=self.is_shared, screening=self.screening)
         return Engram(
             id=self.new_id(),
             text=draft.text,
@@ -316,18 +318,20 @@ class ScreeningObjection:
 
 def find_text_objection(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> ScreeningObjection | None:  # noqa: B008 - a frozen value
     """Return the first objection to storing this text without review; None for an ordinary one."""
-    from habitus.screening.scanner import scan_text  # its parsers are needed only once something is screened
+    from habitus.screening.scanner import (
+        scan_prompt_text_for_threats,
+    )  # its parsers are needed only once something is screened
 
     # Bounded, because a text of any length arrives here before it is refused for its length.
-    for reading in _deobfuscate_text(text[:_MAX_CHARACTERS]):
-        for found in scan_text(reading, policy):
-            if found.severity is Risk.HIGH:
+    for reading in _iterate_deobfuscated_readings(text[:_MAX_CHARACTERS]):
+        for found in scan_prompt_text_for_threats(reading, policy):
+            if found.severity is RiskLevel.HIGH:
                 concern = f"it {found.why[:1].lower()}{found.why[1:].rstrip('.')}"
                 return ScreeningObjection(rule=found.rule, concern=concern, excerpt=found.quote)
     return None
 
 
-def _deobfuscate_text(text: str) -> Iterator[str]:
+def _iterate_deobfuscated_readings(text: str) -> Iterator[str]:
     """Yield the text as a model would read it, with each kind of obfuscation undone."""
     seen = _MIXED.sub(lambda word: anyascii(word.group()), normalize_lookalikes(text))
     yield seen

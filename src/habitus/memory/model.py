@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Self, TypeVar
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 
 HIGH_CONFIDENCE, MEDIUM_CONFIDENCE, LOW_CONFIDENCE = 0.9, 0.6, 0.3
 # From this confidence on, copilot mode stores a draft without review.
@@ -262,7 +262,7 @@ class Engram:
 
     def as_json(self) -> dict[str, Any]:
         """Return its fields and its utility, which stands for the counters of retention."""
-        told: dict[str, Any] = to_plain(self)
+        told: dict[str, Any] = convert_to_plain_json(self)
         del told["counters"]
         return {**told, "utility": round(compute_lesson_utility(self), 4)}
 
@@ -307,7 +307,7 @@ class LessonDraftResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeCause:
+class ChangeAuthorAndReason:
     """Who made a change, when and why."""
 
     at: datetime
@@ -321,7 +321,7 @@ class EngramVersion:
 
     number: int
     engram: Engram
-    cause: ChangeCause
+    cause: ChangeAuthorAndReason
 
 
 def parse_lesson_kind(value: LessonKind | str) -> LessonKind:
@@ -418,7 +418,7 @@ def select_dropped_by_compaction(entries: Sequence[Engram], keep: Sequence[int])
     return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
 
 
-def select_kept_by_compaction(entries: Sequence[Engram], max_count: int) -> list[int]:
+def select_indexes_kept_by_compaction(entries: Sequence[Engram], max_count: int) -> list[int]:
     """Return the indexes of the entries that a compaction without a model keeps: pinned ones, then the most useful."""
     ranked = sorted(
         range(len(entries)), key=lambda at: (not entries[at].is_pinned, -compute_lesson_utility(entries[at]), at)

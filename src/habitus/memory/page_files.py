@@ -23,11 +23,11 @@ from habitus.files import translate_disk_errors, write_atomically
 from habitus.locks import hold_lock, try_lock
 from habitus.memory.model import Engram, LessonKind, LessonScope, PromptPart
 from habitus.memory.tables import memory_views
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PageLine:
+class ParsedPageLine:
     """One parsed line of a page; the id is empty for a new one."""
 
     text: str
@@ -50,7 +50,7 @@ class UnparsedPageLine:
 class ParsedPage:
     """A parsed page."""
 
-    lines: tuple[PageLine, ...] = ()
+    lines: tuple[ParsedPageLine, ...] = ()
     bad: tuple[UnparsedPageLine, ...] = ()
     # The rendering it was edited from.
     stamp: str = ""
@@ -105,17 +105,17 @@ def render_page(spec: MemoryPageSpec, engrams: Iterable[Engram], bad: Sequence[U
     if bad:
         parts += [f"## {UNPARSED_SECTION}", ""]
         for line in bad:
-            parts += [f"<!-- not understood: {escape_comments(to_one_line(line.reason))} -->", line.raw]
+            parts += [f"<!-- not understood: {escape_comment_delimiters(clean_to_one_line(line.reason))} -->", line.raw]
     body = "\n".join(parts).rstrip("\n") + "\n"
-    return f"<!-- habitus {compute_page_stamp(body)}; {_EXPLAINED} -->\n{body}"
+    return f"<!-- habitus {compute_page_body_checksum(body)}; {_EXPLAINED} -->\n{body}"
 
 
 def _render_line(engram: Engram) -> str:
     topic = f" #{engram.topic}" if engram.topic else ""
-    return f"- {escape_comments(engram.text)} <!-- {engram.id} {engram.scope.value}{topic} -->"
+    return f"- {escape_comment_delimiters(engram.text)} <!-- {engram.id} {engram.scope.value}{topic} -->"
 
 
-def parse_page_stamp(text: str) -> str:
+def parse_page_checksum(text: str) -> str:
     """Return the stamp of a page's text; empty if it has none."""
     head = _HEAD.fullmatch(text.split("\n", 1)[0])
     return head["stamp"] if head else ""
@@ -123,30 +123,30 @@ def parse_page_stamp(text: str) -> str:
 
 def is_page_unedited(text: str) -> bool:
     """Return whether a page is exactly as it was rendered, without unparsed lines."""
-    stamp, _, body = parse_page_stamp(text), *text.partition("\n")[1:]
-    return bool(stamp) and stamp == compute_page_stamp(body) and f"## {UNPARSED_SECTION}" not in body
+    stamp, _, body = parse_page_checksum(text), *text.partition("\n")[1:]
+    return bool(stamp) and stamp == compute_page_body_checksum(body) and f"## {UNPARSED_SECTION}" not in body
 
 
-def compute_page_stamp(body: str) -> str:
+def compute_page_body_checksum(body: str) -> str:
     """Return the stamp of a page's body."""
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
-def escape_comments(text: str) -> str:
+def escape_comment_delimiters(text: str) -> str:
     """Escape a text so it can't open or close a comment."""
     text = re.sub(r"&(?=(?:amp|lt|gt);)", "&amp;", text)
     return text.replace("<!--", "&lt;!--").replace("-->", "--&gt;")
 
 
-def unescape_comments(text: str) -> str:
-    """Undo `escape_comments`."""
+def unescape_comment_delimiters(text: str) -> str:
+    """Undo `escape_comment_delimiters`."""
     return re.sub(r"&(amp|lt|gt);", lambda found: {"amp": "&", "lt": "<", "gt": ">"}[found[1]], text)
 
 
 def parse_page(spec: MemoryPageSpec, text: str) -> ParsedPage:
     """Parse a page; every line that is not blank or ours becomes a parsed or an unparsed line, none is lost."""
     stamp, section = "", ""
-    lines: list[PageLine] = []
+    lines: list[ParsedPageLine] = []
     bad: list[UnparsedPageLine] = []
     for number, raw in _join_wrapped_lines(text.lstrip("\ufeff")):
         heading = re.fullmatch(r"#{1,6}\s+(.*?)\s*#*\s*", raw)
@@ -159,7 +159,7 @@ def parse_page(spec: MemoryPageSpec, text: str) -> ParsedPage:
             section = heading[1].capitalize() if heading[1].lower() != spec.title.lower() else ""
         else:
             understood = _parse_page_line(spec, section, raw)
-            if isinstance(understood, PageLine):
+            if isinstance(understood, ParsedPageLine):
                 lines.append(understood)
             else:
                 bad.append(UnparsedPageLine(raw=raw, reason=understood, number=number))
@@ -186,7 +186,7 @@ def _join_wrapped_lines(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def _parse_page_line(view: MemoryPageSpec, section: str, raw: str) -> PageLine | str:
+def _parse_page_line(view: MemoryPageSpec, section: str, raw: str) -> ParsedPageLine | str:
     """Return the parsed line, or why it can't be parsed."""
     bullet = _BULLET.fullmatch(raw)
     if bullet is None:
@@ -201,31 +201,31 @@ def _parse_page_line(view: MemoryPageSpec, section: str, raw: str) -> PageLine |
         return "the comment at its end is none of ours"
     if "<!--" in text or "-->" in text:
         return "there is a comment inside the text"
-    plain = to_one_line(unescape_comments(text))
+    plain = clean_to_one_line(unescape_comment_delimiters(text))
     if not plain:
         return "there is no text"
     scope = LessonScope(parsed["scope"]) if parsed["scope"] else None
-    return PageLine(text=plain, kind=kind, id=parsed["id"] or "", scope=scope, topic=parsed["topic"] or "")
+    return ParsedPageLine(text=plain, kind=kind, id=parsed["id"] or "", scope=scope, topic=parsed["topic"] or "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageEdits:
     """A person's edits of the pages since they were rendered."""
 
-    new: tuple[PageLine, ...] = ()
-    changed: tuple[PageLine, ...] = ()
+    new: tuple[ParsedPageLine, ...] = ()
+    changed: tuple[ParsedPageLine, ...] = ()
     # As they were before.
-    removed: tuple[PageLine, ...] = ()
+    removed: tuple[ParsedPageLine, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.new or self.changed or self.removed)
 
 
-def diff_pages(before: Iterable[PageLine], pages: Iterable[ParsedPage]) -> PageEdits:
+def diff_pages(before: Iterable[ParsedPageLine], pages: Iterable[ParsedPage]) -> PageEdits:
     """Compare the rendered lines with the current pages; a line may have moved to another page."""
     was = {line.id: line for line in before}
-    new: list[PageLine] = []
-    now: dict[str, PageLine] = {}
+    new: list[ParsedPageLine] = []
+    now: dict[str, ParsedPageLine] = {}
     bad_ids: set[str] = set()
     for page in pages:
         bad_ids.update(id for line in page.bad for id in _KNOWN_ID.findall(line.raw))
@@ -258,7 +258,7 @@ FileStamps = Mapping[str, tuple[int, int, int] | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EditedPages:
+class PagesWithEdits:
     """The current pages, and a person's edits in them."""
 
     pages: Mapping[str, ParsedPage]
@@ -285,7 +285,7 @@ class MemoryPageFiles:
         # The pages whose renderings this process has saved.
         self._remembered: dict[str, str] = {}
 
-    def has_changed(self) -> bool:
+    def has_any_file_changed(self) -> bool:
         """Return whether a file differs from this process's last read or write; costs three stat calls."""
         return self._stat_files() != self._known
 
@@ -298,13 +298,13 @@ class MemoryPageFiles:
         with (try_lock if sql.has_open_write(self._engine) else hold_lock)(self.folder / ".lock") as held:
             yield held is not None
 
-    def read_pages(self) -> EditedPages:
+    def read_pages_and_find_edits(self) -> PagesWithEdits:
         """Read the pages and find a person's edits."""
         seen = self._stat_files()
         texts = {view.name: self._read_text(view.name) for view in PAGE_SPECS}
-        return self.parse_texts({name: text for name, text in texts.items() if text is not None}, seen)
+        return self.find_person_edits_in_texts({name: text for name, text in texts.items() if text is not None}, seen)
 
-    def parse_texts(self, texts: Mapping[str, str], seen: FileStamps | None = None) -> EditedPages:
+    def find_person_edits_in_texts(self, texts: Mapping[str, str], seen: FileStamps | None = None) -> PagesWithEdits:
         """Find a person's edits in these texts; a missing or empty page counts as unedited."""
         pages = {
             view.name: parse_page(view, texts[view.name])
@@ -313,7 +313,7 @@ class MemoryPageFiles:
         }
         notes = [f"{name} was empty and has been rewritten." for name, page in pages.items() if page.is_empty]
         pages = {name: page for name, page in pages.items() if not page.is_empty}
-        before: list[PageLine] = []
+        before: list[ParsedPageLine] = []
         has_base = True
         for name, page in pages.items():
             lines = self._load_rendering_lines(name, page.stamp)
@@ -322,7 +322,7 @@ class MemoryPageFiles:
                 notes.append(f"{name} is an unknown page; no lesson was removed because of it.")
             before += lines or ()
         # All pages together, because a line cut from one page may have been pasted into another.
-        return EditedPages(
+        return PagesWithEdits(
             pages=pages, edits=diff_pages(before, pages.values()), has_base=has_base, notes=tuple(notes), seen=seen
         )
 
@@ -333,14 +333,14 @@ class MemoryPageFiles:
         if not is_page_unedited(text):
             return False
         table = memory_views
-        query = sa.select(sa.func.count()).where(table.c.view == name, table.c.stamp == parse_page_stamp(text))
+        query = sa.select(sa.func.count()).where(table.c.view == name, table.c.stamp == parse_page_checksum(text))
         with sql.read_transaction(self._engine) as conn:
             return bool(conn.execute(query).scalar_one())
 
     def read_texts(self) -> dict[str, str]:
         return {view.name: self._read_text(view.name) or "" for view in PAGE_SPECS}
 
-    def write_pages(self, texts: Mapping[str, str], edited: EditedPages | None) -> bool:
+    def write_pages(self, texts: Mapping[str, str], edited: PagesWithEdits | None) -> bool:
         """Write the pages; False, and nothing written, if a page was saved since it was read."""
         changed = [view.name for view in PAGE_SPECS if self._read_text(view.name) != texts[view.name]]
         for view in PAGE_SPECS:
@@ -368,7 +368,7 @@ class MemoryPageFiles:
 
     def _save_rendering(self, name: str, text: str) -> None:
         """Save a rendering before its file is written, so every visible page has one."""
-        stamp, table = parse_page_stamp(text), memory_views
+        stamp, table = parse_page_checksum(text), memory_views
         mine = table.c.view == name
         with sql.read_transaction(self._engine) as conn:
             newest = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).limit(1)
@@ -389,7 +389,7 @@ class MemoryPageFiles:
                 conn.execute(table.delete().where(mine, table.c.stamp.in_(gone)))
         self._remembered[name] = text
 
-    def _load_rendering_lines(self, name: str, stamp: str) -> tuple[PageLine, ...] | None:
+    def _load_rendering_lines(self, name: str, stamp: str) -> tuple[ParsedPageLine, ...] | None:
         """Return the lines of a rendering; of the newest one if the stamp was deleted from the page."""
         table = memory_views
         query = sa.select(table.c.lines).where(table.c.view == name)

@@ -19,7 +19,7 @@ from habitus.memory.model import (
     LessonState,
     TrustLevel,
 )
-from habitus.memory.page_files import EditedPages, MemoryPageFiles, PageLine
+from habitus.memory.page_files import MemoryPageFiles, PagesWithEdits, ParsedPageLine
 
 log = logging.getLogger(__name__)
 
@@ -56,22 +56,22 @@ class MemoryPages:
         with self._files.lock() as is_ours:
             # Someone may save a page while we write, which is then read again; without the lock, its holder does this.
             for _ in range(_MAX_WRITE_ATTEMPTS if is_ours else 0):
-                found = self._files.read_pages()
+                found = self._files.read_pages_and_find_edits()
                 looked = _merge_sync_results(looked, self._apply_edits(found))
                 if self._files.write_pages(self._render_texts(found), found):
                     break
         return looked
 
-    def preview_texts(self, texts: Mapping[str, str]) -> EditedPages | None:
+    def find_edits_in_texts(self, texts: Mapping[str, str]) -> PagesWithEdits | None:
         """Return the edits that these page texts contain, for a preview; None without page files."""
-        return None if self._files is None else self._files.parse_texts(texts)
+        return None if self._files is None else self._files.find_person_edits_in_texts(texts)
 
-    def apply_texts(self, texts: Mapping[str, str]) -> PageSyncResult:
+    def apply_edits_in_texts(self, texts: Mapping[str, str]) -> PageSyncResult:
         """Apply the edits in copies of the pages."""
         if self._files is None:
             return PageSyncResult()
         self.sync()
-        found = self._files.parse_texts(texts)
+        found = self._files.find_person_edits_in_texts(texts)
         with self._files.lock():
             looked = self._apply_edits(found)
             self._files.write_pages(self._render_texts(found), None)
@@ -84,10 +84,10 @@ class MemoryPages:
 
     def sync_if_changed(self) -> None:
         """Sync the pages if a file has changed."""
-        if self._files is not None and self._files.has_changed():
+        if self._files is not None and self._files.has_any_file_changed():
             self.sync()
 
-    def sync_after_change(self) -> None:
+    def update_index_and_pages_after_change(self) -> None:
         """Update the index and the pages after a change; a failure is only logged."""
         if self._files is not None:
             # The change is already stored, and the next sync will show it.
@@ -96,14 +96,14 @@ class MemoryPages:
             except StorageFailed as error:
                 log.warning("Your change is stored; the pages in memory/ do not show it yet: %s", error.message)
 
-    def erase_renderings(self) -> None:
+    def rewrite_pages_and_delete_renderings(self) -> None:
         """Rewrite the pages and delete their renderings, because an old one may contain erased text."""
         if self._files is not None:
             self.sync()
             self._files.delete_renderings()
             self.sync()
 
-    def _render_texts(self, found: EditedPages) -> dict[str, str]:
+    def _render_texts(self, found: PagesWithEdits) -> dict[str, str]:
         self._mirror.sync()
         shown = [e for e in self._mirror.list_active() if e.is_visible_to(self._user)]
         bad = {
@@ -112,7 +112,7 @@ class MemoryPages:
         }
         return {one.name: page_files.render_page(one, shown, bad.get(one.name, ())) for one in page_files.PAGE_SPECS}
 
-    def _apply_edits(self, found: EditedPages) -> PageSyncResult:
+    def _apply_edits(self, found: PagesWithEdits) -> PageSyncResult:
         """Apply a person's edits of the pages."""
         self._mirror.sync()
         notes = [*found.notes]
@@ -127,17 +127,17 @@ class MemoryPages:
             looked = _merge_sync_results(looked, self._apply_removed_line(line))
         return looked
 
-    def _apply_changed_line(self, line: PageLine, has_base: bool) -> PageSyncResult:
+    def _apply_changed_line(self, line: ParsedPageLine, has_base: bool) -> PageSyncResult:
         old = self._mirror.engrams.get(line.id)
         if old is None:
-            return self._apply_unknown_line(line)
+            return self._import_line_with_unknown_id(line)
         if old.state is not LessonState.ERASED and not old.is_visible_to(self._user):
             return self._apply_new_line(line)
         text = self._intake.clean_text(line.text)
         after = replace(old, text=text, kind=line.kind, scope=line.scope or old.scope, topic=line.topic)
         if old.state is LessonState.ERASED or after == old or (not has_base and old.state is not LessonState.ACTIVE):
             return PageSyncResult()
-        if intake.explain_refusal(LessonDraft(text=text, kind=line.kind)):
+        if intake.explain_draft_refusal(LessonDraft(text=text, kind=line.kind)):
             return PageSyncResult(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
         if after.scope is not old.scope:
             if not self._ledger.viewer.can_remove(old):
@@ -151,7 +151,7 @@ class MemoryPages:
         with self._ledger.write_transaction():
             return PageSyncResult(changed=self._ledger.save([after], self._user, "edited in the page"))
 
-    def _apply_unknown_line(self, line: PageLine) -> PageSyncResult:
+    def _import_line_with_unknown_id(self, line: ParsedPageLine) -> PageSyncResult:
         """Import a line whose id the database does not know: the page is newer than the database."""
         scope = line.scope or LessonScope.USER
         owner = self._user if scope is LessonScope.USER else ""
@@ -167,7 +167,7 @@ class MemoryPages:
         with self._ledger.write_transaction():
             return PageSyncResult(added=self._ledger.save([engram], self._user, "found in the page"))
 
-    def _apply_new_line(self, line: PageLine) -> PageSyncResult:
+    def _apply_new_line(self, line: ParsedPageLine) -> PageSyncResult:
         draft = LessonDraft(
             text=line.text,
             kind=line.kind,
@@ -178,7 +178,7 @@ class MemoryPages:
             produced_by=LessonProducer.USER,
         )
         cleaned, _ = self._intake.clean_draft(draft)
-        refusal = intake.explain_refusal(cleaned)
+        refusal = intake.explain_draft_refusal(cleaned)
         if refusal:
             return PageSyncResult(notes=(f"'{line.text[:40]}…' was not stored: {refusal}.",))
         encoded = self._intake.store_draft(cleaned)
@@ -188,7 +188,7 @@ class MemoryPages:
             return PageSyncResult(notes=(f"'{line.text[:60]}' {encoded.reason}.",))
         return PageSyncResult(added=(encoded.engram,))
 
-    def _apply_removed_line(self, line: PageLine) -> PageSyncResult:
+    def _apply_removed_line(self, line: ParsedPageLine) -> PageSyncResult:
         engram = self._mirror.engrams.get(line.id)
         if engram is None or engram.state is not LessonState.ACTIVE or not engram.is_visible_to(self._user):
             return PageSyncResult()
@@ -199,7 +199,7 @@ class MemoryPages:
             return PageSyncResult(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.write_transaction():
             return PageSyncResult(
-                removed=self._ledger.save([intake.remove_engram(engram, self._user)], self._user, "removed")
+                removed=self._ledger.save([intake.build_removed_engram(engram, self._user)], self._user, "removed")
             )
 
 

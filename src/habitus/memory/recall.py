@@ -94,14 +94,16 @@ class RecallResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LessonSelection:
+class BudgetedLessonSelection:
     """Lessons that fit into a budget, and those left out."""
 
     selected: tuple[RecalledLesson, ...] = ()
     left_out: tuple[OmittedLesson, ...] = field(default_factory=tuple)
 
 
-def select_rules_or_profile(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> LessonSelection:
+def select_rules_or_profile(
+    engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int
+) -> BudgetedLessonSelection:
     """Choose rules or profile lines within the budget: a person's first, then by relevance, then by utility."""
     ranked = sorted(
         (RecalledLesson(engram=e, score=relevance.get(e.id, 0.0), utility=compute_lesson_utility(e)) for e in engrams),
@@ -110,9 +112,9 @@ def select_rules_or_profile(engrams: Iterable[Engram], relevance: Mapping[str, f
     return _fit_ranked_to_budget(ranked, budget)
 
 
-def select_lessons(
+def select_relevant_lessons(
     results: SearchResults, engrams: Mapping[str, Engram], budget: int, max_lessons: int = MAX_LESSONS
-) -> LessonSelection:
+) -> BudgetedLessonSelection:
     """Choose the lessons that are relevant to the request, by relevance and utility; none if nothing is."""
     near = [
         RecalledLesson(engram=engrams[h.id], score=h.score, utility=compute_lesson_utility(engrams[h.id]))
@@ -121,26 +123,26 @@ def select_lessons(
     ]
     fitting = [one for one in near if one.score >= RELEVANCE_FLOOR]
     if not fitting:
-        return LessonSelection(
+        return BudgetedLessonSelection(
             left_out=tuple(
                 OmittedLesson(engram=one.engram, reason="not relevant to the request") for one in near[:max_lessons]
             )
         )
-    fitting.sort(key=lambda one: (-compute_recall_rank(one), one.id))
+    fitting.sort(key=lambda one: (-compute_recall_ordering_score(one), one.id))
     chosen = _fit_ranked_to_budget(fitting[:max_lessons], budget)
     beyond = tuple(
         OmittedLesson(engram=one.engram, reason="others are more relevant")
         for one in fitting[max_lessons : 2 * max_lessons]
     )
-    return LessonSelection(selected=chosen.selected, left_out=(*chosen.left_out, *beyond))
+    return BudgetedLessonSelection(selected=chosen.selected, left_out=(*chosen.left_out, *beyond))
 
 
-def compute_recall_rank(recalled: RecalledLesson) -> float:
+def compute_recall_ordering_score(recalled: RecalledLesson) -> float:
     """Return the score that orders lessons, from relevance and utility."""
     return recalled.score * (0.5 + recalled.utility)
 
 
-def is_relevant_hit(hit: IndexHit) -> bool:
+def is_hit_relevant_by_itself(hit: IndexHit) -> bool:
     """Return whether a hit is relevant by itself, whatever else was found."""
     return hit.score >= RELEVANCE_FLOOR
 
@@ -150,7 +152,7 @@ def fit_engrams_to_budget(engrams: Iterable[Engram], budget: int) -> tuple[Recal
     return _fit_ranked_to_budget((RecalledLesson(engram=engram) for engram in engrams), budget).selected
 
 
-def _fit_ranked_to_budget(ranked: Iterable[RecalledLesson], budget: int) -> LessonSelection:
+def _fit_ranked_to_budget(ranked: Iterable[RecalledLesson], budget: int) -> BudgetedLessonSelection:
     taken: list[RecalledLesson] = []
     left_out: list[OmittedLesson] = []
     used = 0
@@ -160,18 +162,20 @@ def _fit_ranked_to_budget(ranked: Iterable[RecalledLesson], budget: int) -> Less
         else:
             used += one.tokens
             taken.append(one)
-    return LessonSelection(selected=tuple(taken), left_out=tuple(left_out))
+    return BudgetedLessonSelection(selected=tuple(taken), left_out=tuple(left_out))
 
 
 log = logging.getLogger(__name__)
 CompactionChooser = Callable[[Sequence[Engram]], Sequence[int]]
 
 
-def count_shown_engrams(ledger: EngramRepository, ids: Iterable[str], omitted: Iterable[str]) -> list[Engram]:
+def increment_shown_and_omitted_counters(
+    ledger: EngramRepository, ids: Iterable[str], omitted: Iterable[str]
+) -> list[Engram]:
     """Count engrams as shown, and the `omitted` rules as missed; return the rules that aged out."""
     now = ledger.clock()
     shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(omitted))
-    with ledger.update_counters([*shown, *missed]) as found:
+    with ledger.update_counters_inside_block([*shown, *missed]) as found:
         for id in shown:
             if id in found:
                 # A tool's description shows all its lessons to every request, so that says nothing against one.
@@ -182,22 +186,24 @@ def count_shown_engrams(ledger: EngramRepository, ids: Iterable[str], omitted: I
         for id in missed:
             if id in found:
                 found[id] = found[id].with_counts(missed=found[id].counters.missed + 1)
-    return [found[id] for id in missed if id in found and _has_aged_out(found[id])]
+    return [found[id] for id in missed if id in found and _is_rule_omitted_too_often(found[id])]
 
 
-def credit_lessons(ledger: EngramRepository, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
+def credit_recently_shown_relevant_lessons(
+    ledger: EngramRepository, request: str, lessons: Mapping[str, Engram]
+) -> tuple[str, ...]:
     """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
     now, recent = ledger.clock(), timedelta(seconds=model.CREDIT_SECONDS)
-    shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
+    shown = {id for id, engram in lessons.items() if _was_shown_uncredited_since(engram, now - recent)}
     found = ledger.cache.search_lessons(request, lessons) if shown else SearchResults()
-    fitting = [hit.id for hit in found.hits if hit.id in shown and is_relevant_hit(hit)]
+    fitting = [hit.id for hit in found.hits if hit.id in shown and is_hit_relevant_by_itself(hit)]
     credited: list[str] = []
-    with ledger.update_counters(fitting) as engrams:
+    with ledger.update_counters_inside_block(fitting) as engrams:
         for id, engram in engrams.items():
             # Checked again inside the transaction: another process may have credited it meanwhile.
-            if _was_shown_since(engram, now - recent):
+            if _was_shown_uncredited_since(engram, now - recent):
                 counters = engram.counters
-                # It fitted the request after all, which `count_shown_engrams` could not know.
+                # It fitted the request after all, which `increment_shown_and_omitted_counters` could not know.
                 retrievals = counters.retrievals + (engram.topic == model.SCRATCHPAD_TOPIC)
                 engrams[id] = engram.with_counts(retrievals=retrievals, helpful=counters.helpful + 1, credited_on=now)
                 credited.append(id)
@@ -209,7 +215,7 @@ def record_ignored_rules(ledger: EngramRepository, rules: Iterable[str]) -> tupl
     ledger.cache.sync()
     wanted = {rule.casefold() for rule in rules}
     ids = [e.id for e in ledger.cache.list_active() if e.id in wanted or e.text.casefold() in wanted]
-    with ledger.update_counters(ids) as found:
+    with ledger.update_counters_inside_block(ids) as found:
         for id, engram in found.items():
             found[id] = engram.with_counts(ignored=engram.counters.ignored + 1)
     return tuple(ids)
@@ -220,12 +226,18 @@ def list_prunable_lessons(ledger: EngramRepository, *, with_duplicates: bool) ->
     ledger.cache.sync()
     lessons = list(ledger.cache.list_active())
     gone = model.select_prunable_lessons(lessons, ledger.retention.lesson_days, ledger.clock())
-    return [*gone, *_iterate_duplicates(ledger, lessons, {engram.id for engram in gone})] if with_duplicates else gone
+    return (
+        [*gone, *_iterate_less_useful_duplicates(ledger, lessons, {engram.id for engram in gone})]
+        if with_duplicates
+        else gone
+    )
 
 
-def _iterate_duplicates(ledger: EngramRepository, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
+def _iterate_less_useful_duplicates(
+    ledger: EngramRepository, lessons: Iterable[Engram], gone: set[str]
+) -> Iterator[Engram]:
     """Yield all but the most useful of lessons that say the same; pinned ones stay."""
-    index = ledger.cache.get_index()
+    index = ledger.cache.get_updated_search_index()
     for engram in sorted(lessons, key=lambda engram: (model.compute_lesson_utility(engram), engram.id)):
         if engram.is_pinned or engram.id in gone:
             continue
@@ -235,7 +247,9 @@ def _iterate_duplicates(ledger: EngramRepository, lessons: Iterable[Engram], gon
             yield replace(engram, reason=f"{twin.id} says the same")
 
 
-def select_engrams_to_compact(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
+def select_engrams_to_drop_from_overfull_kinds(
+    ledger: EngramRepository, choose: CompactionChooser | None
+) -> list[Engram]:
     """Return the entries that a choice drops where a kind has too many in one scope; empty if the choice fails.
 
     Without a choice the least useful rules are dropped; lessons have a cap of their own.
@@ -249,8 +263,8 @@ def select_engrams_to_compact(ledger: EngramRepository, choose: CompactionChoose
     gone: list[Engram] = []
     for entries in groups.values():
         if len(entries) > most:
-            gone += _apply_compaction_choice(
-                entries, choose or (lambda entries: model.select_kept_by_compaction(entries, most))
+            gone += _select_engrams_dropped_by_choice(
+                entries, choose or (lambda entries: model.select_indexes_kept_by_compaction(entries, most))
             )
     return gone
 
@@ -260,18 +274,18 @@ def _log_retrieval(engram: Engram) -> None:
     log.debug("retrieved %s source=%s source_challenge_hash=%s", engram.id, engram.source, challenge)
 
 
-def _has_aged_out(engram: Engram) -> bool:
+def _is_rule_omitted_too_often(engram: Engram) -> bool:
     is_due = engram.counters.missed >= model.MAX_MISSES
     return is_due and engram.state is LessonState.ACTIVE and engram.trust is not TrustLevel.USER
 
 
-def _was_shown_since(engram: Engram, timestamp: datetime) -> bool:
+def _was_shown_uncredited_since(engram: Engram, timestamp: datetime) -> bool:
     """Return whether it was shown since then and not yet credited for it."""
     shown, credited = engram.counters.last_retrieved, engram.counters.credited_on
     return shown is not None and shown >= timestamp and (credited is None or credited < shown)
 
 
-def _apply_compaction_choice(entries: Sequence[Engram], choose: CompactionChooser) -> list[Engram]:
+def _select_engrams_dropped_by_choice(entries: Sequence[Engram], choose: CompactionChooser) -> list[Engram]:
     try:
         return model.select_dropped_by_compaction(entries, choose(entries))
     # The choice is a model's or a caller's; whatever fails in it, memory stays complete.

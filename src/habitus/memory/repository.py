@@ -17,7 +17,7 @@ from habitus.errors import NotFound, Refused, Stale, did_you_mean
 from habitus.memory import model
 from habitus.memory.model import (
     SCRATCHPAD_TOPIC,
-    ChangeCause,
+    ChangeAuthorAndReason,
     Engram,
     LessonKind,
     LessonScope,
@@ -120,7 +120,7 @@ class EngramRepository:
         """Save engrams as new versions, and update the cache."""
         if not engrams:
             return ()
-        saved = self.store.save(engrams, ChangeCause(at=self.clock(), by=by, reason=reason))
+        saved = self.store.save(engrams, ChangeAuthorAndReason(at=self.clock(), by=by, reason=reason))
         self.cache.apply_changes(saved)
         for ledger, noted in _CHANGE_RECORDERS.get():
             if ledger is self:
@@ -149,7 +149,9 @@ class EngramRepository:
         reason = f"there is room for {self.retention.lessons} lessons, and the others are more useful"
         return self.archive_engrams(gone, "habitus", reason)
 
-    def save_change(self, new: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
+    def save_engram_at_expected_version(
+        self, new: Engram, by: str, reason: str, expected_version: int | None = None
+    ) -> Engram:
         """Save a changed engram; raise Stale if it is no longer at the expected version."""
         self.check_writable()
         with self.write_transaction():
@@ -175,7 +177,7 @@ class EngramRepository:
             raise
 
     @contextmanager
-    def update_counters(self, ids: Sequence[str]) -> Iterator[dict[str, Engram]]:
+    def update_counters_inside_block(self, ids: Sequence[str]) -> Iterator[dict[str, Engram]]:
         """Yield these engrams; replacements put into the dictionary are saved without a new version."""
         if not ids:
             yield {}
@@ -206,7 +208,7 @@ def plan_memory_rollback(
     """Return the rollback steps to a point in time, each with the engram as it must become, sorted by id."""
     steps: list[tuple[LessonRollbackStep, Engram]] = []
     for engram in now:
-        back = _restore_earlier_state(engram, then.get(engram.id), timestamp)
+        back = _build_engram_in_earlier_state(engram, then.get(engram.id), timestamp)
         if back is not None:
             steps.append(
                 (LessonRollbackStep(id=engram.id, action=_get_rollback_action(engram, back), text=back.text), back)
@@ -214,7 +216,7 @@ def plan_memory_rollback(
     return sorted(steps, key=lambda step: step[0].id)
 
 
-def revert_engram_version(before: Engram, after: Engram, now: Engram) -> Engram | None:
+def build_engram_without_version(before: Engram, after: Engram, now: Engram) -> Engram | None:
     """Return an engram without the changes of one version; None if the same fields were changed since."""
     back = now
     for name in (field.name for field in fields(Engram) if field.name not in _UNVERSIONED_FIELDS):
@@ -236,7 +238,7 @@ def _get_rollback_action(now: Engram, back: Engram) -> str:
     return "change" if now.state is back.state else "restore"
 
 
-def _restore_earlier_state(now: Engram, was: Engram | None, timestamp: datetime) -> Engram | None:
+def _build_engram_in_earlier_state(now: Engram, was: Engram | None, timestamp: datetime) -> Engram | None:
     """Return the engram as it was then; None if nothing has to change."""
     if now.state is LessonState.ERASED:
         return None
@@ -304,7 +306,7 @@ class EngramCache:
         """Load the changes of all processes since the last call; one small query if there are none."""
         while True:
             after = self._revision
-            changes = self._store.load_changes(after)
+            changes = self._store.load_changed_engrams(after)
             with self._lock:
                 # Otherwise another thread applied changes meanwhile, and this result is outdated.
                 if self._revision == after:
@@ -336,7 +338,7 @@ class EngramCache:
         """Return the active engrams of the same scope and owner."""
         return [e for e in self.list_active() if e.scope is engram.scope and e.owner == engram.owner]
 
-    def get_active_lessons(self, user: str, project: str) -> ActiveLessons:
+    def get_lessons_applying_to_user(self, user: str, project: str) -> ActiveLessons:
         """Return the engrams that apply to this user in this project; cached until the next change."""
         found = self._in_sight.get((user, project))
         if found is None:
@@ -347,7 +349,7 @@ class EngramCache:
             self._in_sight[user, project] = found
         return found
 
-    def get_index(self) -> SearchIndex:
+    def get_updated_search_index(self) -> SearchIndex:
         """Return the search index with all current texts. Do not call it inside a transaction."""
         with self._indexing:
             if self._opened is None:
@@ -366,7 +368,7 @@ class EngramCache:
     def _update_index(self, index: SearchIndex, wanted: Collection[str], known: Sequence[Engram]) -> None:
         kept = [engram for engram in known if engram.state is not LessonState.ERASED]
         if kept:
-            index.put_documents(build_engram_document(engram) for engram in kept)
+            index.put_documents(build_engram_search_document(engram) for engram in kept)
         if gone := set(wanted) - {engram.id for engram in kept}:
             index.remove_documents(gone)
 
@@ -374,7 +376,7 @@ class EngramCache:
         """Return the best matches for a request among the engrams with these ids."""
         if not among or len(extract_content_words(request)) < _MIN_REQUEST_WORDS:
             return SearchResults()
-        index = self.get_index()
+        index = self.get_updated_search_index()
         # Restricting the search costs more than discarding a few hits afterwards.
         if 2 * len(among) < len(self.engrams):
             found = index.search(request, k=_SEARCH_LIMIT, among=among)
@@ -394,21 +396,21 @@ class EngramCache:
         """Return an engram that already says this, in the same scope and of the same kind and topic, or None."""
         plain = engram.text.casefold()
         others = (one for one in self.engrams.values() if one.id != engram.id)
-        same = [one for one in others if one.text.casefold() == plain and _is_comparable_engram(one, engram)]
+        same = [one for one in others if one.text.casefold() == plain and _can_be_duplicate_engram(one, engram)]
         meant = SearchDocument(id="", name="", description=engram.text)
         for hit in index.find_similar(meant, k=_MAX_DUPLICATE_CANDIDATES, min_cosine=MIN_SIMILARITY - _ROUNDING):
             one = self.engrams.get(hit.id)
             if (
                 one is not None
                 and one.id != engram.id
-                and _is_comparable_engram(one, engram)
+                and _can_be_duplicate_engram(one, engram)
                 and is_equivalent(one.text, engram.text, similarity=hit.parts["meaning"])
             ):
                 same.append(one)
         return min(same, key=lambda one: _DUPLICATE_STATE_ORDER.index(one.state), default=None)
 
 
-def _is_comparable_engram(one: Engram, wanted: Engram) -> bool:
+def _can_be_duplicate_engram(one: Engram, wanted: Engram) -> bool:
     if one.state is LessonState.REJECTED and wanted.trust is not TrustLevel.USER:
         return _is_covered_by_rejection(one, wanted)
     is_here = one.state not in (LessonState.ERASED, LessonState.ARCHIVED)
@@ -423,5 +425,5 @@ def _is_covered_by_rejection(one: Engram, wanted: Engram) -> bool:
     return bool(is_theirs) and (one.kind is LessonKind.NEVER) is (wanted.kind is LessonKind.NEVER)
 
 
-def build_engram_document(engram: Engram) -> SearchDocument:
+def build_engram_search_document(engram: Engram) -> SearchDocument:
     return SearchDocument(id=engram.id, name="", description=engram.text)

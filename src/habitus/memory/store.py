@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.memory.model import (
-    ChangeCause,
+    ChangeAuthorAndReason,
     Engram,
     EngramVersion,
     LessonCounters,
@@ -30,14 +30,14 @@ from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EngramChanges:
+class ChangedEngrams:
     """The current state of the engrams that changed after a revision."""
 
     revision: int
     engrams: tuple[Engram, ...] = ()
 
 
-def erase_engram_content(engram: Engram, at: datetime) -> Engram:
+def build_erased_engram(engram: Engram, at: datetime) -> Engram:
     """Return the engram without any content, only its id and dates."""
     return Engram(
         id=engram.id,
@@ -62,9 +62,9 @@ class EngramStore:
         self._engine = engine
         self._news = get_change_feed(engine)
 
-    def load_changes(self, after: int) -> EngramChanges:
+    def load_changed_engrams(self, after: int) -> ChangedEngrams:
         """Return the engrams that changed after a revision; all of them for 0."""
-        found: list[EngramChanges] = []
+        found: list[ChangedEngrams] = []
 
         # The feed caches only the revision; the engrams loaded with it are used at once and not kept.
         def look() -> int:
@@ -72,14 +72,14 @@ class EngramStore:
             return found[0].revision
 
         if self._news.fetch_cached(ChangeTopic.LESSONS, look) == after:
-            return EngramChanges(revision=after)
+            return ChangedEngrams(revision=after)
         return found[0] if found else self._load_changes(after)
 
-    def _load_changes(self, after: int) -> EngramChanges:
+    def _load_changes(self, after: int) -> ChangedEngrams:
         with sql.read_transaction(self._engine) as conn:
             now = conn.execute(_REVISION).scalar() or 0
             changed = conn.execute(_CHANGED, {"after": after}).mappings() if now != after else ()
-            return EngramChanges(revision=now, engrams=tuple(_engram_from_row(row) for row in changed))
+            return ChangedEngrams(revision=now, engrams=tuple(_engram_from_row(row) for row in changed))
 
     @contextmanager
     def write_transaction(self) -> Iterator[None]:
@@ -92,7 +92,7 @@ class EngramStore:
         with sql.read_transaction(self._engine) as conn:
             return _load_engrams(conn, ids)
 
-    def save(self, changed: Sequence[Engram], cause: ChangeCause | None = None) -> tuple[Engram, ...]:
+    def save(self, changed: Sequence[Engram], cause: ChangeAuthorAndReason | None = None) -> tuple[Engram, ...]:
         """Save new or changed engrams: as new versions with a cause, or only their counters without one."""
         if cause is not None:
             changed = [
@@ -104,7 +104,7 @@ class EngramStore:
             for start in range(0, len(changed), _BATCH_SIZE):
                 part = changed[start : start + _BATCH_SIZE]
                 # Counters change only on existing engrams, so the lookup is unnecessary then.
-                known = {e.id for e in part} if cause is None else _select_known_ids(conn, [e.id for e in part])
+                known = {e.id for e in part} if cause is None else _load_existing_engram_ids(conn, [e.id for e in part])
                 rows = [_build_engram_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
@@ -123,7 +123,7 @@ class EngramStore:
         with sql.write_transaction(self._engine, durable=True, lock="memory") as conn:
             revision = increment_revision(conn)
             for id, engram in _load_engrams(conn, ids).items():
-                row = _build_engram_row(erase_engram_content(engram, at)) | {"revision": revision}
+                row = _build_engram_row(build_erased_engram(engram, at)) | {"revision": revision}
                 conn.execute(engram_versions.delete().where(engram_versions.c.engram == id))
                 conn.execute(engrams.update().where(engrams.c.id == id).values(row))
 
@@ -133,7 +133,7 @@ class EngramStore:
         with sql.read_transaction(self._engine) as conn:
             return tuple(_version_from_row(row) for row in conn.execute(query).mappings())
 
-    def load_state_at(self, timestamp: datetime) -> dict[str, Engram]:
+    def load_all_engrams_as_of(self, timestamp: datetime) -> dict[str, Engram]:
         """Return every engram that existed at this time, as it was then."""
         table = engram_versions
         newest = (
@@ -166,7 +166,7 @@ def increment_revision(conn: sa.Connection) -> int:
     return int(found)
 
 
-def _select_known_ids(conn: sa.Connection, ids: Sequence[str]) -> set[str]:
+def _load_existing_engram_ids(conn: sa.Connection, ids: Sequence[str]) -> set[str]:
     return set(conn.execute(_KNOWN, {"ids": ids}).scalars())
 
 
@@ -202,7 +202,7 @@ _DEFINED = (
 )
 
 
-def _build_version_row(engram: Engram, cause: ChangeCause) -> dict[str, Any]:
+def _build_version_row(engram: Engram, cause: ChangeAuthorAndReason) -> dict[str, Any]:
     return {
         "engram": engram.id,
         "number": engram.version,
@@ -220,7 +220,7 @@ def _engram_from_row(row: Mapping[Any, Any]) -> Engram:
 
 
 def _version_from_row(row: Mapping[Any, Any]) -> EngramVersion:
-    cause = ChangeCause(at=row["made_on"], by=row["made_by"], reason=row["reason"])
+    cause = ChangeAuthorAndReason(at=row["made_on"], by=row["made_by"], reason=row["reason"])
     engram = replace(_engram_from_definition(row["engram"], row), version=row["number"], updated_on=row["made_on"])
     return EngramVersion(number=row["number"], engram=engram, cause=cause)
 

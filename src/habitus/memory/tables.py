@@ -5,20 +5,20 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.sql import UtcDateTime, metadata, optional_columns, primary_key_columns, required_columns
+from habitus.sql import UtcDateTime, build_optional_columns, build_primary_key_columns, build_required_columns, metadata
 
 engrams = sa.Table(
     "engrams",
     metadata,
-    *primary_key_columns(sa.String(16), "id"),
-    *required_columns(sa.BigInteger, "revision"),
-    *required_columns(sa.String(16), "state", "kind", "scope"),
-    *required_columns(sa.Text, "owner", "text"),
+    *build_primary_key_columns(sa.String(16), "id"),
+    *build_required_columns(sa.BigInteger, "revision"),
+    *build_required_columns(sa.String(16), "state", "kind", "scope"),
+    *build_required_columns(sa.Text, "owner", "text"),
     # JSON with everything that is neither counted nor a column of its own.
     sa.Column("definition", sa.Text, nullable=False),
-    *required_columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
-    *optional_columns(UtcDateTime, "last_retrieved", "credited_on"),
-    *required_columns(UtcDateTime, "created_on", "updated_on"),
+    *build_required_columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
+    *build_optional_columns(UtcDateTime, "last_retrieved", "credited_on"),
+    *build_required_columns(UtcDateTime, "created_on", "updated_on"),
     sa.Index("engrams_by_revision", "revision"),
     sa.Index("engrams_by_state", "state"),
 )
@@ -28,10 +28,10 @@ engram_versions = sa.Table(
     "engram_versions",
     metadata,
     sa.Column("engram", sa.String(16), sa.ForeignKey("engrams.id", ondelete="CASCADE"), primary_key=True),
-    *primary_key_columns(sa.Integer, "number"),
-    *required_columns(sa.String(16), "state", "kind", "scope"),
-    *required_columns(sa.Text, "owner", "text", "definition", "made_by", "reason"),
-    *required_columns(UtcDateTime, "made_on"),
+    *build_primary_key_columns(sa.Integer, "number"),
+    *build_required_columns(sa.String(16), "state", "kind", "scope"),
+    *build_required_columns(sa.Text, "owner", "text", "definition", "made_by", "reason"),
+    *build_required_columns(UtcDateTime, "made_on"),
     sa.Index("engram_versions_by_time", "made_on"),
 )
 
@@ -40,17 +40,17 @@ memory_revision = sa.Table(
     "memory_revision",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    *required_columns(sa.BigInteger, "revision"),
+    *build_required_columns(sa.BigInteger, "revision"),
 )
 
 # The renderings of the pages by stamp, against which a person's edits are compared.
 memory_views = sa.Table(
     "memory_views",
     metadata,
-    *primary_key_columns(sa.String(32), "view"),
-    *primary_key_columns(sa.String(16), "stamp"),
-    *required_columns(sa.LargeBinary, "lines"),
-    *required_columns(UtcDateTime, "written_on"),
+    *build_primary_key_columns(sa.String(32), "view"),
+    *build_primary_key_columns(sa.String(16), "stamp"),
+    *build_required_columns(sa.LargeBinary, "lines"),
+    *build_required_columns(UtcDateTime, "written_on"),
 )
 
 

@@ -74,7 +74,7 @@ def is_equivalent(a: str, b: str, *, similarity: float) -> bool:
         and first.exact == second.exact
         and first.classes == second.classes
         and _has_only_light_differences(first, second)
-        and not _is_reversed(first, second)
+        and not _has_other_actor_or_order(first, second)
     )
 
 
@@ -89,15 +89,19 @@ class _ComparableText:
     words: tuple[str, ...]
     content: frozenset[str]
 
-    def list_words_after(self, connective: str) -> list[set[str]]:
+    def list_content_stems_after(self, connective: str) -> list[set[str]]:
         """Return the two content stems after each occurrence of the connective, up to the next connective."""
-        return [set(self._list_words_until(at)[:2]) for at, word in enumerate(self.words) if word == connective]
+        return [
+            set(self._list_content_stems_in_phrase_after(at)[:2])
+            for at, word in enumerate(self.words)
+            if word == connective
+        ]
 
-    def _list_words_until(self, at: int) -> list[str]:
+    def _list_content_stems_in_phrase_after(self, at: int) -> list[str]:
         rest = takewhile(lambda word: word not in _ENDS_A_PHRASE and word not in _CLASS_OF, self.words[at + 1 :])
         return [word for word in rest if word in self.content]
 
-    def list_word_pairs_around(self, connective: str) -> set[tuple[str, str]]:
+    def list_content_stem_pairs_around(self, connective: str) -> set[tuple[str, str]]:
         """Return the content stems on both sides of each occurrence of the connective."""
         found = set()
         for at, word in enumerate(self.words):
@@ -172,27 +176,27 @@ def _is_word_form_of(a: str, b: str) -> bool:
     return shared >= 4 and a[shared:] in _ENDINGS and b[shared:] in _ENDINGS
 
 
-def _is_reversed(a: _ComparableText, b: _ComparableText) -> bool:
+def _has_other_actor_or_order(a: _ComparableText, b: _ComparableText) -> bool:
     """Return whether the same words have another actor or another order."""
     for connective in _SIDED:
-        in_a, in_b = a.list_words_after(connective), b.list_words_after(connective)
-        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_common_word(in_a[0], in_b[0]):
+        in_a, in_b = a.list_content_stems_after(connective), b.list_content_stems_after(connective)
+        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_common_word_form(in_a[0], in_b[0]):
             return True
     for connective in _PAIRED_CONNECTIVES:
-        bound_a, bound_b = a.list_word_pairs_around(connective), b.list_word_pairs_around(connective)
+        bound_a, bound_b = a.list_content_stem_pairs_around(connective), b.list_content_stem_pairs_around(connective)
         has_same_left = {x for x, _ in bound_a} == {x for x, _ in bound_b}
         if len(bound_a) == len(bound_b) >= 2 and has_same_left and bound_a != bound_b:
             return True
     # A passive sentence reverses the order without changing the meaning.
     is_passive = ("by" in a.words) != ("by" in b.words)
-    mirrored = {tuple(reversed(three)) for three in _list_trigrams(b.content_words_in_order)}
-    return not is_passive and bool(mirrored & _list_trigrams(a.content_words_in_order))
+    mirrored = {tuple(reversed(three)) for three in _list_word_trigrams(b.content_words_in_order)}
+    return not is_passive and bool(mirrored & _list_word_trigrams(a.content_words_in_order))
 
 
-def _has_common_word(a: set[str], b: set[str]) -> bool:
+def _has_common_word_form(a: set[str], b: set[str]) -> bool:
     return any(x == y or _is_word_form_of(x, y) for x in a for y in b)
 
 
-def _list_trigrams(order: list[str]) -> set[tuple[str, ...]]:
+def _list_word_trigrams(order: list[str]) -> set[tuple[str, ...]]:
     found = {tuple(order[at : at + 3]) for at in range(len(order) - 2)}
     return {three for three in found if three[0] != three[2]}

@@ -14,18 +14,18 @@ from typing import Any
 
 from habitus.recipes.execution import (
     RecipePlan,
-    compile_recipe,
-    fill_references,
+    compile_recipe_into_plan,
     format_value,
-    look_up_path,
+    look_up_value_at_path,
     parse_step_result,
+    replace_references_with_values,
 )
-from habitus.recipes.sequences import ObservedCall, Path, compute_value_key
+from habitus.recipes.sequences import ObservedCall, Path, compute_comparison_key_of_value
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.formats.recipes_md import Recipe
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 # One call for each step.
 Calls = Sequence[ObservedCall]
@@ -68,26 +68,28 @@ def align_occurrences(name: str, occurrences: Sequence[Calls]) -> AlignedRecipe:
     )
 
 
-def can_replay(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
+def can_recipe_replay_calls(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
     """Return whether the recipe, written and parsed again, makes exactly these calls."""
-    made, is_sound = _reparse_recipe(recipe)
+    made, is_sound = _write_and_reparse_recipe(recipe)
     if not is_sound or len(made.steps) != len(calls) or set(params) != {one.name for one in made.parameters}:
         return False
     values = dict(params)
     for step, call in zip(made.steps, calls, strict=True):
-        if step.tool != call.name or _to_json(fill_references(step.params, values)) != _to_json(call.arguments):
+        if step.tool != call.name or _to_json(replace_references_with_values(step.params, values)) != _to_json(
+            call.arguments
+        ):
             return False
         if step.save_as:
             values[step.save_as] = parse_step_result(call.result)
     return True
 
 
-def _reparse_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
+def _write_and_reparse_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
     notes = DiagnosticCollector("chunks.md")
     read = recipes_md.parse_recipes(recipes_md.render_recipes([recipe]), notes)
     if len(read) != 1 or notes.diagnostics:
         return RecipePlan(name=recipe.name, description=""), False
-    made, problems = compile_recipe(read[0])
+    made, problems = compile_recipe_into_plan(read[0])
     return made, not problems
 
 
@@ -120,34 +122,34 @@ class _RecipeAligner:
         if len({_to_json(value) for value in values}) == 1 and not MARKER.search(_to_json(values[0])):
             self.known += 1
             return _escape_references(values[0])
-        if reference := self._find_reference(step, values):
+        if reference := self._find_reference_to_earlier_value(step, values):
             self.known += 1
             return reference
         first = values[0]
         if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
             return {key: self._align_values(step, (*path, str(key)), [value[key] for value in values]) for key in first}
-        if _are_short_lists(values):
+        if _are_short_lists_of_one_length(values):
             items = enumerate(zip(*values, strict=True))
             return [self._align_values(step, (*path, str(number)), item) for number, item in items]
         if all(isinstance(value, str) for value in values):
             return self._align_text(step, path, values)
         return self._add_parameter(step, path, values)
 
-    def _find_reference(self, step: int, values: Sequence[Any]) -> str:
+    def _find_reference_to_earlier_value(self, step: int, values: Sequence[Any]) -> str:
         """Return a reference to an earlier argument or result with the same value in every occurrence; empty if
         none.
         """
-        keys = [compute_value_key(value) for value in values]
+        keys = [compute_comparison_key_of_value(value) for value in values]
         if None in keys:
             return ""
         for name, known in self.params.items():
-            if keys == [compute_value_key(value) for value in known]:
+            if keys == [compute_comparison_key_of_value(value) for value in known]:
                 return f"${name}"
         # The latest result is the most likely source.
         for earlier in reversed(range(step)):
             path = self._occurrences[0][earlier].result_path_by_value.get(str(keys[0]))
             if path is not None and all(
-                compute_value_key(look_up_path(results[earlier], path)[0]) == key
+                compute_comparison_key_of_value(look_up_value_at_path(results[earlier], path)[0]) == key
                 for results, key in zip(self._results, keys, strict=True)
             ):
                 return self._build_result_reference(earlier, path)
@@ -176,8 +178,8 @@ class _RecipeAligner:
         # Private-use characters mark references below, so such a text can't be marked.
         if any("\ue000" in value for value in values):
             return self._add_parameter(step, path, values)
-        marked, references = self._mark_known_parts(step, values)
-        start, end = _find_common_ends([_TOKEN.findall(text) for text in marked])
+        marked, references = self._replace_known_parts_with_marks(step, values)
+        start, end = _find_common_beginning_and_end([_TOKEN.findall(text) for text in marked])
         middles = [text[len(start) : len(text) - len(end)] for text in marked]
         has_words = references or re.search(r"\w\w", _MARK.sub("", start + end))
         if any(middles) and (not has_words or any("\ue000" in middle for middle in middles)):
@@ -185,7 +187,7 @@ class _RecipeAligner:
         self.known += 1
         middle = ""
         if any(middles):
-            middle = self._find_reference(step, middles) or self._add_parameter(step, path, middles)
+            middle = self._find_reference_to_earlier_value(step, middles) or self._add_parameter(step, path, middles)
             middle = middle if middle.startswith("${") else f"${{{middle[1:]}}}"
         used = {int(found) for found in _MARK.findall(start + end)}
         names = {at: self._build_result_reference(*references[at]) for at in used if isinstance(references[at], tuple)}
@@ -197,14 +199,16 @@ class _RecipeAligner:
 
         return _MARK.sub(put, _escape_references(start)) + middle + _MARK.sub(put, _escape_references(end))
 
-    def _mark_known_parts(self, step: int, values: Sequence[str]) -> tuple[list[str], list[str | tuple[int, Path]]]:
+    def _replace_known_parts_with_marks(
+        self, step: int, values: Sequence[str]
+    ) -> tuple[list[str], list[str | tuple[int, Path]]]:
         """Replace parts that equal the same parameter or result in all texts with marks."""
         known: list[tuple[str | tuple[int, Path], list[str]]] = [
             (name, [format_value(value) for value in one]) for name, one in self.params.items()
         ]
         for earlier in reversed(range(step)):
             for path in self._occurrences[0][earlier].result_path_by_value.values():
-                parts = [look_up_path(results[earlier], path)[0] for results in self._results]
+                parts = [look_up_value_at_path(results[earlier], path)[0] for results in self._results]
                 if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
                     known.append(((earlier, path), [format_value(part) for part in parts]))
         texts = list(values)
@@ -219,7 +223,7 @@ class _RecipeAligner:
         return texts, references
 
 
-def _find_common_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
+def _find_common_beginning_and_end(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
     """Return the common beginning and end in whole words, numbers and dates; the two never overlap."""
     shortest = min(map(len, texts))
     start = 0
@@ -240,7 +244,7 @@ def _escape_references(value: Any) -> Any:
     return [_escape_references(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _are_short_lists(values: Sequence[Any]) -> bool:
+def _are_short_lists_of_one_length(values: Sequence[Any]) -> bool:
     """Return whether all values are short lists of one length."""
     lengths = {len(value) if isinstance(value, list) else -1 for value in values}
     return len(lengths) == 1 and 0 <= lengths.pop() <= _MAX_LIST_ITEMS
@@ -263,7 +267,7 @@ def _describe_parameter_values(values: Sequence[Any]) -> Any:
     """Describe a parameter by an example or two, and its type if it is not text."""
     if any(MARKER.search(_to_json(value)) for value in values):
         return "A secret, which nobody wrote down"
-    shown = dict.fromkeys(to_one_line(format_value(value)) for value in values)
+    shown = dict.fromkeys(clean_to_one_line(format_value(value)) for value in values)
     examples = [text for text in shown if 0 < len(text) <= _MAX_EXAMPLE_CHARACTERS][:2]
     means = f"For example {', '.join(examples)}" if examples else "It differs every time"
     if all(isinstance(value, str) for value in values):

@@ -15,16 +15,16 @@ from habitus import sql
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import Outcome
 from habitus.journal.model import ItemUse
-from habitus.journal.usage import build_use_of_run
+from habitus.journal.usage import build_use_of_code_or_recipe_run
 from habitus.plain_data import INTERNAL
-from habitus.recipes.execution import RecipePlan, RecipeProblem, compile_recipe, get_recipe_tool_name
+from habitus.recipes.execution import RecipePlan, RecipeProblem, compile_recipe_into_plan, get_recipe_tool_name
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, build_uses_path
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, Stage
-from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
+from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
 from habitus.use_counts import UsageByKey, UsageCounts
 
 _COUNTED = ("used", "succeeded", "failed")
@@ -35,8 +35,8 @@ _COUNTED = ("used", "succeeded", "failed")
 recipe_counts = sa.Table(
     "recipe_counts",
     metadata,
-    *primary_key_columns(sa.String, "place", "skill", "recipe"),
-    *required_columns(sa.Integer, "used", "succeeded", "failed", default="0"),
+    *build_primary_key_columns(sa.String, "place", "skill", "recipe"),
+    *build_required_columns(sa.Integer, "used", "succeeded", "failed", default="0"),
     sa.Column("last_used", UtcDateTime),
     *(sa.Column(f"{name}_before", sa.Integer, nullable=False, server_default="0") for name in _COUNTED),
 )
@@ -109,7 +109,7 @@ class RecipeCatalogue:
         seen = at or self.library.snapshot()
         if not seen.skills_with_recipes:
             return ()
-        counted = self._load_counts()
+        counted = self._load_cached_recipe_counts()
         there = names.BUILT_IN_TOOLS | set(self.code_tools(seen))
         plans = [
             (item, made, problems) for item in seen.skills_with_recipes for made, problems in self._load_plans(item)
@@ -118,7 +118,7 @@ class RecipeCatalogue:
         found: list[SkillRecipe] = []
         taken = set(there)
         for item, made, problems in plans:
-            missing = _find_missing_tools(made, there, recipes) if not problems else ()
+            missing = _find_missing_tool_problems(made, there, recipes) if not problems else ()
             found.append(self._build_recipe(item, made, (*problems, *missing), counted, taken))
             taken.add(made.callable_name)
         return tuple(sorted(_archive_excess_recipes(found), key=lambda recipe: (recipe.name, recipe.skill)))
@@ -132,11 +132,11 @@ class RecipeCatalogue:
             raise NotFound(f"There is no recipe '{name}'.", hint=near)
         return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
 
-    def record_run(self, recipe: SkillRecipe, outcome: Outcome, *, turn: str = "", user: str = "") -> None:
+    def record_recipe_run(self, recipe: SkillRecipe, outcome: Outcome, *, turn: str = "", user: str = "") -> None:
         """Record a run of a recipe; an outage counts neither way."""
         layer = self.library.get_layer(recipe.layer).store.key
         self.record_use(
-            build_use_of_run(
+            build_use_of_code_or_recipe_run(
                 skill=(recipe.skill, layer, recipe.version),
                 stage=Stage.CHUNKS.value,
                 part=recipe.plan.name,
@@ -147,9 +147,9 @@ class RecipeCatalogue:
             )
         )
 
-    def add_counts(self, changes: UsageByKey) -> None:
+    def add_to_cached_recipe_counts(self, changes: UsageByKey) -> None:
         """Add to the cached counts of recipes."""
-        self._add_counts(_sum_by_recipe(changes))
+        self._add_counts(_sum_usage_counts_by_recipe(changes))
 
     def _add_counts(self, changes: Mapping[RecipeKey, UsageCounts]) -> None:
         table = recipe_counts.c
@@ -162,7 +162,7 @@ class RecipeCatalogue:
                 mine = (table.place == place, table.skill == skill, table.recipe == recipe)
                 conn.execute(recipe_counts.update().where(*mine).values(values))
 
-    def _load_counts(self, *, with_before: bool = True) -> dict[RecipeKey, UsageCounts]:
+    def _load_cached_recipe_counts(self, *, with_before: bool = True) -> dict[RecipeKey, UsageCounts]:
         with sql.read_transaction(self.engine) as conn:
             rows = conn.execute(sa.select(recipe_counts)).mappings().all()
         return {
@@ -173,17 +173,21 @@ class RecipeCatalogue:
             for row in rows
         }
 
-    def find_stale_counts(self, facts: UsageByKey) -> list[str]:
+    def find_recipes_with_stale_counts(self, facts: UsageByKey) -> list[str]:
         """Return the recipes whose cached counts differ from those of the journal, as skill/recipe."""
-        return [f"{skill}/{recipe}" for _, skill, recipe in self._find_missing_counts(facts)]
+        return [f"{skill}/{recipe}" for _, skill, recipe in self._compute_differences_from_journal_counts(facts)]
 
-    def correct_counts(self, facts: UsageByKey) -> None:
+    def correct_cached_counts_from_journal(self, facts: UsageByKey) -> None:
         """Make the cached counts equal to those of the journal."""
-        self._add_counts(self._find_missing_counts(facts))
+        self._add_counts(self._compute_differences_from_journal_counts(facts))
 
-    def _find_missing_counts(self, facts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
+    def _compute_differences_from_journal_counts(self, facts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
         """Return by how much the counts of the journal exceed the cached ones, where they differ."""
-        counted, cached, none = _sum_by_recipe(facts), self._load_counts(with_before=False), UsageCounts()
+        counted, cached, none = (
+            _sum_usage_counts_by_recipe(facts),
+            self._load_cached_recipe_counts(with_before=False),
+            UsageCounts(),
+        )
         missing = {key: counted.get(key, none) - cached.get(key, none) for key in sorted({*cached, *counted})}
         return {key: change for key, change in missing.items() if any(getattr(change, name) for name in _COUNTED)}
 
@@ -233,23 +237,23 @@ class RecipeCatalogue:
         return RecipeStatus.ACTIVE, ""
 
 
-def _sum_by_recipe(counts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
+def _sum_usage_counts_by_recipe(counts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
     """Return the counts of recipes over all versions."""
     found: dict[RecipeKey, UsageCounts] = {}
     for key, one in counts.items():
         if key.part:
-            named = _get_layer_place(key.layer), key.item, key.part
+            named = _get_place_of_layer_key(key.layer), key.item, key.part
             found[named] = found[named] + one if named in found else one
     return found
 
 
-def _get_layer_place(layer: str) -> str:
+def _get_place_of_layer_key(layer: str) -> str:
     """Return the `place` of a layer, given the key of its store."""
     kind, _, root = layer.partition(":")
     return root if kind == "project" else kind
 
 
-def _find_missing_tools(
+def _find_missing_tool_problems(
     made: RecipePlan, there: Collection[str], recipes: Collection[str]
 ) -> tuple[RecipeProblem, ...]:
     """Return a problem for each step whose tool does not exist or is a recipe."""
@@ -285,7 +289,7 @@ def _archive_excess_recipes(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
 def parse_recipe_plans(content: bytes) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
     """Parse the recipes of a chunks.md, each with its problems."""
     notes = DiagnosticCollector("chunks.md")
-    made = [compile_recipe(recipe) for recipe in recipes_md.parse_recipes(content, notes)]
+    made = [compile_recipe_into_plan(recipe) for recipe in recipes_md.parse_recipes(content, notes)]
     # A section that can't be parsed has no plan, only a problem.
     unread = [
         (RecipePlan(name="chunks", description=""), (RecipeProblem(line=0, message=note.message),))

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, ToolResult, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, ToolResult, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.skills import names
-from habitus.skills.formats.recipes_md import REFERENCE, Recipe, RecipeStep, list_referenced_names
+from habitus.skills.formats.recipes_md import REFERENCE, Recipe, RecipeStep, list_referenced_variable_names
 
 # Per run, whatever its branches do.
 MAX_CALLS = 50
@@ -46,7 +46,7 @@ class RecipeRunResult:
         return said[-1] if said else ""
 
 
-class _RecipeStopped(Exception):
+class _RecipeStoppedError(Exception):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
 
@@ -125,7 +125,7 @@ async def execute_plan(plan: RecipePlan, run_tool: RunTool, params: Mapping[str,
     now = _RunState(plan=plan, run_tool=run_tool, values=fill_parameter_defaults(plan, params))
     try:
         await _run_steps(now, plan.steps)
-    except _RecipeStopped as stopped:
+    except _RecipeStoppedError as stopped:
         return RecipeRunResult(outcome=stopped.outcome, steps=tuple(now.steps))
     return RecipeRunResult(outcome=OK, steps=tuple(now.steps))
 
@@ -149,7 +149,7 @@ def preview_planned_calls(plan: RecipePlan, params: Mapping[str, Any]) -> list[S
         StepRun(
             number=number,
             tool=step.tool or f"branch {step.branch}",
-            arguments=fill_references(step.params, values),
+            arguments=replace_references_with_values(step.params, values),
             description=step.description,
             line=step.line,
         )
@@ -169,8 +169,8 @@ async def _run_steps(now: _RunState, steps: Sequence[PlannedStep]) -> None:
 
 async def _run_tool_step(now: _RunState, step: PlannedStep) -> None:
     if len(now.steps) >= MAX_CALLS:
-        raise _RecipeStopped(build_failed_outcome(f"it made {MAX_CALLS} calls and was not done"))
-    arguments = fill_references(step.params, now.values)
+        raise _RecipeStoppedError(build_failed_outcome(f"it made {MAX_CALLS} calls and was not done"))
+    arguments = replace_references_with_values(step.params, now.values)
     done = await now.run_tool(step.tool, json.dumps(arguments, ensure_ascii=False, default=str))
     now.steps.append(
         StepRun(
@@ -192,50 +192,53 @@ async def _run_tool_step(now: _RunState, step: PlannedStep) -> None:
         await _run_steps(now, now.plan.branches[step.on_fail])
     elif not step.is_optional and step.on_fail != CONTINUE:
         what = f"step {len(now.steps)}, {step.tool}: {done.outcome.reason}"
-        raise _RecipeStopped(build_infra_outcome(what) if done.outcome.kind == "infra" else build_failed_outcome(what))
+        raise _RecipeStoppedError(
+            build_infrastructure_failure_outcome(what) if done.outcome.kind == "infra" else build_failed_outcome(what)
+        )
 
 
 def _is_condition_met(now: _RunState, when: Mapping[str, Any]) -> bool:
     return all(
-        _matches_wanted_value(now, str(name), fill_references(wanted, now.values)) for name, wanted in when.items()
+        _is_value_matching_condition(now, str(name), replace_references_with_values(wanted, now.values))
+        for name, wanted in when.items()
     )
 
 
-def _matches_wanted_value(now: _RunState, name: str, wanted: Any) -> bool:
+def _is_value_matching_condition(now: _RunState, name: str, wanted: Any) -> bool:
     first, _, rest = name.partition(".")
     if rest == OUTCOME:
         outcome = now.outcomes.get(first)
         return outcome is not None and outcome.kind == wanted
-    found, is_there = look_up_path(now.values, name.split("."))
+    found, is_there = look_up_value_at_path(now.values, name.split("."))
     return is_there and found == wanted
 
 
-def fill_references(value: Any, values: Mapping[str, Any]) -> Any:
+def replace_references_with_values(value: Any, values: Mapping[str, Any]) -> Any:
     """Replace references in a value; a lone reference keeps its value's type, others become text.
 
     References to unknown names stay as written.
     """
     if isinstance(value, Mapping):
-        return {key: fill_references(item, values) for key, item in value.items()}
+        return {key: replace_references_with_values(item, values) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [fill_references(item, values) for item in value]
+        return [replace_references_with_values(item, values) for item in value]
     if not isinstance(value, str):
         return value
     whole = REFERENCE.fullmatch(value)
     if whole is not None and not whole["dollar"]:
-        found, is_there = look_up_path(values, (whole["plain"] or whole["path"]).split("."))
+        found, is_there = look_up_value_at_path(values, (whole["plain"] or whole["path"]).split("."))
         return found if is_there else value
 
     def put(match: Any) -> str:
         if match["dollar"]:
             return "$"
-        found, is_there = look_up_path(values, (match["plain"] or match["path"]).split("."))
+        found, is_there = look_up_value_at_path(values, (match["plain"] or match["path"]).split("."))
         return format_value(found) if is_there else str(match[0])
 
     return REFERENCE.sub(put, value)
 
 
-def look_up_path(value: Any, path: Sequence[str]) -> tuple[Any, bool]:
+def look_up_value_at_path(value: Any, path: Sequence[str]) -> tuple[Any, bool]:
     """Return the value at a path and whether it exists."""
     for part in path:
         if isinstance(value, Mapping) and part in value:
@@ -283,7 +286,7 @@ def get_recipe_tool_name(name: str) -> str:
     return names.to_tool_name(names.slugify(name))
 
 
-def compile_recipe(recipe: Recipe) -> tuple[RecipePlan, tuple[RecipeProblem, ...]]:
+def compile_recipe_into_plan(recipe: Recipe) -> tuple[RecipePlan, tuple[RecipeProblem, ...]]:
     """Return the plan of a recipe and everything that prevents it from running."""
     found = _RecipeCompiler(recipe)
     parameters = tuple(found.plan_parameters())
@@ -365,7 +368,7 @@ class _RecipeCompiler:
 
     def _check_step(self, step: PlannedStep, made: RecipePlan, known: set[str]) -> None:
         for name in sorted(
-            {*list_referenced_names(step.params), *(str(key).partition(".")[0] for key in step.when)} - known
+            {*list_referenced_variable_names(step.params), *(str(key).partition(".")[0] for key in step.when)} - known
         ):
             self._add_problem(step.line, f"'{name}' is neither a parameter nor saved by a step")
         if step.tool and get_recipe_tool_name(step.tool) == made.callable_name:

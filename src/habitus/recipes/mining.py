@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from habitus.recipes.alignment import AlignedRecipe, align_occurrences, can_replay
+from habitus.recipes.alignment import AlignedRecipe, align_occurrences, can_recipe_replay_calls
 from habitus.recipes.execution import format_value
 from habitus.recipes.sequences import (
     MIN_TURNS,
@@ -22,13 +22,13 @@ from habitus.recipes.sequences import (
     ObservedTurn,
     Path,
     PatternMatch,
-    compute_log_chance,
-    count_placements,
+    compute_log_poisson_tail_probability,
+    count_pattern_placements_in_turn,
     find_frequent_patterns,
-    is_frequent,
+    is_frequent_enough_for_habit,
 )
 from habitus.search.texts.embedding import Embedder
-from habitus.skills.formats.recipes_md import Recipe, list_referenced_names
+from habitus.skills.formats.recipes_md import Recipe, list_referenced_variable_names
 
 # Calls of a turn that are considered.
 MAX_TURN_CALLS = 400
@@ -77,26 +77,26 @@ def mine_recipes(turns: Sequence[ObservedTurn]) -> tuple[MinedRecipe, ...]:
     """Return the recipes found in successful turns, those that save most calls first; a call belongs to one recipe at
     most.
     """
-    good = [(turn, _list_successful_calls(turn)) for turn in turns if turn.ok]
+    good = [(turn, _list_positions_of_successful_calls(turn)) for turn in turns if turn.ok]
     good = [(turn, steps) for turn, steps in good if len(steps) > 1]
     corpus = CallCorpus([[turn.calls[at] for at in steps] for turn, steps in good], [turn.session for turn, _ in good])
     found: list[tuple[float, tuple[Label, ...], OccurrenceGroup]] = []
-    patterns, kinds = _find_patterns(corpus)
+    patterns, kinds = _find_step_patterns(corpus)
     for pattern, where in patterns:
-        made, tried = find_occurrence_groups(corpus, pattern, where, _MAX_GROUPS)
+        made, tried = find_best_occurrence_groups(corpus, pattern, where, _MAX_GROUPS)
         # The search only reaches patterns that the data favours, so all that it could have reached count as tried.
         least = math.log(_FALSE_DISCOVERY_RATE / tried) - len(pattern) * math.log(kinds)
         found += [(-float(len(pattern) * len(one.matches)), pattern, one) for one in made if one.log_chance < least]
     likely = sorted(found, key=lambda one: (*one[:2], one[2].matches[0].turn))
-    return tuple(_choose_recipes(corpus, good, likely))
+    return tuple(_choose_non_overlapping_recipes(corpus, good, likely))
 
 
-def _list_successful_calls(turn: ObservedTurn) -> list[int]:
+def _list_positions_of_successful_calls(turn: ObservedTurn) -> list[int]:
     """Return the positions of the successful calls."""
     return [number for number, call in enumerate(turn.calls[:MAX_TURN_CALLS]) if call.success]
 
 
-def _find_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], list[PatternMatch]]], int]:
+def _find_step_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], list[PatternMatch]]], int]:
     """Return patterns of steps that follow each other, by tools alone and with recurring values, and the number of
     labels.
     """
@@ -106,8 +106,8 @@ def _find_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], li
     ]
 
     def is_linked(found: PatternMatch) -> bool:
-        *earlier, last = corpus.get_calls(found)
-        return any(not last.rare_inputs.isdisjoint(call.rare_results) for call in earlier)
+        *earlier, last = corpus.get_calls_of_match(found)
+        return any(not last.rare_argument_values.isdisjoint(call.rare_values_known_after_call) for call in earlier)
 
     patterns: dict[tuple[Label, ...], dict[PatternMatch, None]] = {}
     for labels in (coarse, fine):
@@ -121,7 +121,7 @@ def _find_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], li
     return [(pattern, list(where)) for pattern, where in ranked[:_MAX_PATTERNS]], kinds
 
 
-def _choose_recipes(
+def _choose_non_overlapping_recipes(
     corpus: CallCorpus,
     good: Sequence[tuple[ObservedTurn, list[int]]],
     likely: Sequence[tuple[float, tuple[Label, ...], OccurrenceGroup]],
@@ -156,12 +156,13 @@ def _choose_recipes(
 
 def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedRecipe | None:
     """Return the recipe of these occurrences; None if it does not replay on all of them or knows too little."""
-    calls = [corpus.get_calls(one) for one in found]
+    calls = [corpus.get_calls_of_match(one) for one in found]
     made = align_occurrences(_make_recipe_name([call.action for call in calls[0]]), calls)
     if not _is_useful_recipe(made):
         return None
     if not all(
-        can_replay(made.recipe, params, each) for params, each in zip(made.occurrence_params, calls, strict=True)
+        can_recipe_replay_calls(made.recipe, params, each)
+        for params, each in zip(made.occurrence_params, calls, strict=True)
     ):
         return None
     return made
@@ -170,7 +171,7 @@ def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedR
 def _is_useful_recipe(made: AlignedRecipe) -> bool:
     """Return whether the recipe knows at least as much as it asks, and asks for nothing that is the work itself."""
     steps = made.recipe.steps
-    used = [list_referenced_names(step.get("params", {})) for step in steps]
+    used = [list_referenced_variable_names(step.get("params", {})) for step in steps]
     has_flow = any(one & other for one, other in itertools.combinations(used, 2)) or any("save_as" in s for s in steps)
     longest = max(
         (len(format_value(value)) for params in made.occurrence_params for value in params.values()), default=0
@@ -191,7 +192,7 @@ def _make_recipe_name(doing: Sequence[str]) -> str:
     return (" then ".join(chosen) if len(chosen) > 1 else f"{chosen[0]} again")[:60].rstrip()
 
 
-def render_as_steps(recipe: Recipe) -> str:
+def render_recipe_as_prose_steps(recipe: Recipe) -> str:
     """Render a recipe as prose, for a skill whose tools are not ours to call."""
     lines = []
     for number, step in enumerate(recipe.steps, 1):
@@ -258,20 +259,20 @@ class CallCorpus:
         self._given: dict[tuple[Label, Path], Counter[str]] = {}
         self._returned: dict[tuple[Label, Path], Counter[str]] = {}
         for call in itertools.chain.from_iterable(turns):
-            for path, key in call.argument_leaves.items():
+            for path, key in call.argument_value_keys_by_path.items():
                 self._given.setdefault((call.label, path), Counter())[key] += 1
             for key, path in call.result_path_by_value.items():
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
 
-    def count_pattern_positions(self, steps: int) -> int:
+    def count_possible_pattern_positions(self, steps: int) -> int:
         """Return at how many positions a pattern of so many steps could occur."""
-        return sum(count * count_placements(length, steps) for length, count in self._lengths.items())
+        return sum(count * count_pattern_placements_in_turn(length, steps) for length, count in self._lengths.items())
 
-    def get_calls(self, match: PatternMatch) -> list[ObservedCall]:
+    def get_calls_of_match(self, match: PatternMatch) -> list[ObservedCall]:
         """Return the calls of a match."""
         return [self.turns[match.turn][place] for place in match.places]
 
-    def compute_feature_rate(self, label: Label, features: Sequence[ArgumentValueFeature]) -> float:
+    def compute_share_of_calls_with_features(self, label: Label, features: Sequence[ArgumentValueFeature]) -> float:
         """Return the share of calls with this label and these values."""
         counts = [self._given.get((label, one.path), Counter())[one.key] for one in features]
         return min([self._labels[label], *counts]) / self.total
@@ -290,16 +291,16 @@ class CallCorpus:
         """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
-            for path, key in sorted(call.argument_leaves.items())
+            for path, key in sorted(call.argument_value_keys_by_path.items())
             if len(path) == 1 and self._given[call.label, path][key] >= min_count
         ]
 
 
-def find_occurrence_groups(
+def find_best_occurrence_groups(
     corpus: CallCorpus, pattern: Sequence[Label], matches: Sequence[PatternMatch], max_groups: int
 ) -> tuple[list[OccurrenceGroup], int]:
     """Return the best groups, each without the occurrences of better ones, and how many were tried."""
-    features = [frozenset(_iterate_features(corpus.get_calls(one))) for one in matches]
+    features = [frozenset(_iterate_features(corpus.get_calls_of_match(one))) for one in matches]
     # Sets of occurrences as bit masks, because thousands of intersections follow.
     masks: dict[Feature, int] = {}
     for number, one in enumerate(features):
@@ -308,7 +309,7 @@ def find_occurrence_groups(
     frequent = {
         each: mask
         for each, mask in masks.items()
-        if is_frequent(_iterate_turns_in_bit_mask(matches, mask), corpus.sessions)
+        if is_frequent_enough_for_habit(_iterate_turns_in_bit_mask(matches, mask), corpus.sessions)
     }
     tried = {frozenset[Feature]()} | set(_iterate_feature_sets(features, frequent, corpus, pattern))
     everything = (1 << len(matches)) - 1
@@ -320,7 +321,7 @@ def find_occurrence_groups(
             mask = left
             for feature in common:
                 mask &= frequent[feature]
-            if not is_frequent(_iterate_turns_in_bit_mask(matches, mask), corpus.sessions):
+            if not is_frequent_enough_for_habit(_iterate_turns_in_bit_mask(matches, mask), corpus.sessions):
                 continue
             group = _build_occurrence_group(corpus, pattern, matches, mask, common)
             if best is None or group.log_chance < best[0].log_chance:
@@ -334,7 +335,7 @@ def find_occurrence_groups(
 
 def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
     for step, call in enumerate(calls):
-        for path, key in call.argument_leaves.items():
+        for path, key in call.argument_value_keys_by_path.items():
             yield ArgumentValueFeature(step, path, key)
             for source in range(step + 1):
                 earlier = calls[source]
@@ -362,10 +363,10 @@ def _iterate_feature_sets(
 
     def surprise(feature: Feature) -> float:
         if isinstance(feature, ArgumentLinkFeature):
-            return corpus.compute_link_coincidence_rate(feature, pattern) * corpus.compute_feature_rate(
+            return corpus.compute_link_coincidence_rate(feature, pattern) * corpus.compute_share_of_calls_with_features(
                 pattern[feature.step], ()
             )
-        return corpus.compute_feature_rate(pattern[feature.step], (feature,))
+        return corpus.compute_share_of_calls_with_features(pattern[feature.step], (feature,))
 
     shared = frozenset(frequent)
     for seed in sorted(frequent, key=lambda one: (surprise(one), repr(one)))[:_SEEDS]:
@@ -383,9 +384,9 @@ def _build_occurrence_group(
         if mask >> number & 1:
             one_a_turn.setdefault(each.turn, each)
     members = tuple(one_a_turn.values())
-    odds = float(corpus.count_pattern_positions(len(pattern)))
+    odds = float(corpus.count_possible_pattern_positions(len(pattern)))
     for step, label in enumerate(pattern):
-        odds *= corpus.compute_feature_rate(
+        odds *= corpus.compute_share_of_calls_with_features(
             label, [one for one in common if isinstance(one, ArgumentValueFeature) and one.step == step]
         )
     fixed = {(one.step, one.path) for one in common if isinstance(one, ArgumentValueFeature)}
@@ -395,7 +396,9 @@ def _build_occurrence_group(
             place = (link.step, link.path[0])
             linked[place] = min(linked.get(place, 1.0), corpus.compute_link_coincidence_rate(link, pattern))
     odds *= math.prod(linked.values())
-    return OccurrenceGroup(matches=members, log_chance=compute_log_chance(len(members), odds), expected=odds)
+    return OccurrenceGroup(
+        matches=members, log_chance=compute_log_poisson_tail_probability(len(members), odds), expected=odds
+    )
 
 
 # Paraphrases of one request are more similar than this; other requests about the same things are not.

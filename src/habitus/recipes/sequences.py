@@ -62,7 +62,7 @@ def find_frequent_patterns(
     """
     counts = Counter(label for turn in turns for label in turn)
     total = counts.total() + _UNSEEN
-    waiting = _find_single_calls(turns, sessions)
+    waiting = _find_calls_that_begin_patterns(turns, sessions)
     labels = {label for one in waiting for label in one.pattern}
     grown: list[FrequentPattern] = []
     looks = 0
@@ -73,30 +73,34 @@ def find_frequent_patterns(
         longer, slots = _extend_pattern(one, turns, labels)
         looks += slots
         for label, found in sorted(longer.items()):
-            if kept := _keep_promising_matches(found, sessions, is_linked, slots * counts[label] / total):
+            if kept := _select_matches_worth_extending(found, sessions, is_linked, slots * counts[label] / total):
                 grown.append(FrequentPattern(pattern=(*one.pattern, label), matches=kept))
                 waiting += grown[-1:] if len(one.pattern) + 1 < MAX_STEPS else []
     return grown
 
 
-def _find_single_calls(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[FrequentPattern]:
+def _find_calls_that_begin_patterns(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[FrequentPattern]:
     """Return the single calls that a pattern can begin with."""
     found: dict[Label, list[PatternMatch]] = {}
     for number, turn in enumerate(turns):
         for place, label in enumerate(turn):
             found.setdefault(label, []).append(PatternMatch(number, (place,)))
-    enough = {label: at for label, at in sorted(found.items()) if is_frequent((one.turn for one in at), sessions)}
+    enough = {
+        label: at
+        for label, at in sorted(found.items())
+        if is_frequent_enough_for_habit((one.turn for one in at), sessions)
+    }
     return [FrequentPattern(pattern=(label,), matches=tuple(at)) for label, at in enough.items()]
 
 
-def is_frequent(turns: Iterator[int], sessions: Sequence[str]) -> bool:
+def is_frequent_enough_for_habit(turns: Iterator[int], sessions: Sequence[str]) -> bool:
     """Return whether something occurred in enough turns and sessions to be a habit."""
     different = set(turns)
     return len(different) >= MIN_TURNS and len({sessions[turn] for turn in different}) >= MIN_SESSIONS
 
 
 @functools.cache
-def count_placements(length: int, steps: int) -> int:
+def count_pattern_placements_in_turn(length: int, steps: int) -> int:
     """Return in how many ways a pattern of so many steps fits into a turn of this length."""
     # The number of ways that end at each position.
     ending = [1] * length
@@ -105,7 +109,7 @@ def count_placements(length: int, steps: int) -> int:
     return sum(ending)
 
 
-def compute_log_chance(seen: int, expected: float) -> float:
+def compute_log_poisson_tail_probability(seen: int, expected: float) -> float:
     """Return the log-probability of at least `seen` events where `expected` are expected (Poisson)."""
     if expected >= seen:
         return 0.0
@@ -134,16 +138,20 @@ def _extend_pattern(
     return longer, slots
 
 
-def _keep_promising_matches(
+def _select_matches_worth_extending(
     found: Sequence[PatternMatch], sessions: Sequence[str], is_linked: Callable[[PatternMatch], bool], expected: float
 ) -> tuple[PatternMatch, ...]:
     """Return the matches worth extending: all of them, only the linked ones, or none."""
-    if not is_frequent((each.turn for each in found), sessions):
+    if not is_frequent_enough_for_habit((each.turn for each in found), sessions):
         return ()
-    if compute_log_chance(len({each.turn for each in found}), expected) < math.log(_MAX_CHANCE):
+    if compute_log_poisson_tail_probability(len({each.turn for each in found}), expected) < math.log(_MAX_CHANCE):
         return _limit_matches_per_turn(found)
     linked = [each for each in found if is_linked(each)]
-    return _limit_matches_per_turn(linked) if is_frequent((each.turn for each in linked), sessions) else ()
+    return (
+        _limit_matches_per_turn(linked)
+        if is_frequent_enough_for_habit((each.turn for each in linked), sessions)
+        else ()
+    )
 
 
 def _limit_matches_per_turn(found: Sequence[PatternMatch]) -> tuple[PatternMatch, ...]:
@@ -184,37 +192,37 @@ class ObservedCall(ToolCallRecord):
         return self.kind or get_program_with_subcommand(self.arguments) or self.name
 
     @cached_property
-    def argument_leaves(self) -> Mapping[Path, str]:
+    def argument_value_keys_by_path(self) -> Mapping[Path, str]:
         """The values of its arguments by path, as comparable keys."""
         return {
             path: key
             for path, value in iterate_json_nodes(self.arguments)
-            if path and (key := compute_value_key(value)) is not None
+            if path and (key := compute_comparison_key_of_value(value)) is not None
         }
 
     @cached_property
     def argument_path_by_value(self) -> Mapping[str, Path]:
-        return _map_values_to_first_paths(self.argument_leaves)
+        return _map_values_to_first_paths(self.argument_value_keys_by_path)
 
     @cached_property
     def result_path_by_value(self) -> Mapping[str, Path]:
         """The values it returned, each with the shortest path to it."""
         found = (
-            (path, compute_value_key(value))
+            (path, compute_comparison_key_of_value(value))
             for path, value in iterate_json_nodes(parse_step_result(self.result))
-            if all(map(_is_referenceable, path))
+            if all(map(_is_key_usable_in_reference, path))
         )
         return _map_values_to_first_paths({path: key for path, key in found if key is not None})
 
     @cached_property
-    def rare_inputs(self) -> frozenset[str]:
+    def rare_argument_values(self) -> frozenset[str]:
         """Inputs that two calls hardly share by chance: long values, and numbers within texts."""
         return _select_rare_values(self.argument_path_by_value)
 
     @cached_property
-    def rare_results(self) -> frozenset[str]:
+    def rare_values_known_after_call(self) -> frozenset[str]:
         """Rare values that are known after the call."""
-        return self.rare_inputs | _select_rare_values(self.result_path_by_value)
+        return self.rare_argument_values | _select_rare_values(self.result_path_by_value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,7 +256,7 @@ def iterate_json_nodes(value: Any) -> Iterator[tuple[Path, Any]]:
             waiting += [((*path, str(number)), below) for number, below in enumerate(item)]
 
 
-def compute_value_key(value: Any) -> str | None:
+def compute_comparison_key_of_value(value: Any) -> str | None:
     """Return equal text for equal values; None for empty values and redacted ones."""
     if value is None or isinstance(value, bool) or value in ("", [], {}):
         return None
@@ -271,6 +279,6 @@ def _map_values_to_first_paths(found: Mapping[Path, str]) -> dict[str, Path]:
     return paths
 
 
-def _is_referenceable(part: str) -> bool:
+def _is_key_usable_in_reference(part: str) -> bool:
     """Return whether a reference can name this part."""
     return part.isascii() and part.replace("_", "a").isalnum()

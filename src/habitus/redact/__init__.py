@@ -18,11 +18,11 @@ from urllib.parse import quote
 
 from habitus.redact import named_secrets
 from habitus.redact.encoded import (
-    redact_around_invisible,
-    redact_base64,
-    redact_escapes,
-    redact_hex,
-    redact_percent_encoding,
+    redact_base64_encoded_secrets,
+    redact_escaped_secrets,
+    redact_hex_encoded_secrets,
+    redact_percent_encoded_secrets,
+    redact_secrets_with_invisible_characters,
 )
 from habitus.redact.key_shapes import MARKER, build_redaction_marker, redact_key_shapes
 from habitus.redact.split_keys import redact_split_keys
@@ -38,7 +38,7 @@ __all__ = [
     "Redactor",
     "build_redaction_marker",
     "count_redactions",
-    "list_secret_values",
+    "list_values_of_secret_variables",
 ]
 
 # A shorter value would blank out ordinary words.
@@ -58,7 +58,7 @@ class RedactionResult:
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
 
 
-def list_secret_values(environ: Mapping[str, str]) -> list[str]:
+def list_values_of_secret_variables(environ: Mapping[str, str]) -> list[str]:
     """Return the values of variables whose names say that they are secret; short ones would redact ordinary words."""
     return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
 
@@ -74,7 +74,7 @@ class Redactor:
         self._spelled: tuple[frozenset[str] | None, tuple[str, ...]] = (None, ())
 
     @property
-    def _known_spellings(self) -> tuple[str, ...]:
+    def _encoded_secret_values(self) -> tuple[str, ...]:
         """The values in all their encodings, longest first."""
         kept = self._kept()
         # Compared by identity, because this runs before every text.
@@ -92,21 +92,26 @@ class Redactor:
 
     def _redact_text(self, text: str, depth: int) -> tuple[str, Counter[str]]:
         counts: Counter[str] = Counter()
-        for secret in self._known_spellings:
+        for secret in self._encoded_secret_values:
             if secret in text:
                 counts["known"] += text.count(secret)
                 text = text.replace(secret, build_redaction_marker("known"))
         inside = functools.partial(self._redact_text, depth=depth + 1)
         # First, because the rest of a split key is not recognised once its beginning is gone.
-        text = redact_split_keys(redact_around_invisible(text, counts, inside), counts)
+        text = redact_split_keys(redact_secrets_with_invisible_characters(text, counts, inside), counts)
         text = bare = redact_key_shapes(text, counts)
         if depth < _MAX_DEPTH:
-            for unwrapped in (redact_percent_encoding, redact_escapes, redact_hex, redact_base64):
+            for unwrapped in (
+                redact_percent_encoded_secrets,
+                redact_escaped_secrets,
+                redact_hex_encoded_secrets,
+                redact_base64_encoded_secrets,
+            ):
                 text = unwrapped(text, counts, inside)
         if text is not bare:
             # A key that was glued to another one shows its end only now.
             text = redact_key_shapes(text, counts)
-        text = named_secrets.redact_named_values(text, counts)
+        text = named_secrets.redact_values_of_secret_names(text, counts)
         return text, +counts if counts else counts
 
     def redact_value(self, value: object) -> object:
@@ -117,7 +122,9 @@ class Redactor:
             case Mapping():
                 title = value.get("name") if isinstance(value.get("value"), str) else None
                 return {
-                    self.redact(str(key)).text: self._redact_item(str(title if title and key == "value" else key), item)
+                    self.redact(str(key)).text: self._redact_named_item(
+                        str(title if title and key == "value" else key), item
+                    )
                     for key, item in value.items()
                 }
             case list() | tuple():
@@ -125,8 +132,12 @@ class Redactor:
             case _:
                 return value
 
-    def _redact_item(self, name: str, item: object) -> object:
-        if isinstance(item, str) and not MARKER.search(item) and named_secrets.is_secret_value(name, item, quoted=True):
+    def _redact_named_item(self, name: str, item: object) -> object:
+        if (
+            isinstance(item, str)
+            and not MARKER.search(item)
+            and named_secrets.is_secret_value_under_name(name, item, quoted=True)
+        ):
             return build_redaction_marker("known" if "known" in self.redact(item).counts else "named")
         return self.redact_value(item)
 
@@ -139,12 +150,12 @@ class Redactor:
         clean = self.redact_value(value)
         return text if clean == value else json.dumps(clean, ensure_ascii=False)
 
-    def open_stream(self) -> RedactingStream:
+    def open_redacting_stream(self) -> RedactingStream:
         """Return a redactor for a text that arrives in pieces."""
         # Values of several words can't be found by holding back the last word.
         spaced = [
             value
-            for value in self._known_spellings
+            for value in self._encoded_secret_values
             if not (value.isascii() and value.isprintable() and " " not in value)
         ]
         return RedactingStream(lambda text: self.redact(text).text, spaced)

@@ -37,15 +37,15 @@ _BREAKS = re.compile(r"(\r?\n|\\{1,7}n)")
 _LOGIN = re.compile(r"[A-Za-z0-9._@+-]{0,64}:(?!/)(?=[!-~]*[0-9])(?=[!-~]*[A-Za-z])[!-~]{6,256}\s?")
 
 
-def _build_letter_table(letters: str) -> bytes:
+def _build_letter_to_x_table(letters: str) -> bytes:
     return bytes(120 if chr(byte) in letters else 32 for byte in range(256))
 
 
-_IN_HEX = _build_letter_table("0123456789abcdefABCDEF")
-_IN_BASE64 = _build_letter_table("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
+_IN_HEX = _build_letter_to_x_table("0123456789abcdefABCDEF")
+_IN_BASE64 = _build_letter_to_x_table("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
 
 
-def redact_percent_encoding(text: str, counts: Counter[str], redact: RedactFunction) -> str:
+def redact_percent_encoded_secrets(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in percent-encoded words."""
     if "%" not in text:
         return text
@@ -61,19 +61,21 @@ def redact_percent_encoding(text: str, counts: Counter[str], redact: RedactFunct
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def redact_escapes(text: str, counts: Counter[str], redact: RedactFunction) -> str:
+def redact_escaped_secrets(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in words with escapes, replacing only the secret part, which keeps JSON valid."""
     if not any(first in text and escape.search(text) for first, escape in _FIRST_ESCAPES.items()):
         return text
-    return _redact_spelled_words(text, counts, redact, _ESCAPE)
+    return _redact_words_spelled_with_escapes(text, counts, redact, _ESCAPE)
 
 
-def redact_around_invisible(text: str, counts: Counter[str], redact: RedactFunction) -> str:
+def redact_secrets_with_invisible_characters(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in words with characters inside that nobody sees."""
-    return text if text.isascii() else _redact_spelled_words(text, counts, redact, INVISIBLE)
+    return text if text.isascii() else _redact_words_spelled_with_escapes(text, counts, redact, INVISIBLE)
 
 
-def _redact_spelled_words(text: str, counts: Counter[str], redact: RedactFunction, escapes: re.Pattern[str]) -> str:
+def _redact_words_spelled_with_escapes(
+    text: str, counts: Counter[str], redact: RedactFunction, escapes: re.Pattern[str]
+) -> str:
     pieces: list[str] = []
     done = 0
     for start, end in _find_escaped_words(text, escapes, _NOT_IN_WORDS):
@@ -118,7 +120,7 @@ def _measure_common_prefix(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def redact_hex(text: str, counts: Counter[str], redact: RedactFunction) -> str:
+def redact_hex_encoded_secrets(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in long runs of hexadecimal digits."""
 
     def replacement(found: re.Match[str]) -> str:
@@ -151,12 +153,12 @@ def _find_escaped_words(text: str, escapes: re.Pattern[str], outside: re.Pattern
         yield start, done
 
 
-def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> str:
+def redact_base64_encoded_secrets(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in base64, also across line breaks."""
 
     def replacement(whole: str) -> str:
         parts = _BREAKS.split(whole)
-        if kind := _find_secret_kind("".join(parts[::2]), redact):
+        if kind := _find_kind_of_base64_secret("".join(parts[::2]), redact):
             counts[kind] += 1
             return build_redaction_marker(kind)
         if len(parts) == 1 or whole.isalnum():
@@ -164,7 +166,7 @@ def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> st
         return "".join(line(part) for part in parts)
 
     def line(part: str) -> str:
-        kind = _find_secret_kind(part, redact) if len(part) >= 16 else ""
+        kind = _find_kind_of_base64_secret(part, redact) if len(part) >= 16 else ""
         counts[kind] += bool(kind)
         return build_redaction_marker(kind) if kind else part
 
@@ -187,7 +189,7 @@ def _may_encode_text(encoded: str) -> bool:
     return _ASCII_FIRST.issuperset(encoded[:16:4]) or "\n" in encoded or "\\" in encoded
 
 
-def _find_secret_kind(encoded: str, redact: RedactFunction) -> str:
+def _find_kind_of_base64_secret(encoded: str, redact: RedactFunction) -> str:
     """Return the kind of secret that base64 encodes; empty for an image, a hash, or a word that only looks like it."""
     if not _ASCII_FIRST.issuperset(encoded[:16:4]):
         return ""

@@ -123,12 +123,12 @@ class _KeyShape:
         return pattern.sub(replacement, text)
 
 
-def _build_word_table(more: str) -> bytes:
+def _build_word_character_table(more: str) -> bytes:
     """Return a translation table that maps letters, digits and these characters to `x`, and the rest to a space."""
     return bytes(120 if byte < 128 and (chr(byte).isalnum() or chr(byte) in more) else 32 for byte in range(256))
 
 
-_IN_WORDS = _build_word_table("_-.+/=%:\\~")
+_IN_WORDS = _build_word_character_table("_-.+/=%:\\~")
 # The shortest key: `xapp-` and ten more characters.
 _LONG = b"x" * 15
 
@@ -136,11 +136,11 @@ _LONG = b"x" * 15
 # Compiled on demand: most texts need no pattern, and no process all of them.
 @functools.cache
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern.replace(_ENDS, rf"(?:{_ENDS}|(?={_build_start_pattern()}))"))
+    return re.compile(pattern.replace(_ENDS, rf"(?:{_ENDS}|(?={_build_key_start_pattern()}))"))
 
 
 @functools.cache
-def _build_start_pattern() -> str:
+def _build_key_start_pattern() -> str:
     """Return a pattern for the beginnings of keys that occur inside words, because another key may end there."""
     return "|".join(re.escape(shape.literals[0]) for shape in _SHAPES if shape.is_anywhere)
 
@@ -163,7 +163,7 @@ def _build_key_shape(kind: str, prefix: str, rest: str) -> _KeyShape:
     return _KeyShape(kind, (literal,), whole, is_one_word=True)
 
 
-def _build_context_shape(kind: str, words: tuple[str, ...], pattern: str) -> _KeyShape:
+def _build_key_shape_with_context(kind: str, words: tuple[str, ...], pattern: str) -> _KeyShape:
     """Return the shape of a value that is recognised by its context."""
     return _KeyShape(kind, words, pattern)
 
@@ -179,12 +179,12 @@ _TOKEN = r"(?=[A-Za-z._~+/=-]{0,64}[0-9])[A-Za-z0-9._~+/=-]{16,}+"
 _LOGIN = r"[A-Za-z0-9+/_-]{6,}+={0,2}"
 
 _SHAPES = (
-    _build_context_shape(
+    _build_key_shape_with_context(
         "pem",
         ("PRIVATE",),
         rf"-----BEGIN{_PRIVATE}(?:(?:[^-]++|-(?!----))*+-----END{_PRIVATE}|(?:{_BREAK}{{0,4}}[A-Za-z0-9+/=]{{16,}}+)*+)",
     ),
-    _build_context_shape(
+    _build_key_shape_with_context(
         "url", ("://", ":\\/"), r"(:\\{0,3}/\\{0,3}/[^\s/:@'\"<>\[\]\\]{0,128}:)(?!\[redacted:)[^\s/@'\"<>]{1,256}(?=@)"
     ),
     _build_key_shape("jwt", "eyJ", r"[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+"),
@@ -194,7 +194,7 @@ _SHAPES = (
     _build_key_shape("gitlab", "glpat-", r"[A-Za-z0-9_.-]{20,}+"),
     _build_key_shape("slack", "xox", r"[abeoprs]-[A-Za-z0-9-]{10,}+"),
     _build_key_shape("slack", "xapp-", r"[A-Za-z0-9-]{10,}+"),
-    _build_context_shape(
+    _build_key_shape_with_context(
         "slack", ("hooks.slack.com",), r"hooks\.slack\.com(?:\\{0,3}/|%2[Ff])(?:[A-Za-z0-9_-]|\\{0,3}/|%2[Ff]){20,}+"
     ),
     _build_key_shape("google", "AIza", rf"{_WORD}{{35,}}+"),
@@ -213,12 +213,12 @@ _SHAPES = (
     _build_key_shape("databricks", "dapi", rf"[0-9a-f]{{32}}{_ENDS}"),
     *(_build_key_shape("digitalocean", f"do{use}_v1_", rf"[0-9a-f]{{64}}{_ENDS}") for use in "opr"),
     _build_key_shape("age", "AGE-SECRET-KEY-1", r"[0-9A-Z]{40,}+"),
-    _build_context_shape("telegram", (":AA",), r"(:)AA(?<=[0-9]{8}:AA)[A-Za-z0-9_-]{33,}+"),
+    _build_key_shape_with_context("telegram", (":AA",), r"(:)AA(?<=[0-9]{8}:AA)[A-Za-z0-9_-]{33,}+"),
     *(
         _build_key_shape("discord", first, rf"{_WORD}{{22,28}}\.{_WORD}{{5,8}}\.{_MIXED}{_WORD}{{27,}}+")
         for first in "MNO"
     ),
-    _build_context_shape("discord", ("/webhooks/",), rf"(/webhooks/[0-9]{{16,20}}/){_WORD}{{40,}}+"),
+    _build_key_shape_with_context("discord", ("/webhooks/",), rf"(/webhooks/[0-9]{{16,20}}/){_WORD}{{40,}}+"),
     _build_key_shape("twilio", "SK", rf"[0-9a-f]{{32}}{_ENDS}"),
     _build_key_shape("mailgun", "key-", rf"[0-9a-f]{{32}}{_ENDS}"),
     *(_build_key_shape("shopify", f"shp{use}_", rf"[0-9a-fA-F]{{32}}{_ENDS}") for use in ("at", "ca", "pa", "ss")),
@@ -237,12 +237,12 @@ _SHAPES = (
     _build_key_shape("supabase", "sbp_", rf"[0-9a-f]{{40}}{_ENDS}"),
     _build_key_shape("figma", "figd_", rf"{_WORD}{{32,}}+"),
     _build_key_shape("rubygems", "rubygems_", rf"[0-9a-f]{{48}}{_ENDS}"),
-    *(_build_context_shape("bearer", (word,), rf"({word} {{1,4}}){_TOKEN}") for word in ("earer", "EARER")),
+    *(_build_key_shape_with_context("bearer", (word,), rf"({word} {{1,4}}){_TOKEN}") for word in ("earer", "EARER")),
     *(
-        _build_context_shape("basic", (word,), rf"({word}[^A-Za-z0-9\n]{{1,12}}(?i:basic) {{1,4}}){_LOGIN}")
+        _build_key_shape_with_context("basic", (word,), rf"({word}[^A-Za-z0-9\n]{{1,12}}(?i:basic) {{1,4}}){_LOGIN}")
         for word in ("uthorization", "UTHORIZATION")
     ),
-    _build_context_shape(
+    _build_key_shape_with_context(
         "basic", ("curl ",), r"(curl [^\n]{0,200}?-u ?['\"]?[A-Za-z0-9_.@-]{1,64}:)(?![0-9]{1,8}\b)[^\s'\"\[]{4,128}"
     ),
 )

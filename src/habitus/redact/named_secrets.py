@@ -49,15 +49,15 @@ class _NamedValueSpan:
     is_quoted: bool
 
 
-def redact_named_values(text: str, counts: Counter[str]) -> str:
+def redact_values_of_secret_names(text: str, counts: Counter[str]) -> str:
     """Redact values that look like secrets, not like code or words about them."""
     pieces: list[str] = []
     done = 0
-    for value in _find_named_values(text):
+    for value in _find_values_of_secret_names(text):
         if value.name_start < done:
             continue
         said = text[value.start : value.end]
-        if MARKER.search(said) or not is_secret_value(value.name, said, quoted=value.is_quoted):
+        if MARKER.search(said) or not is_secret_value_under_name(value.name, said, quoted=value.is_quoted):
             continue
         pieces += [text[done : value.start], build_redaction_marker("named")]
         done = value.end if value.end - value.start < _INSPECTED_CHARACTERS else _find_long_value_end(text, value)
@@ -70,16 +70,16 @@ def _find_long_value_end(text: str, value: _NamedValueSpan) -> int:
     return rest.end() if rest else value.end
 
 
-def find_uncuttable_spans(text: str) -> Iterator[tuple[int, int]]:
+def find_uncuttable_named_value_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of names with their values; beyond the end of the text where more may follow."""
-    for value in _find_named_values(text):
+    for value in _find_values_of_secret_names(text):
         yield value.name_start, value.end + (value.end >= len(text))
     for stem, start in _find_secret_name_stems(text, max(0, len(text) - 128)):
         if _UNFINISHED.fullmatch(text, start + len(stem)):
             yield _find_name_start(text, start), len(text) + 1
 
 
-def _find_named_values(text: str) -> Iterator[_NamedValueSpan]:
+def _find_values_of_secret_names(text: str) -> Iterator[_NamedValueSpan]:
     """Yield every value that is assigned to a secret-like name, in order."""
     for stem, start in sorted(_find_secret_name_stems(text, 0), key=itemgetter(1)):
         assigned = _ASSIGNED.match(text, start + len(stem))
@@ -166,7 +166,7 @@ def is_secret_name(name: str) -> bool:
     return is_named or name.endswith(_SIGNATURES)
 
 
-def is_secret_value(name: str, value: str, *, quoted: bool) -> bool:
+def is_secret_value_under_name(name: str, value: str, *, quoted: bool) -> bool:
     """Return whether a value of that name should be redacted."""
     name, value = name.lower(), value[:256]
     if len(value) < (4 if quoted else 5) or is_sample_value(value):

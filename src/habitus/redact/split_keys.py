@@ -46,7 +46,7 @@ def redact_split_keys(text: str, counts: Counter[str]) -> str:
     pieces: list[str] = []
     done = 0
     for split in _SPLITS.finditer(text):
-        if split.start() < done or (start := _find_key_start(text, split.start(), done)) is None:
+        if split.start() < done or (start := _find_start_of_word_before_split(text, split.start(), done)) is None:
             continue
         if (found := _find_split_key(text, start)) is not None and found.start >= done:
             pieces += [text[done : found.start], build_redaction_marker(found.kind)]
@@ -55,18 +55,18 @@ def redact_split_keys(text: str, counts: Counter[str]) -> str:
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def find_unfinished_key(text: str, end: int) -> int:
+def find_unfinished_key_start(text: str, end: int) -> int:
     """Return where a key begins that may go on behind `end` in text that arrives in pieces; `end` if there is none."""
     first = end
     # The last word may begin with a part of the separator, as in `+"rest`.
     while end < len(text) and text[end] in _BLANKS_AND_SPLITS:
         end += 1
     for _ in range(_MOST_FRAGMENTS):
-        run_end = _skip_separator(text, end)
+        run_end = _find_separator_start(text, end)
         if run_end == end:
             return first
-        start = _find_run_start(text, run_end)
-        if _starts_key(text[start:run_end]):
+        start = _find_start_of_key_characters(text, run_end)
+        if _may_contain_key_start(text[start:run_end]):
             first = min(first, start)
         elif not _is_random_looking(text[start:run_end]):
             return first
@@ -74,23 +74,23 @@ def find_unfinished_key(text: str, end: int) -> int:
     return first
 
 
-def _find_key_start(text: str, split: int, done: int) -> int | None:
+def _find_start_of_word_before_split(text: str, split: int, done: int) -> int | None:
     """Return where the word before a split begins, if it may be the beginning of a key."""
     end = split
     while end > max(done, split - _LONGEST_SEPARATOR) and text[end - 1] in _BLANKS:
         end -= 1
-    start = max(done, _find_run_start(text, end))
-    return start if _starts_key(text[start:end]) else None
+    start = max(done, _find_start_of_key_characters(text, end))
+    return start if _may_contain_key_start(text[start:end]) else None
 
 
-def _find_run_start(text: str, end: int) -> int:
+def _find_start_of_key_characters(text: str, end: int) -> int:
     start, earliest = end, max(0, end - _LONGEST_RUN)
     while start > earliest and text[start - 1] in _RUN_CHARS:
         start -= 1
     return start
 
 
-def _skip_separator(text: str, end: int) -> int:
+def _find_separator_start(text: str, end: int) -> int:
     """Return where the separator that ends at `end` begins; `end` if it splits nothing."""
     # At the end of the text the rest of the separator may follow.
     start, earliest, has_split = end, max(0, end - _LONGEST_SEPARATOR), end == len(text)
@@ -104,7 +104,7 @@ def _skip_separator(text: str, end: int) -> int:
 
 
 @functools.cache
-def _compile_start_pattern() -> re.Pattern[str]:
+def _compile_key_start_pattern() -> re.Pattern[str]:
     """Return a pattern for a word that contains the prefix of a key, or ends in the first letters of one."""
     begun = {prefix[:length] for prefix in list_key_prefixes() for length in range(2, len(prefix))}
     alone = [prefix for prefix in list_key_prefixes() if len(prefix) <= 4 and prefix[0].isalnum()]
@@ -119,13 +119,13 @@ def _build_alternation(words: Sequence[str]) -> str:
     return "|".join(map(re.escape, words))
 
 
-def _starts_key(run: str) -> bool:
-    return _compile_start_pattern().search(run) is not None
+def _may_contain_key_start(run: str) -> bool:
+    return _compile_key_start_pattern().search(run) is not None
 
 
 def _find_split_key(text: str, start: int) -> _SplitKey | None:
     """Return the key whose first part begins at or after `start`, if it is in more than one part."""
-    fragments = list(_iterate_fragments(text, start))
+    fragments = list(_iterate_key_fragments(text, start))
     while len(fragments) > 1:
         joined = "".join(fragment.text for fragment in fragments)
         first_end = len(fragments[0].text)
@@ -138,7 +138,12 @@ def _find_split_key(text: str, start: int) -> _SplitKey | None:
         for number, fragment in enumerate(fragments):
             part = joined[max(at, span.start) : min(at + len(fragment.text), span.end)]
             end = fragment.start + len(part)
-            if number and part and fragment.is_on_new_line and not _continues_key(text, part, end, is_whole_before):
+            if (
+                number
+                and part
+                and fragment.is_on_new_line
+                and not _does_line_continue_key(text, part, end, is_whole_before)
+            ):
                 # The word on the next line is not part of it.
                 fragments = fragments[:number]
                 break
@@ -150,7 +155,7 @@ def _find_split_key(text: str, start: int) -> _SplitKey | None:
     return None
 
 
-def _iterate_fragments(text: str, start: int) -> Iterator[_KeyFragment]:
+def _iterate_key_fragments(text: str, start: int) -> Iterator[_KeyFragment]:
     is_on_new_line = False
     for number in range(_MOST_FRAGMENTS):
         run = _RUN.match(text, start)
@@ -167,7 +172,7 @@ def _iterate_fragments(text: str, start: int) -> Iterator[_KeyFragment]:
         start = separator.end()
 
 
-def _continues_key(text: str, part: str, end: int, is_whole_before: bool) -> bool:
+def _does_line_continue_key(text: str, part: str, end: int, is_whole_before: bool) -> bool:
     """Return whether the beginning of a line continues a key; the name of the next setting does not."""
     if "=" in part.rstrip("=") or (text[end : end + 1] in _NAME_FOLLOWS and not part.endswith((".", "="))):
         return False

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from habitus.redact.encoded import INVISIBLE
-from habitus.redact.named_secrets import find_uncuttable_spans
-from habitus.redact.split_keys import find_unfinished_key
+from habitus.redact.named_secrets import find_uncuttable_named_value_spans
+from habitus.redact.split_keys import find_unfinished_key_start
 
 _LEADS = re.compile(
     r"(?:[Bb]earer|BEARER|curl [^\n]{0,300}"
@@ -48,12 +48,12 @@ class RedactingStream:
     def _find_safe_end(self) -> int:
         """Return the position up to which no later text can turn the held text into a secret."""
         text = self._held
-        cut = min(_find_last_word_start(text), self._find_partial_known_value())
+        cut = min(_find_last_word_start(text), self._find_start_of_partial_known_value())
         together = (
-            *find_uncuttable_spans(text),
-            *_find_announcing_words(text),
+            *find_uncuttable_named_value_spans(text),
+            *_find_words_announcing_secret(text),
             *_find_pem_blocks(text),
-            *self._find_known_spans(),
+            *self._find_known_value_spans(),
         )
         for start, end in sorted(together, reverse=True):
             if start < cut < end:
@@ -61,12 +61,12 @@ class RedactingStream:
                 cut = _find_word_start(text, start)
         return cut
 
-    def _find_known_spans(self) -> Iterator[tuple[int, int]]:
+    def _find_known_value_spans(self) -> Iterator[tuple[int, int]]:
         """Yield the complete occurrences of known values of several words."""
         for value in self._with_spaces:
             yield from ((found.start(), found.end()) for found in re.finditer(re.escape(value), self._held))
 
-    def _find_partial_known_value(self) -> int:
+    def _find_start_of_partial_known_value(self) -> int:
         text = self._held
         begun = [
             len(text) - length
@@ -87,7 +87,7 @@ def _find_last_word_start(text: str) -> int:
             break
         at = start
     # Never between a backslash and its letter: what is redacted depends on both.
-    return _find_word_start(text, find_unfinished_key(text, at))
+    return _find_word_start(text, find_unfinished_key_start(text, at))
 
 
 def _find_word_start(text: str, end: int) -> int:
@@ -96,7 +96,7 @@ def _find_word_start(text: str, end: int) -> int:
     return end
 
 
-def _find_announcing_words(text: str) -> Iterator[tuple[int, int]]:
+def _find_words_announcing_secret(text: str) -> Iterator[tuple[int, int]]:
     """Yield words that announce a secret, up to where it would begin."""
     return ((lead.start(), lead.end() + 1) for lead in _LEADS.finditer(text))
 

@@ -19,8 +19,8 @@ from rich.text import Text
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion, ToolFinished, ToolStarted, TurnEvent, TurnResult
 from habitus.app import Habitus
-from habitus.app.conversations.models import explain_default_model, open_named_models, refuse_agent_model
-from habitus.app.conversations.past_sessions import get_past_session
+from habitus.app.conversations.models import explain_default_model, open_model_by_name, refuse_agent_as_chat_model
+from habitus.app.conversations.past_sessions import get_latest_or_matching_session
 from habitus.app.library import explaining, saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
@@ -37,7 +37,7 @@ from habitus.sql.outage import get_storage_error_types
 from habitus.text import shorten_to_line, strip_control_characters
 
 
-def build_prompt_report(session: Session) -> CommandOutput:
+def build_prompt_sections_report(session: Session) -> CommandOutput:
     """Return each section of the prompt with its tokens, its budget and what was cut."""
     sections = session.sections()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -56,9 +56,9 @@ def build_prompt_report(session: Session) -> CommandOutput:
     return CommandOutput(type="why", shown=table, data={"sections": rows})
 
 
-def build_skill_report(habitus: Habitus, session: Session, name: str) -> CommandOutput:
+def build_skill_placement_report(habitus: Habitus, session: Session, name: str) -> CommandOutput:
     """Return why a skill did or did not reach the last turn's prompt."""
-    found, past = explaining.explain_skill_in_session(habitus, session, name)
+    found, past = explaining.explain_skill_selection_in_last_turn(habitus, session, name)
     said = found.sentences
     said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is SkillPlacementKind.LOADED]
     return CommandOutput(
@@ -68,7 +68,7 @@ def build_skill_report(habitus: Habitus, session: Session, name: str) -> Command
     )
 
 
-def find_dropped_files(line: str, cwd: Path) -> list[Path]:
+def find_files_line_consists_of(line: str, cwd: Path) -> list[Path]:
     """Return the files that a line consists of; empty if it has any other word, since it is then a message."""
     said = line.strip()
     if not said or "\n" in said:
@@ -82,7 +82,7 @@ def find_dropped_files(line: str, cwd: Path) -> list[Path]:
     return []
 
 
-def resolve_given_files(given: str, cwd: Path) -> list[Path]:
+def find_files_given_to_command(given: str, cwd: Path) -> list[Path]:
     """Return the files given to a command; raise `NotFound` if one doesn't exist."""
     for words in ([given], _split_shell_words(given)):
         files = [_find_file(word, cwd) for word in words]
@@ -151,7 +151,7 @@ class Chat:
         resume: str = "",
         attached: Sequence[Path] = (),
         context: ChatRequestContext = ChatRequestContext(),  # noqa: B008  # frozen
-        format_command: lines.CommandFormatter = commands.format_slash_command,
+        format_command: lines.CommandFormatter = commands.convert_cli_words_to_slash_command,
     ) -> None:
         """`open_session` resumes the session with an id or starts one; `format_command` formats a command as it is
         typed.
@@ -177,20 +177,20 @@ class Chat:
         if not line.strip():
             return True
         try:
-            if dropped := find_dropped_files(line, self.habitus.settings.cwd):
+            if dropped := find_files_line_consists_of(line, self.habitus.settings.cwd):
                 self._attach_files(dropped)
                 return True
-            parsed = commands.parse_line(line, self.list_invocable_skills())
+            parsed = commands.parse_chat_line(line, self.list_invocable_skills())
             if parsed == commands.SlashCommand(name="quit"):
                 return False
             await self._run_parsed_line(parsed, line.strip())
         except UserError as error:
-            self._report_failure(error.message, error.hint)
+            self._show_error_and_mark_failure(error.message, error.hint)
         except HabitusError as error:
-            self._report_failure(str(error))
+            self._show_error_and_mark_failure(str(error))
         return True
 
-    async def run_turn(
+    async def run_turn_and_report_lessons(
         self, text: str, attach: Sequence[Path] = (), *, invoked: Skill | None = None
     ) -> TurnResult | None:
         """Run one turn and report the lessons it taught; None if it was cancelled."""
@@ -198,7 +198,9 @@ class Chat:
         events = self.session.turn_stream(
             text, attach, paths=context.paths, resources=context.resources, features=context.features, invoked=invoked
         )
-        done = await self._surface.show_turn(self._collect_undo_commands(events), self.session.cancel)
+        done = await self._surface.show_turn(
+            self._forward_events_and_collect_undo_commands(events), self.session.cancel
+        )
         self.has_succeeded = self.has_succeeded and done is not None and done.outcome.is_ok
         with suppress(TimeoutError):
             await asyncio.wait_for(self.session.wait_for_learning(), _LEARNING_WAIT_S)
@@ -228,7 +230,9 @@ class Chat:
             return [item.name for item in self.habitus.skills.list_skills()]
         return list(self._known)
 
-    async def _collect_undo_commands(self, events: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[TurnEvent, None]:
+    async def _forward_events_and_collect_undo_commands(
+        self, events: AsyncGenerator[TurnEvent, None]
+    ) -> AsyncGenerator[TurnEvent, None]:
         """Pass the events of a turn on and collect the undo commands of its changes."""
         arguments: dict[str, str] = {}
         async with aclosing(events):
@@ -236,7 +240,9 @@ class Chat:
                 if isinstance(event, ToolStarted):
                     arguments[event.call] = event.arguments
                 elif isinstance(event, ToolFinished):
-                    self._undos += filter(None, [lines.get_undo_command(event, arguments.get(event.call, ""))])
+                    self._undos += filter(
+                        None, [lines.get_undo_command_of_tool_call(event, arguments.get(event.call, ""))]
+                    )
                 yield event
 
     def _report_new_lessons(self) -> None:
@@ -250,15 +256,18 @@ class Chat:
             else:
                 self._undos.append(("lessons", "remove", engram.id))
                 said, then = f"learned: {shorten_to_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
-            self._surface.show_note(
-                _make_line_report("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value)
+            self._surface.show_unasked_report(
+                _make_one_line_output("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value)
             )
 
-    def _report_failure(self, message: str, hint: str = "") -> None:
+    def _show_error_and_mark_failure(self, message: str, hint: str = "") -> None:
         """Show an error with its hint; in a chat, commands in it become slash commands."""
         self.has_succeeded = False
         self._surface.show_error(
-            message, commands.replace_cli_commands(hint) if self._typed is commands.format_slash_command else hint
+            message,
+            commands.replace_cli_commands_in_hint(hint)
+            if self._typed is commands.convert_cli_words_to_slash_command
+            else hint,
         )
 
     async def _run_parsed_line(self, parsed: commands.ParsedLine, line: str) -> None:
@@ -284,16 +293,16 @@ class Chat:
             case "save":
                 await self._save_conversation_as_skill(arguments)
             case "why":
-                self._explain_prompt(arguments)
+                self._show_prompt_or_skill_explanation(arguments)
             case "good" | "bad":
                 self._judge_last_turn(name == "good", arguments)
             case "attach":
-                self._attach_files(resolve_given_files(arguments, self.habitus.settings.cwd))
+                self._attach_files(find_files_given_to_command(arguments, self.habitus.settings.cwd))
             case "new":
                 await self._switch_session("")
             case "resume":
                 await self._switch_session(
-                    get_past_session(self.habitus.settings, self.habitus.journal, arguments).session
+                    get_latest_or_matching_session(self.habitus.settings, self.habitus.journal, arguments).session
                 )
             case "model":
                 await self._switch_model(arguments)
@@ -306,7 +315,7 @@ class Chat:
 
     async def _run_turn_with_attachments(self, text: str, *, invoked: Skill | None = None) -> None:
         attached, self._attached = self._attached, []
-        await self.run_turn(text, attached, invoked=invoked)
+        await self.run_turn_and_report_lessons(text, attached, invoked=invoked)
 
     def _correct_skill_name(self, wanted: str) -> str:
         """Return the closest existing skill for a misspelt name, and say so."""
@@ -317,27 +326,27 @@ class Chat:
         if near is None:
             return wanted
         self._surface.show_report(
-            _make_line_report("notice", f"There is no skill '{wanted}'; showing the closest, '{near}'.", "yellow")
+            _make_one_line_output("notice", f"There is no skill '{wanted}'; showing the closest, '{near}'.", "yellow")
         )
         return near
 
-    def _explain_prompt(self, name: str) -> None:
+    def _show_prompt_or_skill_explanation(self, name: str) -> None:
         if name:
-            self._surface.show_report(build_skill_report(self.habitus, self.session, name))
+            self._surface.show_report(build_skill_placement_report(self.habitus, self.session, name))
         else:
-            self._surface.show_report(build_prompt_report(self.session))
+            self._surface.show_report(build_prompt_sections_report(self.session))
 
     def _judge_last_turn(self, is_good: bool, reason: str) -> None:
         kind = OutcomeKind.OK if is_good else OutcomeKind.FAILED
         turn = self.session.judge(kind, reason=reason)
         said = f"Noted: the last turn {'succeeded' if is_good else 'failed'}{f', {reason}' if reason else ''}."
-        self._surface.show_report(_make_line_report("judged", said, turn=turn, kind=kind.value, reason=reason))
+        self._surface.show_report(_make_one_line_output("judged", said, turn=turn, kind=kind.value, reason=reason))
 
     def _attach_files(self, files: Sequence[Path]) -> None:
         self._attached += files
         for path in files:
             self._surface.show_report(
-                _make_line_report("attached", f"{path.name} will be sent with your next message.", path=str(path))
+                _make_one_line_output("attached", f"{path.name} will be sent with your next message.", path=str(path))
             )
 
     async def _switch_session(self, session: str) -> None:
@@ -347,34 +356,36 @@ class Chat:
         self._report_new_lessons()
         self.session, self._undos = self._open_session(session), []
         said = f"Resumed {session}." if session else f"New conversation {self.session.id}."
-        self._surface.show_report(_make_line_report("session", said, id=self.session.id, model=self.session.model))
+        self._surface.show_report(_make_one_line_output("session", said, id=self.session.id, model=self.session.model))
 
     async def _switch_model(self, name: str) -> None:
         if name:
-            refuse_agent_model(name, os.environ)
-            models = open_named_models(self.habitus.settings, name)
+            refuse_agent_as_chat_model(name, os.environ)
+            models = open_model_by_name(self.habitus.settings, name)
             self.session.switch_model(models.main)
             await self._models.close()
             self._models = models
         chosen = (
             f"Model: {self.session.model}{'' if name else explain_default_model(self.habitus.settings, os.environ)}."
         )
-        self._surface.show_report(_make_line_report("model", chosen, model=self.session.model))
+        self._surface.show_report(_make_one_line_output("model", chosen, model=self.session.model))
 
     def _undo_last_change(self) -> None:
         if not self._undos:
-            raise NotFound("There is nothing to undo in this chat.", hint="'habitus undo since TIME' goes further back.")
+            raise NotFound(
+                "There is nothing to undo in this chat.", hint="'habitus undo since TIME' goes further back."
+            )
         self._run_command(self._undos.pop())
 
     # /skill save
 
     async def _save_conversation_as_skill(self, hint: str) -> None:
-        draft = await self._draft_skill(hint)
+        draft = await self._draft_skill_from_conversation(hint)
         self._surface.show_report(_build_draft_report(draft))
         # The command itself is consent; at a terminal the person still sees the draft before it is saved.
         question = ConsentQuestion(text=f"Save it as '{draft.name}'?")
         answer = await self._surface.ask(question) if self._surface.can_ask else Consent.YES
-        saved = saving.save_drafted_skill(self.habitus, draft, answer, self.session.id)
+        saved = saving.save_postpone_or_drop_draft(self.habitus, draft, answer, self.session.id)
         if saved.proposal is not None:
             said = f"'{saved.name}' is pending review as proposal {saved.proposal}."
             decide = self._typed("review", "approve", str(saved.proposal))
@@ -386,18 +397,18 @@ class Chat:
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
         self._surface.show_report(CommandOutput(type="saved", shown=shown, data=data))
 
-    async def _draft_skill(self, hint: str) -> Skill:
+    async def _draft_skill_from_conversation(self, hint: str) -> Skill:
         drafting = asyncio.ensure_future(
             saving.draft_skill_from_messages(self.habitus, self._models.cheap, self.session.history.messages, hint)
         )
-        with self._surface.show_waiting("drafting a skill", drafting.cancel):
+        with self._surface.show_waiting_indicator("drafting a skill", drafting.cancel):
             await asyncio.wait([drafting])
         if drafting.cancelled():
             raise Refused("Nothing was saved.", hint="")
         return drafting.result()
 
 
-def _make_line_report(type: str, text: str, style: str = "", **data: object) -> CommandOutput:
+def _make_one_line_output(type: str, text: str, style: str = "", **data: object) -> CommandOutput:
     return CommandOutput(
         type=type, shown=Text(strip_control_characters(text), style=style), data={"text": text, **data}
     )
@@ -405,8 +416,8 @@ def _make_line_report(type: str, text: str, style: str = "", **data: object) -> 
 
 def _build_cost_report(usage: TokenUsage) -> CommandOutput:
     """Return a report of the tokens and money spent so far."""
-    spent = " · ".join(lines.format_usage(usage)) or "nothing yet"
-    return _make_line_report("cost", f"This conversation has used: {spent}.", **asdict(usage))
+    spent = " · ".join(lines.format_tokens_and_cost(usage)) or "nothing yet"
+    return _make_one_line_output("cost", f"This conversation has used: {spent}.", **asdict(usage))
 
 
 def _build_draft_report(draft: Skill) -> CommandOutput:

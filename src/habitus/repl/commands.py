@@ -95,7 +95,7 @@ class CliInvocation:
 ParsedLine = UserMessage | SkillCall | SlashCommand | CliInvocation
 
 
-def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
+def parse_chat_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
     """Parse a typed line; `skills` may be called by name. A line that starts with `//` or a path is a message."""
     said = line.strip()
     if not said.startswith("/") or _starts_with_path(said, skills):
@@ -105,7 +105,7 @@ def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
     word, _, rest = said[1:].partition(" ") if "\n" not in said.split(" ")[0] else said[1:].partition("\n")
     name, rest = COMMAND_ALIASES.get(word.lower(), word.lower()), rest.strip()
     if name in COMMANDS:
-        return _parse_command(name, rest)
+        return _parse_slash_command(name, rest)
     if names.canonicalize_name(word) in skills:
         return SkillCall(name=names.canonicalize_name(word), arguments=rest)
     near = get_close_matches(name, [*COMMANDS, *skills], n=1)
@@ -119,7 +119,7 @@ def _starts_with_path(said: str, skills: Collection[str]) -> bool:
     return "/" in first[1:] and not first.startswith("//") and names.canonicalize_name(first[1:]) not in skills
 
 
-def _parse_command(name: str, rest: str) -> SlashCommand | CliInvocation:
+def _parse_slash_command(name: str, rest: str) -> SlashCommand | CliInvocation:
     match name:
         case "skill":
             return _parse_skill_command(rest)
@@ -140,7 +140,7 @@ def _parse_command(name: str, rest: str) -> SlashCommand | CliInvocation:
 
 
 def _parse_review_command(rest: str) -> CliInvocation:
-    action, words = _split_action(rest or "list", REVIEW_ACTIONS, "review")
+    action, words = _split_and_check_action(rest or "list", REVIEW_ACTIONS, "review")
     if action == "list":
         return CliInvocation(words=("review", "list"))
     if not words:
@@ -160,7 +160,7 @@ def _parse_lessons_command(rest: str) -> CliInvocation:
 
 
 def _parse_skill_command(rest: str) -> SlashCommand | CliInvocation:
-    action, words = _split_action(rest or "list", SKILL_ACTIONS, "skill")
+    action, words = _split_and_check_action(rest or "list", SKILL_ACTIONS, "skill")
     if action == "save":
         return SlashCommand(name="save", arguments=rest.partition(" ")[2].strip())
     if action in ("list", "stats"):
@@ -179,7 +179,7 @@ def _parse_skill_command(rest: str) -> SlashCommand | CliInvocation:
     )
 
 
-def _split_action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
+def _split_and_check_action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
     try:
         action, *words = shlex.split(rest)
     # An apostrophe in a reason is not an opening quote.
@@ -192,7 +192,7 @@ def _split_action(rest: str, known: Iterable[str], command: str) -> tuple[str, l
     raise NotFound(f"There is no '/{command} {action}'.", hint=hint)
 
 
-def format_slash_command(*words: str) -> str:
+def convert_cli_words_to_slash_command(*words: str) -> str:
     """Return a command line as typed in the chat: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
     first, *rest = words
     return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
@@ -202,7 +202,7 @@ _CLI_COMMAND_PATTERN = re.compile(r"'habitus ((?:skills|lessons|review|sessions)
 _LIST_COMMANDS = {"lessons list": "/lessons", "sessions list": "/resume"}
 
 
-def replace_cli_commands(hint: str) -> str:
+def replace_cli_commands_in_hint(hint: str) -> str:
     """Replace commands in a hint by slash commands; those without one stay unchanged."""
     actions = {"skills": SKILL_ACTIONS, "lessons": LESSON_ACTIONS, "review": REVIEW_ACTIONS}
 
@@ -210,7 +210,9 @@ def replace_cli_commands(hint: str) -> str:
         first, action, *rest = found[1].split()
         # A command with other options has no equivalent in the chat.
         is_here = action in actions.get(first, ()) and not {word for word in rest if word[0] == "-"} - {"--to"}
-        return _LIST_COMMANDS.get(found[1]) or (format_slash_command(first, action, *rest) if is_here else found[0])
+        return _LIST_COMMANDS.get(found[1]) or (
+            convert_cli_words_to_slash_command(first, action, *rest) if is_here else found[0]
+        )
 
     return _CLI_COMMAND_PATTERN.sub(as_typed, hint)
 
@@ -225,7 +227,7 @@ class LineCompletion:
     help: str = ""
 
 
-def list_completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[LineCompletion]:
+def list_line_completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[LineCompletion]:
     """Return what the Tab key offers for the text before the cursor.
 
     `invocable` maps the skills a person may call to their when-to-use; `known` are all skill names.
@@ -246,20 +248,20 @@ def list_completions(text: str, invocable: Mapping[str, str], known: Iterable[st
                 if name.startswith(last)
             ]
         case ["skill", _]:
-            return _list_matching_words(SKILL_ACTIONS, last)
+            return _list_completions_with_prefix(SKILL_ACTIONS, last)
         case ["review", _]:
-            return _list_matching_words(REVIEW_ACTIONS, last)
+            return _list_completions_with_prefix(REVIEW_ACTIONS, last)
         case ["lessons", _]:
-            return _list_matching_words(("today", "week", "all", *LESSON_ACTIONS), last)
+            return _list_completions_with_prefix(("today", "week", "all", *LESSON_ACTIONS), last)
         case ["why", _]:
-            return _list_matching_words(known, last)
+            return _list_completions_with_prefix(known, last)
         case ["skill", action, _] if action not in ("save", "list", "restore"):
-            return _list_matching_words(known, last)
+            return _list_completions_with_prefix(known, last)
         case _:
             return []
 
 
-def _list_matching_words(words: Iterable[str], beginning: str) -> list[LineCompletion]:
+def _list_completions_with_prefix(words: Iterable[str], beginning: str) -> list[LineCompletion]:
     return [LineCompletion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
 
 

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from habitus.agent import stream
 from habitus.repl import lines
-from habitus.repl.commands import format_slash_command
+from habitus.repl.commands import convert_cli_words_to_slash_command
 from habitus.text import format_seconds, strip_control_characters
 
 # Ten frames a second look fluent and cost little.
@@ -46,7 +46,7 @@ class TurnDisplay:
     """Draws the events of one turn; `is_paused` while a person is asked something."""
 
     console: Console
-    format_command: lines.CommandFormatter = format_slash_command
+    format_command: lines.CommandFormatter = convert_cli_words_to_slash_command
     clock: Callable[[], float] = time.monotonic
     is_paused: bool = False
     _live: Live | None = None
@@ -74,13 +74,13 @@ class TurnDisplay:
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
-            self._flush_text()
+            self._print_unfinished_text()
             self._stop_live()
 
     @contextmanager
     def pause_drawing(self) -> Iterator[None]:
         """Leave the terminal to a question while the block runs."""
-        self._flush_text()
+        self._print_unfinished_text()
         self._stop_live()
         self.is_paused, began = True, self.clock()
         try:
@@ -96,7 +96,7 @@ class TurnDisplay:
 
     def show_cancelled(self) -> None:
         """Leave the cancelled turn on the screen as far as it came."""
-        self._flush_text()
+        self._print_unfinished_text()
         for running in self._calls.values():
             self._print_line(lines.format_cancelled_call(running.label))
         self._calls.clear()
@@ -108,7 +108,7 @@ class TurnDisplay:
             case stream.ReplyDelta(text=text):
                 self._add_text(text)
             case stream.ToolStarted(call=call, tool=tool, arguments=arguments):
-                self._flush_text()
+                self._print_unfinished_text()
                 label = lines.format_call_label(tool, arguments)
                 self._calls[call] = _RunningCallState(label=label, arguments=arguments, began=self.clock())
             case stream.ToolProgress(call=call, text=text):
@@ -125,13 +125,13 @@ class TurnDisplay:
             case stream.NudgeEvent():
                 self._print_line(lines.format_nudge(event))
             case stream.NoticeEvent():
-                self._flush_text()
+                self._print_unfinished_text()
                 said = lines.format_notice(event)[len(lines.INDENT) :]
                 # Padding also indents the lines of a long notice that wraps.
                 self._print_line(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))
             case stream.TurnResult():
-                self._flush_text()
-                for line in lines.format_turn_end(event, self._reasons, self.format_command):
+                self._print_unfinished_text()
+                for line in lines.format_last_lines_of_turn(event, self._reasons, self.format_command):
                     self._print_line(line)
             case never:
                 assert_never(never)
@@ -141,25 +141,27 @@ class TurnDisplay:
         self._tail += strip_control_characters(text)
         # A block can only end at a line's end; a long one is parsed less often, which keeps the work linear.
         if "\n" in text and len(self._tail) >= self._look_at:
-            finished, self._tail = split_finished_blocks(self._tail)
+            finished, self._tail = split_finished_markdown_blocks(self._tail)
             self._look_at = len(self._tail) + len(self._tail) // 20
             self._print_markdown(finished)
 
-    def _flush_text(self) -> None:
+    def _print_unfinished_text(self) -> None:
         finished, self._tail, self._look_at = self._tail, "", 0
         self._print_markdown(finished)
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self.console.print(*self._make_separating_line("block"), render_markdown_text(text, self.console), sep="\n")
+            self.console.print(
+                *self._make_separating_blank_line("block"), render_markdown_text(text, self.console), sep="\n"
+            )
             self._last = "block"
 
     def _print_line(self, line: RenderableType) -> None:
         # Inside a group, a text keeps its no-wrap setting.
-        self.console.print(Group(*self._make_separating_line("line"), line))
+        self.console.print(Group(*self._make_separating_blank_line("line"), line))
         self._last = "line"
 
-    def _make_separating_line(self, before: str) -> list[Text]:
+    def _make_separating_blank_line(self, before: str) -> list[Text]:
         """Return a blank line unless two lines follow each other."""
         return [] if self._last == before == "line" else [Text()]
 
@@ -200,7 +202,7 @@ class TurnDisplay:
             return Group(Text(), render_markdown_text(_cut_to_last_lines(self._tail), self.console, room), *calls)
         if not calls and not self.is_paused:
             calls = [self._render_spinner_line(Text(f"thinking  {format_seconds(now - self._began)}", style="dim"))]
-        return Group(*self._make_separating_line("line"), *calls)
+        return Group(*self._make_separating_blank_line("line"), *calls)
 
     def _render_spinner_line(self, line: Text) -> Text:
         frame = self._spinner.render(self.console.get_time())
@@ -267,13 +269,13 @@ class MarkdownRenderable:
         yield render_markdown_text(self._text, console)
 
 
-def split_finished_blocks(text: str) -> tuple[str, str]:
+def split_finished_markdown_blocks(text: str) -> tuple[str, str]:
     """Return the finished blocks and the one still being written."""
-    *finished, last = _split_blocks(text)
+    *finished, last = _split_markdown_blocks(text)
     return "".join(finished), last
 
 
-def _split_blocks(text: str) -> list[str]:
+def _split_markdown_blocks(text: str) -> list[str]:
     """Split a text at the start of each top-level block; returns at least one piece."""
     tokens = _PARSER.parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.map and token.nesting >= 0]
@@ -286,7 +288,9 @@ def _split_blocks(text: str) -> list[str]:
 def render_markdown_text(text: str, console: Console, max_lines: int | None = None) -> Text:
     """Return Markdown as terminal text with a blank line between blocks, cut to the last `max_lines`."""
     blocks = [
-        lines for block in _split_blocks(strip_control_characters(text)) if (lines := _render_block(block, console))
+        lines
+        for block in _split_markdown_blocks(strip_control_characters(text))
+        if (lines := _render_markdown_block(block, console))
     ]
     lines = [line for block in blocks for line in (*block, Text())][:-1]
     shown = Text("\n").join(lines[-max_lines:] if max_lines else lines)
@@ -294,16 +298,16 @@ def render_markdown_text(text: str, console: Console, max_lines: int | None = No
     return shown
 
 
-def _render_block(text: str, console: Console) -> list[Text]:
+def _render_markdown_block(text: str, console: Console) -> list[Text]:
     options = console.options.update(width=min(console.width, MAX_PROSE_WIDTH), height=None)
     # Links show their addresses: what a word leads to is not for a model to hide.
     source = _TerminalMarkdown(text, code_theme="ansi_dark", hyperlinks=False)
-    lines = [_join_segments(segments) for segments in console.render_lines(source, options, pad=False)]
+    lines = [_join_segments_into_text(segments) for segments in console.render_lines(source, options, pad=False)]
     filled = [at for at, line in enumerate(lines) if line.plain]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-def _join_segments(segments: Iterable[Segment]) -> Text:
+def _join_segments_into_text(segments: Iterable[Segment]) -> Text:
     line = Text.assemble(*((part.text, part.style or "") for part in segments), end="")
     line.rstrip()
     return line

@@ -26,14 +26,14 @@ from habitus.agent.stream import (
     ToolStarted,
     TurnEvent,
     TurnResult,
-    defer_consent,
-    parse_json_object,
-    summarize_arguments,
+    answer_consent_with_later,
+    get_most_descriptive_argument,
+    parse_json_object_or_empty,
 )
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import TokenUsage
-from habitus.repl.commands import format_slash_command
-from habitus.text import format_count, format_seconds, shorten_to_line, strip_control_characters
+from habitus.repl.commands import convert_cli_words_to_slash_command
+from habitus.text import format_quantity, format_seconds, shorten_to_line, strip_control_characters
 
 INDENT = "  "
 # Formats the words of a command as a person types it.
@@ -44,7 +44,7 @@ _OUTCOME_MARKS = {OutcomeKind.OK: ("✓", "green"), OutcomeKind.FAILED: ("✗", 
 def format_call_label(tool: str, arguments: str) -> Text:
     """Return a call's label, the tool and its purpose: `scratchpad  sum the columns`."""
     return Text.assemble(
-        (shorten_to_line(tool, 40), "cyan"), "  ", (shorten_to_line(summarize_arguments(arguments), 120), "")
+        (shorten_to_line(tool, 40), "cyan"), "  ", (shorten_to_line(get_most_descriptive_argument(arguments), 120), "")
     )
 
 
@@ -67,10 +67,10 @@ def format_finished_call(event: ToolFinished, label: Text) -> Text:
 
 
 def format_undo_line(
-    event: ToolFinished, arguments: str, format_command: CommandFormatter = format_slash_command
+    event: ToolFinished, arguments: str, format_command: CommandFormatter = convert_cli_words_to_slash_command
 ) -> Text | None:
     """Return a line with the undo command, or None if there is nothing to undo."""
-    words = get_undo_command(event, arguments)
+    words = get_undo_command_of_tool_call(event, arguments)
     return (
         Text(f"{INDENT}  Undo: {shorten_to_line(format_command(*words))}", style="dim", overflow="fold")
         if words
@@ -78,9 +78,9 @@ def format_undo_line(
     )
 
 
-def get_undo_command(event: ToolFinished, arguments: str) -> tuple[str, ...]:
+def get_undo_command_of_tool_call(event: ToolFinished, arguments: str) -> tuple[str, ...]:
     """Return the command that undoes a tool's change; empty for a proposal, a failure or a read."""
-    given, told = parse_json_object(arguments), parse_json_object(event.content)
+    given, told = parse_json_object_or_empty(arguments), parse_json_object_or_empty(event.content)
     name, version = told.get("name") or given.get("name"), told.get("version")
     if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
         return ()
@@ -119,14 +119,16 @@ def format_notice(event: NoticeEvent) -> Text:
     return Text.assemble(INDENT, ("! ", "yellow"), (shorten_to_line(event.text, 400), "yellow"))
 
 
-def format_turn_end(
-    event: TurnResult, shown_reasons: Collection[str] = (), format_command: CommandFormatter = format_slash_command
+def format_last_lines_of_turn(
+    event: TurnResult,
+    shown_reasons: Collection[str] = (),
+    format_command: CommandFormatter = convert_cli_words_to_slash_command,
 ) -> list[Text]:
     """Return the last lines of a turn: its failure, if any, then its cost and the pending changes.
 
     Reasons in `shown_reasons` already stand above and are not repeated.
     """
-    parts = [*format_usage(event.usage), format_seconds(event.seconds)]
+    parts = [*format_tokens_and_cost(event.usage), format_seconds(event.seconds)]
     if event.pending:
         parts.append(f"{format_pending_count(event.pending)}: {format_command('review', 'list')}")
     taken = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
@@ -136,7 +138,7 @@ def format_turn_end(
 
 
 def format_pending_count(count: int) -> str:
-    return f"{format_count(count, 'change')} pending review"
+    return f"{format_quantity(count, 'change')} pending review"
 
 
 def _format_failure(outcome: Outcome, shown_reasons: Collection[str]) -> Text:
@@ -148,7 +150,7 @@ def _format_failure(outcome: Outcome, shown_reasons: Collection[str]) -> Text:
     return line
 
 
-def format_usage(usage: TokenUsage) -> list[str]:
+def format_tokens_and_cost(usage: TokenUsage) -> list[str]:
     """Return tokens and cost as short texts; empty if nothing was spent."""
     parts = []
     if usage.input_tokens or usage.output_tokens:
@@ -185,7 +187,7 @@ class ChatSurface(Protocol):
 
     def show_report(self, report: CommandOutput) -> None: ...
 
-    def show_note(self, report: CommandOutput) -> None:
+    def show_unasked_report(self, report: CommandOutput) -> None:
         """Show something unasked, beside the replies."""
         ...
 
@@ -195,7 +197,7 @@ class ChatSurface(Protocol):
 
     async def ask(self, question: ConsentQuestion) -> Consent: ...
 
-    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> AbstractContextManager[None]:
+    def show_waiting_indicator(self, activity: str, cancel: Callable[[], object]) -> AbstractContextManager[None]:
         """Show what is being waited for, while the person can cancel it."""
         ...
 
@@ -223,7 +225,7 @@ class JsonLinesSurface:
     write: Callable[[str], None]
     is_ascii: bool = False
 
-    def write_row(self, row: dict[str, Any]) -> None:
+    def write_json_line(self, row: dict[str, Any]) -> None:
         self.write(json.dumps(row, ensure_ascii=self.is_ascii, default=str) + "\n")
 
     @property
@@ -236,23 +238,23 @@ class JsonLinesSurface:
         done = None
         async with aclosing(events):
             async for event in events:
-                self.write_row(event_to_json(event))
+                self.write_json_line(event_to_json(event))
                 done = event if isinstance(event, TurnResult) else done
         return done
 
     def show_report(self, report: CommandOutput) -> None:
-        self.write_row({"type": report.type, **report.data})
+        self.write_json_line({"type": report.type, **report.data})
 
-    show_note = show_report
+    show_unasked_report = show_report
 
     def show_error(self, message: str, hint: str = "") -> None:
-        self.write_row({"type": "error", "error": message, "hint": hint})
+        self.write_json_line({"type": "error", "error": message, "hint": hint})
 
     async def ask(self, question: ConsentQuestion) -> Consent:
-        return await defer_consent(question)
+        return await answer_consent_with_later(question)
 
     @contextmanager
-    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
+    def show_waiting_indicator(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
         yield
 
 
@@ -285,11 +287,11 @@ class PlainTextSurface:
                     labels[event.call] = format_call_label(event.tool, event.arguments).plain
                 elif isinstance(event, ToolFinished):
                     told.append(event.outcome.reason)
-                self._report_event(event, labels, told)
+                self._write_event_as_text(event, labels, told)
                 done = event if isinstance(event, TurnResult) else done
         return done
 
-    def _report_event(self, event: TurnEvent, labels: dict[str, str], shown_reasons: Collection[str]) -> None:
+    def _write_event_as_text(self, event: TurnEvent, labels: dict[str, str], shown_reasons: Collection[str]) -> None:
         match event:
             case ToolFinished(call=call):
                 for line in (
@@ -302,24 +304,24 @@ class PlainTextSurface:
             case NoticeEvent():
                 self.write_remark(format_notice(event).plain)
             case TurnResult() if event.outcome.kind is OutcomeKind.FAILED:
-                self.write_remark(format_turn_end(event, shown_reasons)[0].plain)
+                self.write_remark(format_last_lines_of_turn(event, shown_reasons)[0].plain)
             case _:
                 pass
 
     def show_report(self, report: CommandOutput) -> None:
         self.write(_render_plain_text(report, width=100) + "\n")
 
-    def show_note(self, report: CommandOutput) -> None:
+    def show_unasked_report(self, report: CommandOutput) -> None:
         self.write_remark(_render_plain_text(report, width=1000))
 
     def show_error(self, message: str, hint: str = "") -> None:
         self.write_remark(f"{message} {hint}".strip())
 
     async def ask(self, question: ConsentQuestion) -> Consent:
-        return await defer_consent(question)
+        return await answer_consent_with_later(question)
 
     @contextmanager
-    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
+    def show_waiting_indicator(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
         yield
 
 
@@ -331,7 +333,7 @@ def _render_plain_text(report: CommandOutput, *, width: int) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-async def read_typed_lines() -> AsyncIterator[str]:
+async def read_stdin_lines() -> AsyncIterator[str]:
     """Yield the lines of standard input; a thread reads them, because learning continues on the event loop."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()

@@ -32,7 +32,7 @@ from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult
 from habitus.app.home_directory import CHAT_HISTORY_FILE
 from habitus.redact import Redactor
 from habitus.repl.chat import Chat
-from habitus.repl.commands import format_slash_command, list_completions
+from habitus.repl.commands import convert_cli_words_to_slash_command, list_line_completions
 from habitus.repl.display import TurnDisplay
 from habitus.repl.lines import CommandFormatter, CommandOutput
 from habitus.text import strip_control_characters
@@ -45,7 +45,7 @@ class TerminalSurface:
     """The surface of a chat at a terminal."""
 
     def __init__(
-        self, console: Console | None = None, *, format_command: CommandFormatter = format_slash_command
+        self, console: Console | None = None, *, format_command: CommandFormatter = convert_cli_words_to_slash_command
     ) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
         # Without an editor, questions are answered with "later".
@@ -80,7 +80,7 @@ class TerminalSurface:
     def show_report(self, report: CommandOutput) -> None:
         self.console.print(report.shown)
 
-    show_note = show_report
+    show_unasked_report = show_report
 
     def show_error(self, message: str, hint: str = "") -> None:
         self.console.print(Text(strip_control_characters(f"{message} {hint}".strip()), style="red"))
@@ -97,7 +97,7 @@ class TerminalSurface:
             self._is_free.clear()
             try:
                 with self._display.pause_drawing() if self._display else nullcontext():
-                    self._show_detail(question.detail)
+                    self._print_question_detail(question.detail)
                     return await self.prompt.ask_question(strip_control_characters(question.text), question.choices)
             except EOFError:
                 return Consent.LATER
@@ -107,7 +107,7 @@ class TerminalSurface:
             finally:
                 self._is_free.set()
 
-    def _show_detail(self, detail: str) -> None:
+    def _print_question_detail(self, detail: str) -> None:
         self.console.print()
         lines = strip_control_characters(detail).splitlines()
         if not lines:
@@ -118,7 +118,7 @@ class TerminalSurface:
             self.console.print(Text(f"… and {len(lines) - _MAX_DETAIL_LINES} more lines", style="dim"))
 
     @contextmanager
-    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
+    def show_waiting_indicator(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
         with (
             _cancel_on_ctrl_c(cancel),
             suppress_key_echo(),
@@ -165,7 +165,7 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompletableNames:
+class CompletableNameSources:
     """Functions that return the names to complete, called on every key press."""
 
     invocable: Callable[[], Mapping[str, str]]
@@ -175,7 +175,7 @@ class CompletableNames:
 class LineEditor:
     """Reads lines and answers; Ctrl-C raises KeyboardInterrupt, Ctrl-D at an empty prompt EOFError."""
 
-    def __init__(self, home: Path, names: CompletableNames, redactor: Redactor) -> None:
+    def __init__(self, home: Path, names: CompletableNameSources, redactor: Redactor) -> None:
         self._lines: PromptSession[str] = PromptSession(
             history=_RedactedHistory(_create_private_file(home / CHAT_HISTORY_FILE), redactor),
             completer=_SlashCommandCompleter(names),
@@ -224,13 +224,13 @@ def _create_private_file(path: Path) -> Path:
 
 
 class _SlashCommandCompleter(Completer):
-    def __init__(self, names: CompletableNames) -> None:
+    def __init__(self, names: CompletableNameSources) -> None:
         self._names = names
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Offered]:
         text = document.text_before_cursor
         for found in (
-            list_completions(text, self._names.invocable(), self._names.known()) if text.startswith("/") else ()
+            list_line_completions(text, self._names.invocable(), self._names.known()) if text.startswith("/") else ()
         ):
             yield Offered(found.text, start_position=-found.start, display_meta=found.help)
 

@@ -73,7 +73,7 @@ class SandboxProcess:
                 data = data[1:]
             await self._loop.sock_sendall(self._line, data)
         except OSError as error:
-            raise ProcessGone(self.read_last_error()) from error
+            raise ProcessGone(self.read_last_stderr_line()) from error
 
     async def receive(self) -> Message:
         """Return the next message; `ProcessGone` if there is none or it is malformed."""
@@ -85,22 +85,22 @@ class SandboxProcess:
         except (ValueError, RecursionError) as error:
             raise ProcessGone("It sent a message that is none.") from error
 
-    async def receive_first_message(self) -> tuple[Message, int]:
+    async def receive_first_message_with_sender(self) -> tuple[Message, int]:
         """Return the first message and the id of its sender as our kernel counts it."""
         sender = self.process.pid
         if sys.platform == "linux":
             # Inside a process namespace the worker has another id than outside, which is where we signal it.
             self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            head, ancillary = await self._peek_message()
+            head, ancillary = await self._peek_sender_credentials()
             for _, kind, data in ancillary:
                 if kind == socket.SCM_CREDENTIALS:
                     sender = struct.unpack("3i", data)[0]
             self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
             if not head:
-                raise ProcessGone(self.read_last_error())
+                raise ProcessGone(self.read_last_stderr_line())
         return await self.receive(), sender
 
-    async def _peek_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+    async def _peek_sender_credentials(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
         readable = asyncio.Event()
         self._loop.add_reader(self._line, readable.set)
         try:
@@ -116,12 +116,12 @@ class SandboxProcess:
         try:
             found = await _receive_exactly(self._loop, self._line, wanted)
         except OSError as error:
-            raise ProcessGone(self.read_last_error()) from error
+            raise ProcessGone(self.read_last_stderr_line()) from error
         if len(found) < wanted:
-            raise ProcessGone(self.read_last_error())
+            raise ProcessGone(self.read_last_stderr_line())
         return found
 
-    def read_last_error(self) -> str:
+    def read_last_stderr_line(self) -> str:
         """Return the last line that the process, or bubblewrap in its place, wrote to stderr."""
         with contextlib.suppress(ValueError):
             self._noise.seek(0)
@@ -160,14 +160,14 @@ class SandboxProcess:
             await asyncio.sleep(0.005)
 
 
-async def start_process(
+async def start_sandbox_process(
     launch: LaunchPlan, cgroups: CgroupFolders | None, limits: SandboxLimits, *, inherited_fds: Sequence[int] = ()
 ) -> SandboxProcess:
     """Start the planned process and send its first message. `inherited_fds` are more descriptors to inherit."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     group = _create_control_group(cgroups, limits)
-    doors = group.open_descriptors() if group else []
+    doors = group.open_group_joining_descriptors() if group else []
     noise = tempfile.TemporaryFile()  # noqa: SIM115 (the child object owns and closes it)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -295,7 +295,7 @@ class OutputCapture:
             if self._watch:
                 self._watch(kept)
 
-    def add_skipped(self, count: int) -> None:
+    def add_skipped_character_count(self, count: int) -> None:
         """Count characters that were already left out closer to the source."""
         self.last_fed = time.monotonic()
         self.cut += count
@@ -379,7 +379,7 @@ NO_SERVICES: HostServices = {}
 _LONGEST_QUESTION = 64 * KIB
 
 
-async def answer_host_request(services: HostServices, question: Message) -> Message:
+async def answer_request_from_sandbox(services: HostServices, question: Message) -> Message:
     """Answer one question of sandboxed code, or return the reason why not."""
     service = services.get(str(question["ask"]))
     if service is None:
@@ -391,14 +391,14 @@ async def answer_host_request(services: HostServices, question: Message) -> Mess
 
 
 @asynccontextmanager
-async def serve_host_requests(services: HostServices) -> AsyncIterator[int]:
+async def serve_requests_from_sandbox(services: HostServices) -> AsyncIterator[int]:
     """Yield a descriptor for the code that asks; its questions are answered until the block ends.
 
     The caller closes the descriptor after passing it on.
     """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    work = asyncio.create_task(_answer_questions(ours, services))
+    work = asyncio.create_task(_answer_requests_until_hangup(ours, services))
     try:
         yield theirs.detach()
     finally:
@@ -409,7 +409,7 @@ async def serve_host_requests(services: HostServices) -> AsyncIterator[int]:
         work.result()
 
 
-async def _answer_questions(line: socket.socket, services: HostServices) -> None:
+async def _answer_requests_until_hangup(line: socket.socket, services: HostServices) -> None:
     """Answer until the other side hangs up or sends something that is not a question."""
     loop = asyncio.get_running_loop()
     try:
@@ -419,7 +419,7 @@ async def _answer_questions(line: socket.socket, services: HostServices) -> None
             question = unpack(await _receive_exactly(loop, line, length))
             if "ask" not in question:
                 return
-            await loop.sock_sendall(line, pack(await answer_host_request(services, question)))
+            await loop.sock_sendall(line, pack(await answer_request_from_sandbox(services, question)))
     except (OSError, ValueError, RecursionError):
         return
     finally:

@@ -55,7 +55,7 @@ class EgressProxy:
         """Yield the descriptor over which the call hands us its socket; serve requests until the block ends."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        work = asyncio.create_task(self._accept_connections(ours))
+        work = asyncio.create_task(self._receive_socket_and_accept_connections(ours))
         try:
             yield theirs.detach()
         finally:
@@ -64,7 +64,7 @@ class EgressProxy:
             await asyncio.wait([work, *self._lines])
             ours.close()
 
-    async def _accept_connections(self, line: socket.socket) -> None:
+    async def _receive_socket_and_accept_connections(self, line: socket.socket) -> None:
         readable = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(line, readable.set)
@@ -111,7 +111,7 @@ class EgressProxy:
                     to_there.write(target.first)
                 else:
                     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await asyncio.gather(_relay_bytes(reader, to_there), _relay_bytes(there, writer))
+                await asyncio.gather(_relay_bytes_one_way(reader, to_there), _relay_bytes_one_way(there, writer))
 
     def _record_refusal(self, target: EgressTarget) -> None:
         if len(self.refused) < _MOST_REFUSED and str(target) not in self.refused:
@@ -196,7 +196,7 @@ def _is_local_address(address: str) -> bool:
     return bool(inner.is_loopback or inner.is_link_local or inner.is_unspecified)
 
 
-async def _relay_bytes(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _relay_bytes_one_way(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await source.read(_LONGEST_HEAD):
             target.write(data)

@@ -29,10 +29,10 @@ from habitus.files import (
     MAX_READ_BYTES,
     Tree,
     TreeFile,
-    check_inner_path,
     compute_tree_hash,
     open_regular_file,
     read_tree_file,
+    require_path_inside_skill,
 )
 from habitus.locks import hold_lock
 from habitus.sandbox.inside import folders
@@ -51,7 +51,7 @@ _LONGEST_NAME, _LONGEST_ENDING = 120, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TreePlacement:
+class TreePlacementResult:
     """Where code finds a tree, and which of its files are missing: path to reason."""
 
     path: str
@@ -79,18 +79,20 @@ class GivenFolder:
         self._seen_at = functools.cache(find_visible_path)
         self._lock = threading.Lock()
         self._files: dict[tuple[int, ...], GivenFile] = {}
-        self._placed: dict[str, tuple[str, TreePlacement]] = {}  # name → hash of the placed tree, and the result
+        self._placed: dict[str, tuple[str, TreePlacementResult]] = {}  # name → hash of the placed tree, and the result
 
     def get_visible_path(self, *parts: str) -> str:
         """Return the path under which code finds a file or folder."""
         return "/".join((self._seen_at(), *parts))
 
     @property
-    def is_used(self) -> bool:
+    def has_ever_held_files(self) -> bool:
         """Whether anything was ever placed here."""
         return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED, COMMANDS))
 
-    def place_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> TreePlacement:
+    def replace_skill_files(
+        self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE
+    ) -> TreePlacementResult:
         """Replace a skill's folder by these files; files too large for a tree are copied from `folders`."""
         digest = compute_tree_hash(tree)
         with self._exclusive_access():
@@ -100,22 +102,24 @@ class GivenFolder:
                 self._placed[name] = known
             return known[1]
 
-    def list_trees(self) -> list[str]:
+    def list_placed_skill_names(self) -> list[str]:
         """Return the names of the skills whose files are here, including those from before a resume."""
         top = self.folder / SKILLS
         return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
 
-    def has_tree(self, name: str) -> bool:
+    def has_skill_files(self, name: str) -> bool:
         """Whether the files of this skill are here."""
         return (self.folder / SKILLS / _check_folder_name(name)).is_dir()
 
-    def remove_tree(self, name: str) -> None:
+    def remove_skill_files(self, name: str) -> None:
         """Remove the files of a skill."""
         with self._exclusive_access():
             self._placed.pop(name, None)
             _remove_folder(self._ensure_subfolder(SKILLS) / _check_folder_name(name))
 
-    def place_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes, *, name: str = "") -> GivenFile:
+    def copy_user_file_under_free_name(
+        self, source: Path, clean: Callable[[bytes], bytes] = bytes, *, name: str = ""
+    ) -> GivenFile:
         """Copy a person's file under a sanitized name, numbered if that is taken.
 
         `clean` redacts the content of all but the largest files. The same file again returns the existing copy.
@@ -140,19 +144,19 @@ class GivenFolder:
                 )
             return self._files[identity]
 
-    def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> TreePlacement:
+    def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> TreePlacementResult:
         """Build the new folder aside and swap it in, so code never sees half of it."""
         top = self._ensure_subfolder(SKILLS)
         new, old = top / f".new-{name}", top / f".old-{name}"
         for rest in (new, old):
             _remove_folder(rest)
         new.mkdir(mode=0o700)
-        left_out = _place_tree_files(new, tree, folders)
+        left_out = _write_placed_skill_files(new, tree, folders)
         if (top / name).exists():
             (top / name).rename(old)
         new.rename(top / name)
         _remove_folder(old)
-        return TreePlacement(path=self.get_visible_path(SKILLS, name), left_out=left_out)
+        return TreePlacementResult(path=self.get_visible_path(SKILLS, name), left_out=left_out)
 
     @contextlib.contextmanager
     def _exclusive_access(self) -> Iterator[None]:
@@ -167,24 +171,24 @@ class GivenFolder:
         return below
 
 
-def _place_tree_files(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
+def _write_placed_skill_files(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
     left_out, room, count = {}, MOST_BYTES, 0
     for path, file in sorted(tree.items()):
         if count >= MOST_FILES:
             left_out[path] = f"there are more than {MOST_FILES:,} files"
         elif MAX_READ_BYTES >= file.size > room:
             left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
-        elif reason := _place_tree_file(folder, path, file, origins.get(path)):
+        elif reason := _write_placed_skill_file(folder, path, file, origins.get(path)):
             left_out[path] = reason
         else:
             room, count = room - file.size, count + 1
     return left_out
 
 
-def _place_tree_file(folder: Path, path: str, file: TreeFile, origin: Path | None) -> str:
+def _write_placed_skill_file(folder: Path, path: str, file: TreeFile, origin: Path | None) -> str:
     """Write one file and return "" or the reason why not."""
     try:
-        target, data = folder / check_inner_path(path), read_tree_file(path, file, origin)
+        target, data = folder / require_path_inside_skill(path), read_tree_file(path, file, origin)
     except Invalid:
         return "no file can be called that here"
     except OSError as error:
@@ -206,7 +210,7 @@ def _write_file(target: Path, source: BinaryIO, *, executable: bool) -> None:
 
 
 def _check_folder_name(name: str) -> str:
-    if name.startswith(".") or "/" in check_inner_path(name):
+    if name.startswith(".") or "/" in require_path_inside_skill(name):
         raise Invalid(f"'{name}' can't be the name of a folder for code.")
     return name
 
@@ -295,7 +299,7 @@ class MadeFilesTracker:
     def copy_new_files(self, place: Path) -> tuple[str, ...]:
         """Copy the new files into `place` and return their paths."""
         kept: list[str] = []
-        for name, source in self.open_new_files(compute_made_files_room(place)):
+        for name, source in self.open_new_files(compute_bytes_left_for_made_files(place)):
             # The disk may be full.
             with suppress(OSError), create_numbered_file(name, place) as copy:
                 shutil.copyfileobj(source, copy, MIB)
@@ -303,9 +307,9 @@ class MadeFilesTracker:
         return tuple(kept)
 
 
-def compute_made_files_room(place: Path) -> int:
+def compute_bytes_left_for_made_files(place: Path) -> int:
     """Return how many more bytes of made files a folder may hold."""
-    return _MOST_BYTES - folders.measure_folder(str(place))
+    return _MOST_BYTES - folders.measure_folder_disk_space(str(place))
 
 
 def create_numbered_file(name: str, place: Path) -> BinaryIO:

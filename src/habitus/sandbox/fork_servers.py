@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from habitus import operating_system
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.sandbox.child import (
     NO_SERVICES,
     HostServices,
@@ -30,8 +30,8 @@ from habitus.sandbox.child import (
     SandboxProcess,
     get_last_line,
     get_signal_name,
-    serve_host_requests,
-    start_process,
+    serve_requests_from_sandbox,
+    start_sandbox_process,
 )
 from habitus.sandbox.egress import PROXY_VARIABLES, EgressProxy
 from habitus.sandbox.guard import ResourceGuard
@@ -66,7 +66,7 @@ class ForkServer:
         plan = plan_launch(machine, jail, "forkserver", scratch=scratch, allow_weaker=allow_weaker)
         scratch.mkdir(parents=True, mode=0o700)
         try:
-            child = await start_process(plan, machine.cgroups, jail.limits)
+            child = await start_sandbox_process(plan, machine.cgroups, jail.limits)
         except BaseException:
             scratch.rmdir()
             raise
@@ -103,7 +103,7 @@ class ForkServer:
                 held.callback(guard.stop)
                 guard.start()
             async with contextlib.AsyncExitStack() as answered:
-                fds.append(await answered.enter_async_context(serve_host_requests(services)))
+                fds.append(await answered.enter_async_context(serve_requests_from_sandbox(services)))
                 if egress is not None:
                     fds.append(await answered.enter_async_context(egress.serve_requests()))
                 reply = await self._send_call(message, fds, limits)
@@ -148,13 +148,13 @@ class ForkServer:
         if code == 0 and not reply["timed_out"] and not reply["setup_error"]:
             return OK
         if reply.get("timed_out"):
-            return build_infra_outcome(f"It was stopped after {limits.wall_s:g} s.")
+            return build_infrastructure_failure_outcome(f"It was stopped after {limits.wall_s:g} s.")
         if reply.get("setup_error"):
-            return build_infra_outcome(f"The sandbox could not be set up: {reply['setup_error']}")
+            return build_infrastructure_failure_outcome(f"The sandbox could not be set up: {reply['setup_error']}")
         if code in (None, -signal.SIGKILL) and self._ran_out_of_memory():
             return build_failed_outcome(f"It used more than {limits.memory // MIB} MiB of memory.")
         if code is None:
-            return build_infra_outcome("The sandbox ended unexpectedly; the next call gets a new one.")
+            return build_infrastructure_failure_outcome("The sandbox ended unexpectedly; the next call gets a new one.")
         # The kernel ends a process at its CPU limit with SIGKILL; the measured time tells that apart from other kills.
         if code == -signal.SIGKILL and limits.cpu_s is not None and reply["cpu_s"] >= limits.cpu_s - 0.5:
             return build_failed_outcome(f"It used more than {limits.cpu_s} s of processor time.")
@@ -290,7 +290,7 @@ class ForkServerPool:
             try:
                 server = await self._acquire_server(program)
             except ProcessGone as gone:
-                return ToolRunResult(outcome=build_infra_outcome(f"The sandbox did not start: {gone}"))
+                return ToolRunResult(outcome=build_infrastructure_failure_outcome(f"The sandbox did not start: {gone}"))
             try:
                 run = await server.call(message, stdin, program.limits, services, egress)
             except BaseException:

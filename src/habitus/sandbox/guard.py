@@ -37,7 +37,7 @@ class ResourceGuard:
 
     def start(self) -> None:
         """Start polling."""
-        self._task = self._task or asyncio.create_task(self._poll_limits())
+        self._task = self._task or asyncio.create_task(self._poll_and_end_process_over_limit())
 
     def stop(self) -> None:
         """Stop polling."""
@@ -54,7 +54,7 @@ class ResourceGuard:
         self._rests_since, self._seen = measure_cpu_seconds(self._child), None
         self._look_now.set()
 
-    async def _poll_limits(self) -> None:
+    async def _poll_and_end_process_over_limit(self) -> None:
         pause = _LOOK_EVERY_S
         while not self.verdict:
             with contextlib.suppress(TimeoutError):
@@ -79,7 +79,7 @@ class ResourceGuard:
             return ""
         self._seen = sign
         if (
-            measure_folder_size(self._folder, _list_processes(self._child), self._limits.file_size)
+            measure_folder_size(self._folder, _list_process_ids(self._child), self._limits.file_size)
             > self._limits.folder_size
         ):
             return f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
@@ -92,7 +92,7 @@ def measure_cpu_seconds(child: SandboxProcess) -> float:
     Without a control group, this misses children that ended without being waited for.
     """
     used = child.group.read_cpu_seconds() if child.group else None
-    return sum(map(_read_cpu_seconds, _list_processes(child))) if used is None else used
+    return sum(map(_read_process_cpu_seconds, _list_process_ids(child))) if used is None else used
 
 
 def _get_activity_marker(child: SandboxProcess) -> object:
@@ -100,7 +100,7 @@ def _get_activity_marker(child: SandboxProcess) -> object:
     if child.group and (used := child.group.read_cpu_seconds()) is not None:
         return used
     tasks = [
-        task for process in _list_processes(child) for task in _list_proc_folder(Path("/proc", str(process), "task"))
+        task for process in _list_process_ids(child) for task in _list_proc_folder(Path("/proc", str(process), "task"))
     ]
     ran = {task.name: "".join(_read_proc_lines(task / "schedstat")) for task in tasks}
     # Kernels without scheduler statistics report zero; then every poll counts as activity.
@@ -114,7 +114,7 @@ def measure_folder_size(folder: Path, processes: Iterable[int], largest: int) ->
     A file whose size can't be determined counts as `largest`.
     """
     try:
-        total, device = folders.measure_folder(str(folder)), folder.stat().st_dev
+        total, device = folders.measure_folder_disk_space(str(folder)), folder.stat().st_dev
     except OSError:
         return 0
     held: dict[tuple[int, int], int] = {}
@@ -131,7 +131,7 @@ def _list_unlinked_files(process: int, device: int) -> Iterator[tuple[tuple[int,
         with contextlib.suppress(OSError):
             found = link.stat()
             if stat.S_ISREG(found.st_mode) and not found.st_nlink and found.st_dev == device:
-                yield (device, found.st_ino), folders.measure_entry(found)
+                yield (device, found.st_ino), folders.measure_entry_disk_space(found)
             elif stat.S_ISSOCK(found.st_mode):
                 count = _count_in_flight_descriptors(proc / "fdinfo" / link.name)
                 # Negative, to tell a socket from a file with the same inode.
@@ -140,7 +140,7 @@ def _list_unlinked_files(process: int, device: int) -> Iterator[tuple[tuple[int,
         room = None
         # Only root may read this link.
         with contextlib.suppress(OSError):
-            room = folders.measure_entry((proc / "map_files" / span).stat())
+            room = folders.measure_entry_disk_space((proc / "map_files" / span).stat())
         yield (device, file), room
 
 
@@ -160,13 +160,15 @@ def _list_mapped_deleted_files(file: Path, device: int) -> Iterator[tuple[str, i
                 yield "-".join(f"{int(end, 16):x}" for end in span.split("-")), int(number)
 
 
-def _list_processes(child: SandboxProcess) -> list[int]:
+def _list_process_ids(child: SandboxProcess) -> list[int]:
     return (
-        child.group.list_members() if child.group else [child.process.pid, *confine.list_descendants(child.process.pid)]
+        child.group.list_member_process_ids()
+        if child.group
+        else [child.process.pid, *confine.list_descendant_process_ids(child.process.pid)]
     )
 
 
-def _read_cpu_seconds(process: int) -> float:
+def _read_process_cpu_seconds(process: int) -> float:
     for line in _read_proc_lines(Path("/proc", str(process), "stat")):
         if sys.platform == "win32":
             raise NotImplementedError

@@ -19,7 +19,7 @@ from habitus.sandbox.machine import (
     INSIDE,
     NO_NESTING,
     MachineCapabilities,
-    build_script_command,
+    build_inside_script_command,
     describe_protections,
     get_base_python,
     require_protections,
@@ -94,7 +94,7 @@ __all__ = [
     "build_rlimits",
     "check_granted_paths",
     "describe_protections",
-    "get_given_path",
+    "get_given_folder_path_inside",
     "plan_launch",
     "require_protections",
 ]
@@ -136,18 +136,18 @@ def plan_launch(
     """Plan one sandboxed process, or refuse. `scratch` is an empty host folder for a sandbox that can't mount one."""
     require_protections(machine, allow_weaker=allow_weaker)
     check_granted_paths(jail.permissions)
-    command = build_script_command(jail.interpreter.executable, script)
+    command = build_inside_script_command(jail.interpreter.executable, script)
     if machine.bubblewrap:
         program = [str(machine.bubblewrap), *([] if machine.bubblewrap_nests else [NO_NESTING])]
         argv = [*program, *_build_bubblewrap_arguments(jail), "--", *command]
         return LaunchPlan(argv=tuple(argv), env={}, spec=_build_confinement_spec(machine, jail, work=WORK))
     work = str(jail.folder or scratch)
     spec = _build_confinement_spec(machine, jail, work=work)
-    env = _build_environment(work, given=get_given_path(machine, jail.given))
+    env = _build_environment(work, given=get_given_folder_path_inside(machine, jail.given))
     return LaunchPlan(argv=tuple(command), env=env, spec=spec, needs_termination=not machine.has_namespaces)
 
 
-def get_given_path(machine: MachineCapabilities, folder: Path | None) -> str:
+def get_given_folder_path_inside(machine: MachineCapabilities, folder: Path | None) -> str:
     """Return where code finds the given folder: its own path in a sandbox that can't mount, "" if there is none."""
     return "" if folder is None else GIVEN if machine.bubblewrap else str(folder)
 
@@ -250,7 +250,7 @@ def _count_user_tasks() -> int:
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if folder.stat().st_uid == operating_system.get_user_id():
+            if folder.stat().st_uid == operating_system.get_current_user_id():
                 count += sum(1 for _ in (folder / "task").iterdir())
         except OSError:
             continue
@@ -259,7 +259,7 @@ def _count_user_tasks() -> int:
 
 def _build_landlock_rules(machine: MachineCapabilities, jail: JailOptions, work: str) -> dict[str, object]:
     wrapped = machine.bubblewrap is not None
-    given = [get_given_path(machine, jail.given)] if jail.given else []
+    given = [get_given_folder_path_inside(machine, jail.given)] if jail.given else []
     read = [*jail.interpreter.list_visible_paths(network=jail.permissions.network), *jail.permissions.read, *given]
     # Without a process namespace /proc shows the processes of the host.
     processes = "/proc" if wrapped or machine.has_namespaces else "/proc/self"

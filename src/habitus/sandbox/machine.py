@@ -70,7 +70,7 @@ class MachineCapabilities:
     is_filtered: bool = False  # our system calls are already filtered, usually by a container
 
     @property
-    def can_run_weaker(self) -> bool:
+    def can_run_without_protection(self) -> bool:
         """Whether code runs without protection, if that is allowed: Windows lacks what the worker needs."""
         return self.system != "Windows"
 
@@ -90,28 +90,28 @@ def _probe_machine_cached(search_path: str, proc: Path) -> MachineCapabilities:
     if system != "Linux":
         return MachineCapabilities(system=system, is_root=operating_system.is_superuser())
     found = shutil.which("bwrap", path=search_path)
-    landlock_abi, has_seccomp = _probe_kernel()
-    nests, error = _probe_bubblewrap(found, has_seccomp) if found else (False, "")
+    landlock_abi, has_seccomp = _probe_landlock_and_seccomp()
+    nests, error = _probe_bubblewrap_nesting_and_error(found, has_seccomp) if found else (False, "")
     return MachineCapabilities(
         system=system,
         is_root=operating_system.is_superuser(),
         bubblewrap=Path(found) if found and not error else None,
         bubblewrap_error=error,
         bubblewrap_nests=nests,
-        has_namespaces=not _try_command(build_isolated_command(_TRIAL)),
+        has_namespaces=not _find_command_failure_reason(build_isolated_python_command(_TRIAL)),
         landlock_abi=landlock_abi,
         has_seccomp=has_seccomp,
-        cgroups=find_cgroups(proc=proc),
+        cgroups=find_cgroup_folders(proc=proc),
         userns_sysctl=_find_blocking_sysctl(proc),
         is_filtered="Seccomp:\t2" in _read_file_or_empty(proc / "self/status"),
     )
 
 
-def _probe_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
+def _probe_bubblewrap_nesting_and_error(program: str, has_seccomp: bool) -> tuple[bool, str]:
     """Return whether nested user namespaces must be blocked by our filter, and why bubblewrap fails, or ""."""
-    error = _try_command([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
+    error = _find_command_failure_reason([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_python_command("")])
     if NO_NESTING in error and has_seccomp:
-        return True, _try_command([program, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
+        return True, _find_command_failure_reason([program, *_BUBBLEWRAP_TRIAL, *build_isolated_python_command("")])
     return False, error
 
 
@@ -120,17 +120,17 @@ def get_base_python() -> str:
     return os.path.realpath(sys.executable)
 
 
-def build_isolated_command(code: str) -> list[str]:
+def build_isolated_python_command(code: str) -> list[str]:
     """Return the command that runs a snippet in an isolated Python, with the package folder as its argument."""
     return [get_base_python(), "-I", "-S", "-c", code, str(INSIDE.parent)]
 
 
-def build_script_command(python: str, script: str) -> list[str]:
+def build_inside_script_command(python: str, script: str) -> list[str]:
     """Return the command that runs one of the scripts in `inside/`."""
     return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
 
 
-def _try_command(command: list[str]) -> str:
+def _find_command_failure_reason(command: list[str]) -> str:
     """Run a command and return why it fails, or ""."""
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
@@ -142,8 +142,8 @@ def _try_command(command: list[str]) -> str:
     return lines[-1] if lines else f"exit code {done.returncode}"
 
 
-def _probe_kernel() -> tuple[int, bool]:
-    done = subprocess.run(build_isolated_command(_FACTS), env={}, capture_output=True, timeout=20, check=False)
+def _probe_landlock_and_seccomp() -> tuple[int, bool]:
+    done = subprocess.run(build_isolated_python_command(_FACTS), env={}, capture_output=True, timeout=20, check=False)
     words = done.stdout.split()
     return (int(words[0]), words[1] == b"1") if len(words) == 2 else (0, False)
 
@@ -171,7 +171,7 @@ def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> 
     missing = [
         protection for protection in describe_protections(machine) if protection.required and not protection.is_on
     ]
-    if missing and not (allow_weaker and machine.can_run_weaker):
+    if missing and not (allow_weaker and machine.can_run_without_protection):
         names = ", ".join(protection.name for protection in missing)
         hints = " ".join(dict.fromkeys(protection.hint for protection in missing))
         raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", hint=hints)
@@ -180,11 +180,11 @@ def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> 
 def describe_protections(machine: MachineCapabilities) -> tuple[ProtectionMeasureStatus, ...]:
     """Return every protection, with what provides it or how to get it."""
     if not machine.is_linux:
-        return tuple(_describe_unsupported(machine.system))
-    return tuple(_describe_linux(machine))
+        return tuple(_list_unsupported_system_statuses(machine.system))
+    return tuple(_list_linux_protection_statuses(machine))
 
 
-def _describe_linux(machine: MachineCapabilities) -> Iterable[ProtectionMeasureStatus]:
+def _list_linux_protection_statuses(machine: MachineCapabilities) -> Iterable[ProtectionMeasureStatus]:
     wrapped = machine.bubblewrap is not None
     hint = _build_bubblewrap_hint(machine)
     has_files = wrapped or machine.landlock_abi >= 3
@@ -231,7 +231,7 @@ def _describe_disk_limit(machine: MachineCapabilities) -> str:
     return "checked twice a second, at the end of a call, and between cells"
 
 
-def _describe_unsupported(system: str) -> Iterable[ProtectionMeasureStatus]:
+def _list_unsupported_system_statuses(system: str) -> Iterable[ProtectionMeasureStatus]:
     hint = "Use Linux, WSL 2 or a virtual machine, or the SSH runtime"
     hint += "." if system == "Windows" else "; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):
@@ -264,8 +264,10 @@ _NAME = re.compile(r"habitus-(\d+)-\w+")
 
 
 class ControlGroup:
-    """A control group with its limits. Processes join through the descriptors from `open_descriptors`; `close`
-    removes it."""
+    """A control group with its limits.
+
+    Processes join through the descriptors from `open_group_joining_descriptors`; `close` removes it.
+    """
 
     def __init__(self, where: CgroupFolders, name: str, *, memory: int, processes: int) -> None:
         self._version = where.version
@@ -285,11 +287,11 @@ class ControlGroup:
             _write_limit_file(self._memory / "memory.memsw.limit_in_bytes", memory)
         _write_limit_file(self._pids / "pids.max", processes)
 
-    def open_descriptors(self) -> list[int]:
+    def open_group_joining_descriptors(self) -> list[int]:
         """Return descriptors through which a process moves itself into the group; the caller closes them."""
         return [os.open(folder / "cgroup.procs", os.O_WRONLY | operating_system.O_PLAIN) for folder in self._folders]
 
-    def list_members(self) -> list[int]:
+    def list_member_process_ids(self) -> list[int]:
         """Return the ids of the processes in the group."""
         return [int(process) for process in _read_file_or_empty(self._pids / "cgroup.procs").split()]
 
@@ -312,7 +314,7 @@ class ControlGroup:
         """Kill the remaining processes and remove the group. False if a dying process still holds it; retry later."""
         if sys.platform == "win32":
             raise NotImplementedError
-        for member in self.list_members():
+        for member in self.list_member_process_ids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(member, signal.SIGKILL)
         for folder in self._folders:
@@ -322,13 +324,13 @@ class ControlGroup:
         return not any(folder.exists() for folder in self._folders)
 
 
-def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> CgroupFolders | None:
+def find_cgroup_folders(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> CgroupFolders | None:
     """Return the nearest place above this process where limited groups can be created, or None."""
     own = _read_own_cgroups(proc)
     if "memory" in own and "pids" in own:
-        memory = _find_writable_folder(root / "memory" / own["memory"])
-        pids = _find_writable_folder(root / "pids" / own["pids"])
-        processor = _find_writable_folder(root / "cpuacct" / own["cpuacct"]) if "cpuacct" in own else None
+        memory = _return_folder_if_groups_creatable(root / "memory" / own["memory"])
+        pids = _return_folder_if_groups_creatable(root / "pids" / own["pids"])
+        processor = _return_folder_if_groups_creatable(root / "cpuacct" / own["cpuacct"]) if "cpuacct" in own else None
         return CgroupFolders(version=1, memory=memory, pids=pids, processor=processor) if memory and pids else None
     if "" not in own:
         return None
@@ -336,7 +338,7 @@ def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
     for place in [folder, *folder.parents]:
         if {"memory", "pids"} <= set(
             _read_file_or_empty(place / "cgroup.subtree_control").split()
-        ) and _find_writable_folder(place):
+        ) and _return_folder_if_groups_creatable(place):
             return CgroupFolders(version=2, memory=place, pids=place, processor=place)
         if place == root:
             break
@@ -353,7 +355,7 @@ def _read_own_cgroups(proc: Path) -> dict[str, str]:
     return paths
 
 
-def _find_writable_folder(folder: Path) -> Path | None:
+def _return_folder_if_groups_creatable(folder: Path) -> Path | None:
     trial = folder / f"habitus-{os.getpid()}-trial"
     try:
         trial.mkdir()

@@ -94,7 +94,7 @@ class Cell:
     made: tuple[str, ...] = ()
 
     @property
-    def is_clean(self) -> bool:
+    def has_no_error_or_stderr(self) -> bool:
         """Whether the cell raised no error and wrote nothing to stderr."""
         return self.error is None and not self.stderr.strip()
 

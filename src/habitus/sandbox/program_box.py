@@ -51,11 +51,11 @@ class ProgramBox:
         """
         async with EgressProxy(self.hosts).serve_requests() as door:
             try:
-                argv = build_box_arguments(self, command, cwd, door)
+                argv = build_program_bubblewrap_command(self, command, cwd, door)
                 yield BoxedCommand(argv=argv, descriptors=(door,), environ=_ENVIRONMENT)
             finally:
                 os.close(door)
-                await asyncio.to_thread(folders.remove_unreadable_entries, str(self.home))
+                await asyncio.to_thread(folders.remove_entries_unsafe_to_read, str(self.home))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class BoxedCommand:
 _ENVIRONMENT = {**PROXY_VARIABLES, "TMPDIR": "/tmp", "NODE_USE_ENV_PROXY": "1"}
 
 
-def build_box_arguments(box: ProgramBox, command: Sequence[str], cwd: Path, door: int) -> tuple[str, ...]:
+def build_program_bubblewrap_command(box: ProgramBox, command: Sequence[str], cwd: Path, door: int) -> tuple[str, ...]:
     """Return the bubblewrap command; raise `Refused` if the program can't be shown without the user's home."""
     assert box.machine.bubblewrap is not None, "asked for before"
     python = get_current_interpreter()

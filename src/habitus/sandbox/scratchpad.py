@@ -10,8 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
-from habitus.sandbox.child import HostServices, Message, OutputCapture, ProcessGone, answer_host_request, get_last_line
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
+from habitus.sandbox.child import (
+    HostServices,
+    Message,
+    OutputCapture,
+    ProcessGone,
+    answer_request_from_sandbox,
+    get_last_line,
+)
 from habitus.sandbox.model import Cell, CellStopReason, CellTimeouts
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, WorkerProcess
 from habitus.text import replace_surrogates
@@ -108,16 +115,19 @@ class ScratchpadRunner:
         """Stop the running cell and end the worker."""
         self._stop.set()
         async with self._turn:
-            await self._end_worker()
+            await self._end_worker_and_return_reason()
 
     async def _run_cell_once(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
         """Run the cell once; return it as it ended, and the module that was missing, if any."""
         try:
-            worker = await self._ensure_worker()
+            worker = await self._get_live_worker_with_files()
         except ProcessGone as gone:
             error = f"{CellStopReason.KILLED}: the scratchpad did not start ({gone})."
             return replace(
-                cell, error=error, outcome=build_infra_outcome(str(gone)), stopped=CellStopReason.KILLED
+                cell,
+                error=error,
+                outcome=build_infrastructure_failure_outcome(str(gone)),
+                stopped=CellStopReason.KILLED,
             ), None
         if self._notice:
             logs = [self._notice, *logs]
@@ -134,20 +144,20 @@ class ScratchpadRunner:
             raise
         return _build_finished_cell(run, end), end.missing
 
-    async def _ensure_worker(self) -> WorkerProcess:
+    async def _get_live_worker_with_files(self) -> WorkerProcess:
         if self._worker and not self._worker.is_alive:
             await self._discard_worker()
         if self._worker is None:
-            self._worker = await self._runtime.start(self.name)
+            self._worker = await self._runtime.start_worker(self.name)
         self._last_worker = self._worker
-        self._notice = " ".join(filter(None, [self._notice, await self._worker.sync_given_files()]))
+        self._notice = " ".join(filter(None, [self._notice, await self._worker.update_given_files_in_worker()]))
         return self._worker
 
     async def _collect_made_files(self) -> tuple[str, ...]:
         """Copy out the files the cell made, even if its process has died."""
         if self._keep_made is None or self._last_worker is None:
             return ()
-        return await self._last_worker.collect_made_files(self._keep_made)
+        return await self._last_worker.copy_newly_made_files(self._keep_made)
 
     def _create_capture(self) -> OutputCapture:
         return OutputCapture(self._output_chars, watch=self.watch)
@@ -188,10 +198,12 @@ class ScratchpadRunner:
             run.last_message_at = time.monotonic()
             if isinstance(message.get("done"), dict):
                 if message.get("id") == number:
-                    worker.flush_output()
+                    worker.deliver_printed_output()
                     return _parse_cell_outcome(message["done"])
             elif "ask" in message:
-                await worker.send({**await answer_host_request(self._services, message), "id": message.get("id")})
+                await worker.send(
+                    {**await answer_request_from_sandbox(self._services, message), "id": message.get("id")}
+                )
             elif "progress" in message:
                 self._record_progress(run, replace_surrogates(str(message["progress"])[:_LONGEST_LOG]))
             elif "log" in message:
@@ -229,11 +241,11 @@ class ScratchpadRunner:
 
     async def _discard_worker(self, why: str = "") -> str:
         """End a worker whose variables are then lost; the next cell's log says so."""
-        ended = await self._end_worker()
+        ended = await self._end_worker_and_return_reason()
         self._notice = f"The scratchpad's process had ended ({why or ended}): a new one was started, {_LOST}."
         return why or ended
 
-    async def _end_worker(self) -> str:
+    async def _end_worker_and_return_reason(self) -> str:
         """End the worker, if there is one; return why it had ended if we did not end it."""
         worker, self._worker = self._worker, None
         return await worker.close() if worker else ""
@@ -272,4 +284,4 @@ def _parse_cell_outcome(done: Message) -> _CellOutcome:
 
 def _build_stopped_outcome(stop: CellStopReason, *words: str) -> _CellOutcome:
     error = "".join((stop, *words))
-    return _CellOutcome(error=error, outcome=build_infra_outcome(error), stopped=stop)
+    return _CellOutcome(error=error, outcome=build_infrastructure_failure_outcome(error), stopped=stop)

@@ -96,7 +96,7 @@ class SessionScratchpads:
             timeouts=timeouts,
             output_chars=output_chars,
             grace_s=grace_s,
-            on_missing=self._install_missing,
+            on_missing=self._install_missing_package,
             keep_made=keep_made,
         )
 
@@ -189,7 +189,7 @@ class SessionScratchpads:
             raise NotFound(f"No scratchpad '{name}' is open.", hint=did_you_mean(name, self._pads))
         return self._pads[name]
 
-    async def _install_missing(self, name: str, module: str) -> str | None:
+    async def _install_missing_package(self, name: str, module: str) -> str | None:
         """Install the package of a failed import if that is allowed; return a message, or None if not."""
         package = guess_package_name(module)
         if self._may_install is None or not await self._may_install(package):
@@ -227,7 +227,7 @@ _START_S = 60.0
 _NAME, _CELLS = "keeper", "cells.jsonl"
 
 
-def send_request(
+def send_request_to_daemon(
     folder: Path, request: dict[str, Any], *, on_output: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Send a request to the scratchpad's daemon and return its answer; `on_output` receives the output of the cell."""
@@ -275,7 +275,7 @@ def ensure_daemon_running(folder: Path, command: list[str]) -> None:
         raise NotImplementedError
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "keeper.log"
-    keeper = operating_system.start_in_background(command, log)
+    keeper = operating_system.start_detached_process(command, log)
     deadline = time.monotonic() + _START_S
     while not is_daemon_running(folder):
         ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)
@@ -289,7 +289,7 @@ def ensure_daemon_running(folder: Path, command: list[str]) -> None:
 def stop_daemon(folder: Path) -> bool:
     """Stop the daemon and wait until it has released the scratchpad. False if none runs."""
     try:
-        send_request(folder, {"stop": True})
+        send_request_to_daemon(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
     with hold_lock(get_lock_path(folder, _NAME)):
@@ -301,14 +301,14 @@ def has_had_daemon(folder: Path) -> bool:
     return get_lock_path(folder, _NAME).is_file()
 
 
-def delete_cells(folder: Path) -> int:
+def delete_recorded_cells(folder: Path) -> int:
     """Delete the recorded cells and return their number."""
-    count = len(read_cells(folder))
+    count = len(read_recorded_cells(folder))
     (folder / _CELLS).unlink(missing_ok=True)
     return count
 
 
-def read_cells(folder: Path) -> list[dict[str, Any]]:
+def read_recorded_cells(folder: Path) -> list[dict[str, Any]]:
     """Return the cells recorded since the scratchpad was created or reset; a line cut off by a crash is skipped."""
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -336,7 +336,9 @@ class _ScratchpadDaemon:
         self._folder = folder
         self._turn = asyncio.Lock()
         self.stop_requested = asyncio.Event()
-        self._notice = "The scratchpad was restarted: earlier variables are lost." if read_cells(folder) else ""
+        self._notice = (
+            "The scratchpad was restarted: earlier variables are lost." if read_recorded_cells(folder) else ""
+        )
 
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if request := await reader.readline():
@@ -358,7 +360,7 @@ class _ScratchpadDaemon:
             leaving = asyncio.create_task(self._cancel_when_client_hangs_up(reader))
             try:
                 # A secret may be split between two pieces of output, which only a streaming redactor finds.
-                printed = self._redactor.open_stream()
+                printed = self._redactor.open_redacting_stream()
                 done = await self._run_cell(request, lambda text: say({"said": printed.feed(text)}))
                 say({"said": printed.end()})
                 say(done)

@@ -36,7 +36,7 @@ class VenvBuilder:
     """Builds virtual environments with the index, proxy and certificate settings found in `host_env`."""
 
     def __init__(self, host_env: Mapping[str, str], *, python: str, uv: str | None = None, timeout_s: float = 600.0):
-        self._env = _select_uv_environment(host_env)
+        self._env = _select_uv_environment_variables(host_env)
         self._python = python
         self._uv = uv or _find_uv(self._env.get("PATH"))
         self._timeout_s = timeout_s
@@ -121,7 +121,7 @@ def check_requirement(text: str) -> str:
     return str(requirement)
 
 
-def _select_uv_environment(host_env: Mapping[str, str]) -> dict[str, str]:
+def _select_uv_environment_variables(host_env: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in host_env.items() if name.startswith(_PASSED_ON) or name in _ALSO}
     kept.pop("UV_PYTHON", None)
     # uv reads its own variables; hand it the index that pip was told to use.

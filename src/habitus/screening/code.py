@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from habitus.screening.code_context import CodeContext, CodeFinding, get_pattern
+from habitus.screening.code_context import CodeFinding, SkillCodeContext, get_compiled_command_pattern
 from habitus.screening.hosts import HostClassifier
 from habitus.screening.javascript_code import find_javascript_threats
 from habitus.screening.python_code import find_python_threats
-from habitus.screening.shell_code import trace_shell
-from habitus.screening.unparsed_code import find_unparsed_threats
+from habitus.screening.shell_code import find_shell_threats_and_output
+from habitus.screening.unparsed_code import find_threats_without_parser
 
 _PYTHON = re.compile(r"py\w{0,4}[\d.]*")
 _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
@@ -17,16 +17,16 @@ _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
 
 def find_code_threats(code: str, language: str, hosts: HostClassifier) -> tuple[CodeFinding, ...]:
     """Return what code does that a person should know of."""
-    return _find_threats_by_language(code, language, CodeContext(hosts=hosts, read=_find_threats_by_language))
+    return _find_threats_by_language(code, language, SkillCodeContext(hosts=hosts, read=_find_threats_by_language))
 
 
-def _find_threats_by_language(code: str, language: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def _find_threats_by_language(code: str, language: str, context: SkillCodeContext) -> tuple[CodeFinding, ...]:
     if not code.strip():
         return ()
     if _PYTHON.fullmatch(language):
         return find_python_threats(code, context)
     if _JAVASCRIPT.fullmatch(language):
         return find_javascript_threats(code, context)
-    if get_pattern("read_whole").fullmatch(language):
-        return trace_shell(code, context)[0]
-    return find_unparsed_threats(code, context)
+    if get_compiled_command_pattern("read_whole").fullmatch(language):
+        return find_shell_threats_and_output(code, context)[0]
+    return find_threats_without_parser(code, context)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from habitus.screening.findings import Risk
+from habitus.screening.findings import RiskLevel
 from habitus.screening.hosts import (
     HostClassifier,
     HostKind,
-    find_services_of_keys,
+    find_services_of_named_keys,
     is_host_of_other_service,
     load_rule_table,
 )
@@ -28,32 +28,32 @@ class CodeFinding:
     """What the code does in one line of it."""
 
     rule: str
-    severity: Risk
+    severity: RiskLevel
     line: int
     why: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CodeContext:
+class SkillCodeContext:
     """The hosts of the skill, and the way to read code in another language that stands in this one."""
 
     hosts: HostClassifier
-    read: Callable[[str, str, CodeContext], tuple[CodeFinding, ...]]
+    read: Callable[[str, str, SkillCodeContext], tuple[CodeFinding, ...]]
     nested: int = 0
 
     def is_foreign_host(self, host: str) -> bool:
         return bool(host) and self.hosts.classify(host) is HostKind.FOREIGN
 
-    def judge_secret_sending(self, secret: str, host: str) -> tuple[str, Risk]:
+    def judge_secret_sending(self, secret: str, host: str) -> tuple[str, RiskLevel]:
         """Return what sending a secret to a host is, in one sentence, and how bad that is."""
         kind = self.hosts.classify(host) if host else HostKind.FOREIGN
         what = secret if secret.startswith(("all ", "the ")) else f"the contents of {secret}"
-        risk = Risk.HIGH if kind in (HostKind.FOREIGN, HostKind.PLACEHOLDER) else Risk.NOTE
+        risk = RiskLevel.HIGH if kind in (HostKind.FOREIGN, HostKind.PLACEHOLDER) else RiskLevel.NOTE
         return f"Sends {what} to {host or 'a server'}.", risk
 
-    def find_misplaced_keys(self, keys: frozenset[str], host: str) -> list[str]:
+    def find_keys_of_other_services(self, keys: frozenset[str], host: str) -> list[str]:
         """Return the keys that are named after another service than the host's."""
-        services = {key: find_services_of_keys(key) for key in sorted(keys)} if self.is_foreign_host(host) else {}
+        services = {key: find_services_of_named_keys(key) for key in sorted(keys)} if self.is_foreign_host(host) else {}
         return [
             key for key, named in services.items() if any(is_host_of_other_service(service, host) for service in named)
         ]
@@ -91,12 +91,12 @@ def merge_taints(flows: Iterable[Taint]) -> Taint:
     return functools.reduce(lambda a, b: a | b, flows, NOTHING)
 
 
-def set_text(flow: Taint, text: str) -> Taint:
+def copy_taint_with_text(flow: Taint, text: str) -> Taint:
     return replace(flow, text=text)
 
 
 @functools.cache
-def get_pattern(name: str) -> re.Pattern[str]:
+def get_compiled_command_pattern(name: str) -> re.Pattern[str]:
     """Return a pattern of `rules/commands.toml`."""
     table = load_rule_table("commands")
     return re.compile({**table["pieces"], **table["javascript"], **table["python"], **table["unparsed"]}[name])

@@ -13,7 +13,7 @@ from pathlib import Path
 from habitus.errors import Invalid
 
 
-class Threat(StrEnum):
+class ThreatKind(StrEnum):
     """What content would do to the person who trusts it; each is also the name of the rule that a user may silence."""
 
     SENDS_SECRETS = "sends_secrets"
@@ -27,7 +27,7 @@ class Threat(StrEnum):
     WEAKENS = "weakens"
 
 
-class Risk(StrEnum):
+class RiskLevel(StrEnum):
     HIGH = "high"  # would do harm: waits for a person
     NOTE = "note"  # said beside the skill
 
@@ -43,7 +43,7 @@ class Finding:
     """One suspicious place in one file; it may stand for more of its kind."""
 
     rule: str
-    severity: Risk
+    severity: RiskLevel
     path: str
     line: int
     quote: str  # the line of the file, safe to print
@@ -56,21 +56,21 @@ class Finding:
         return f"{self.path}:{self.line}: {quote}{self.why.rstrip('.')}{more} ({self.rule})"
 
 
-def group_findings_by_rule(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def merge_findings_of_each_rule(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """One a kind, the first place, which says how many more there are; in the order they come."""
-    kinds: dict[tuple[str, Risk], list[Finding]] = {}
+    kinds: dict[tuple[str, RiskLevel], list[Finding]] = {}
     for finding in findings:
         kinds.setdefault((finding.rule, finding.severity), []).append(finding)
     return tuple(replace(found[0], more=len(found) - 1) for found in kinds.values())
 
 
-def is_clean(findings: Iterable[Finding]) -> bool:
+def has_no_high_risk_finding(findings: Iterable[Finding]) -> bool:
     """Nothing here needs a person's decision."""
-    return all(finding.severity is not Risk.HIGH for finding in findings)
+    return all(finding.severity is not RiskLevel.HIGH for finding in findings)
 
 
 def get_finding_sort_key(finding: Finding) -> tuple[bool, str, int, str]:
-    return finding.severity is not Risk.HIGH, finding.path, finding.line, finding.rule
+    return finding.severity is not RiskLevel.HIGH, finding.path, finding.line, finding.rule
 
 
 def make_safe_quote(text: str) -> str:
@@ -115,7 +115,7 @@ def read_screening_policy(home: Path) -> ScreeningPolicy:
     return ScreeningPolicy(silence=table.get("silence", {}), hold=table.get("hold", {}))
 
 
-def find_held_texts(lower: str, policy: ScreeningPolicy) -> list[tuple[int, str, str]]:
+def find_texts_held_by_policy(lower: str, policy: ScreeningPolicy) -> list[tuple[int, str, str]]:
     """Where a text stands that the user wants held: place, text, reason."""
     found = ((re.search(re.escape(text.lower()), lower), text, why) for text, why in policy.hold.items())
     return [(place.start(), text, why) for place, text, why in found if place]

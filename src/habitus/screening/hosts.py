@@ -80,7 +80,7 @@ class HostClassifier:
         is_own = self.named.get(domain, 0) >= _OWN_FROM or domain.partition(".")[0] in self.about
         return HostKind.OWN if is_own else HostKind.FOREIGN
 
-    def find_foreign_host(self, text: str) -> str:
+    def find_first_foreign_host(self, text: str) -> str:
         """Return the first host in a text that the skill has nothing else to do with; empty if there is none."""
         return next((host for host in find_hosts(text) if self.classify(host) is HostKind.FOREIGN), "")
 
@@ -106,7 +106,7 @@ def _compile_key_pattern() -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9])({names})[_.](?:\w{{1,30}}_)?(?:token|key|secret|pat|password)\b")
 
 
-def find_services_of_keys(text: str) -> frozenset[str]:
+def find_services_of_named_keys(text: str) -> frozenset[str]:
     """Return the services whose keys a text names."""
     return frozenset(_compile_key_pattern().findall(text.lower()))
 

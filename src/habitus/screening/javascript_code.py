@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from habitus.screening.code_context import (
     NOTHING,
-    CodeContext,
     CodeFinding,
+    SkillCodeContext,
     Taint,
-    get_pattern,
+    copy_taint_with_text,
+    get_compiled_command_pattern,
     merge_taints,
-    set_text,
 )
-from habitus.screening.findings import Risk, Threat
+from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import find_hosts, is_throwaway_host
-from habitus.screening.shell_code import trace_shell
+from habitus.screening.shell_code import find_shell_threats_and_output
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -39,24 +39,24 @@ def _create_parser() -> Parser:
     return Parser(Language(tree_sitter_javascript.language()))
 
 
-def find_javascript_threats(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def find_javascript_threats(source: str, context: SkillCodeContext) -> tuple[CodeFinding, ...]:
     """Return what a script does that a person should know of."""
     root = _create_parser().parse(source.encode("utf-8", "replace")).root_node
-    foreign = context.hosts.find_foreign_host(source)
+    foreign = context.hosts.find_first_foreign_host(source)
     is_made = re.search(r"chmod(?:Sync)?\(", source) is not None
     script = _JavaScriptTracer(context=context, foreign=foreign, makes_executable=is_made)
     try:
         for script.is_judging in (False, True):  # once more for what is bound above from what is bound below
-            script.evaluate_node(root, 0)
+            script.evaluate_taint_of_node(root, 0)
     except RecursionError:
         why = "The code is nested too deeply to be looked at."
-        return (CodeFinding(rule="deep_nesting", severity=Risk.NOTE, line=1, why=why),)
+        return (CodeFinding(rule="deep_nesting", severity=RiskLevel.NOTE, line=1, why=why),)
     return tuple(dict.fromkeys(script.found))
 
 
 @dataclass
 class _JavaScriptTracer:
-    context: CodeContext
+    context: SkillCodeContext
     foreign: str  # the first host in the script that nobody knows
     names: dict[str, Taint] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
@@ -69,14 +69,14 @@ class _JavaScriptTracer:
     entered: set[str] = field(default_factory=set)
     calls: int = 0
 
-    def evaluate_node(self, node: Node, depth: int) -> Taint:
+    def evaluate_taint_of_node(self, node: Node, depth: int) -> Taint:
         """Return what an expression holds; statements are gone through on the way."""
         if depth > _MOST_DEPTH:
             raise RecursionError
         match node.type:
             case "string" | "template_string":
-                parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
-                return set_text(merge_taints(parts), "".join(part.text for part in parts))
+                parts = [self.evaluate_taint_of_node(part, depth + 1) for part in node.named_children]
+                return copy_taint_with_text(merge_taints(parts), "".join(part.text for part in parts))
             case "escape_sequence":
                 return Taint(text={"\\n": "\n", "\\t": "\t"}.get(_node_text(node), _node_text(node)[1:]))
             case "string_fragment" | "number":
@@ -84,71 +84,77 @@ class _JavaScriptTracer:
             case "identifier" | "shorthand_property_identifier":
                 return self.names.get(_node_text(node), NOTHING)
             case "member_expression" | "subscript_expression":
-                return self._evaluate_member(node, depth)
+                return self._evaluate_taint_of_member(node, depth)
             case "variable_declarator" | "assignment_expression" | "augmented_assignment_expression":
-                return self._bind_declaration(node, depth)
+                return self._bind_assigned_names_to_taint(node, depth)
             case "import_statement":
                 self._record_import(node)
                 return NOTHING
             case "call_expression" | "new_expression":
-                return self._evaluate_call(node, depth)
+                return self._evaluate_taint_of_call(node, depth)
             case "binary_expression":
-                parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
-                return set_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
+                parts = [self.evaluate_taint_of_node(part, depth + 1) for part in node.named_children]
+                return copy_taint_with_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
             case "for_in_statement":
-                self._assign_names(node.child_by_field_name("left"), self._evaluate_type(node, "right", depth))
-            case "pair" if get_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
-                return replace(self._evaluate_type(node, "value", depth), secret="")
+                self._assign_taint_to_pattern_names(
+                    node.child_by_field_name("left"), self._evaluate_taint_of_field(node, "right", depth)
+                )
+            case "pair" if get_compiled_command_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
+                return replace(self._evaluate_taint_of_field(node, "value", depth), secret="")
             case "pair":
-                return self._evaluate_type(node, "value", depth)
+                return self._evaluate_taint_of_field(node, "value", depth)
             case "function_declaration":
                 self.functions[_node_text(node.child_by_field_name("name"))] = node
             case "comment":
                 return NOTHING
-        return merge_taints(self.evaluate_node(child, depth + 1) for child in node.named_children)
+        return merge_taints(self.evaluate_taint_of_node(child, depth + 1) for child in node.named_children)
 
-    def _evaluate_type(self, node: Node, name: str, depth: int) -> Taint:
+    def _evaluate_taint_of_field(self, node: Node, name: str, depth: int) -> Taint:
         child = node.child_by_field_name(name)
-        return self.evaluate_node(child, depth + 1) if child is not None else NOTHING
+        return self.evaluate_taint_of_node(child, depth + 1) if child is not None else NOTHING
 
-    def _evaluate_member(self, node: Node, depth: int) -> Taint:
+    def _evaluate_taint_of_member(self, node: Node, depth: int) -> Taint:
         dotted = self._resolve_name(node)
         if dotted == "process.env":
             return Taint(secret="all environment variables")
-        if get_pattern("browser_stores").fullmatch(dotted):
+        if get_compiled_command_pattern("browser_stores").fullmatch(dotted):
             return Taint(secret=f"the page's {dotted.partition('.')[2]}")
         if found := re.fullmatch(r"process\.env\.(\w+)", dotted):
             home = found[1].upper() in ("HOME", "USERPROFILE")
             return (
                 Taint(text="~")
                 if home
-                else Taint(keys=frozenset({found[1]}) if get_pattern("key_name").search(found[1]) else frozenset())
+                else Taint(
+                    keys=frozenset({found[1]})
+                    if get_compiled_command_pattern("key_name").search(found[1])
+                    else frozenset()
+                )
             )
-        return set_text(self._evaluate_type(node, "object", depth), "")
+        return copy_taint_with_text(self._evaluate_taint_of_field(node, "object", depth), "")
 
-    def _bind_declaration(self, node: Node, depth: int) -> Taint:
+    def _bind_assigned_names_to_taint(self, node: Node, depth: int) -> Taint:
         target = node.child_by_field_name("name") or node.child_by_field_name("left")
         value = node.child_by_field_name("value") or node.child_by_field_name("right")
         if target is None or value is None:
             return NOTHING
-        flow = self.evaluate_node(value, depth + 1)
+        flow = self.evaluate_taint_of_node(value, depth + 1)
         if module := re.match(r"(?:await )?(?:require|import)\(['\"](?:node:)?([\w/-]+)['\"]\)", _node_text(value)):
             self._record_import_names(target, module[1])
         elif self._resolve_name(value) == "process.env" and target.type == "object_pattern":
             keys = re.findall(r"\w+", _node_text(target))
-            flow = Taint(keys=frozenset(filter(get_pattern("key_name").search, keys)))
-        self._assign_names(target, flow)
+            flow = Taint(keys=frozenset(filter(get_compiled_command_pattern("key_name").search, keys)))
+        self._assign_taint_to_pattern_names(target, flow)
         return flow
 
-    def _assign_names(self, target: Node | None, flow: Taint) -> None:
+    def _assign_taint_to_pattern_names(self, target: Node | None, flow: Taint) -> None:
         """Every name in a pattern stands for the value."""
         if target is None:
             return
         if target.type in ("identifier", "shorthand_property_identifier_pattern", "property_identifier"):
             old = self.names.get(_node_text(target), NOTHING)
-            self.names[_node_text(target)] = set_text(old | flow, flow.text or old.text)
+            self.names[_node_text(target)] = copy_taint_with_text(old | flow, flow.text or old.text)
         for child in target.named_children if target.type != "member_expression" else ():
-            self._assign_names(child, flow)
+            self._assign_taint_to_pattern_names(child, flow)
 
     def _record_import(self, node: Node) -> None:
         source = _node_text(node.child_by_field_name("source")).strip("'\"").removeprefix("node:")
@@ -188,7 +194,7 @@ class _JavaScriptTracer:
                 break
         return ".".join(reversed(parts))
 
-    def _evaluate_call(self, node: Node, depth: int) -> Taint:
+    def _evaluate_taint_of_call(self, node: Node, depth: int) -> Taint:
         called = node.child_by_field_name("function") or node.child_by_field_name("constructor")
         name = ("new " if node.type == "new_expression" else "") + self._resolve_name(called).lower()
         listed = node.child_by_field_name("arguments")
@@ -197,22 +203,28 @@ class _JavaScriptTracer:
             owner = NOTHING
         else:
             is_method = called.type == "member_expression"
-            owner = self._evaluate_type(called, "object", depth) if is_method else self.evaluate_node(called, depth + 1)
+            owner = (
+                self._evaluate_taint_of_field(called, "object", depth)
+                if is_method
+                else self.evaluate_taint_of_node(called, depth + 1)
+            )
         plain = [one for one in given if one.type not in _FUNCTIONS]
-        flows = [self.evaluate_node(one, depth + 1) for one in plain]
+        flows = [self.evaluate_taint_of_node(one, depth + 1) for one in plain]
         self.line = node.start_point[0] + 1
-        result = self._judge_call(name, owner, flows, plain) | self._call_function(_node_text(called), flows, depth)
+        result = self._trace_and_report_call(name, owner, flows, plain) | self._evaluate_taint_returned_by_function(
+            _node_text(called), flows, depth
+        )
         if called is not None and name.rpartition(".")[2] in _ADDS:
-            self._assign_names(called.child_by_field_name("object"), merge_taints(flows))
+            self._assign_taint_to_pattern_names(called.child_by_field_name("object"), merge_taints(flows))
         for one in given:
             if one.type in _FUNCTIONS:  # what a callback is given comes from what is called
-                self._assign_names(
+                self._assign_taint_to_pattern_names(
                     one.child_by_field_name("parameters") or one.child_by_field_name("parameter"), owner | result
                 )
-                result = result | self.evaluate_node(one, depth + 1)
+                result = result | self.evaluate_taint_of_node(one, depth + 1)
         return result
 
-    def _call_function(self, name: str, flows: Sequence[Taint], depth: int) -> Taint:
+    def _evaluate_taint_returned_by_function(self, name: str, flows: Sequence[Taint], depth: int) -> Taint:
         """What a function of the script returns for what it is given."""
         function = self.functions.get(name)
         if function is None or name in self.entered or self.calls > _MOST_CALLS:
@@ -221,58 +233,62 @@ class _JavaScriptTracer:
         self.entered.add(name)
         parameters = function.child_by_field_name("parameters")
         for parameter, flow in zip(parameters.named_children if parameters is not None else (), flows, strict=False):
-            self._assign_names(parameter, flow)
-        returned = self._evaluate_type(function, "body", depth)
+            self._assign_taint_to_pattern_names(parameter, flow)
+        returned = self._evaluate_taint_of_field(function, "body", depth)
         self.entered.discard(name)
         return returned
 
-    def _judge_call(self, name: str, owner: Taint, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
+    def _trace_and_report_call(self, name: str, owner: Taint, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
         first = flows[0] if flows else NOTHING
         everything = merge_taints([owner, *flows])
         if name == "os.homedir":
             return Taint(text="~")
-        if get_pattern("joins").fullmatch(name):
+        if get_compiled_command_pattern("joins").fullmatch(name):
             mark = "/" if name.startswith("path") else ""
-            return set_text(everything, mark.join(one.text for one in flows if one.text) if mark else everything.text)
-        if get_pattern("reads").fullmatch(name) and get_pattern("secret_path").search(first.text):
+            return copy_taint_with_text(
+                everything, mark.join(one.text for one in flows if one.text) if mark else everything.text
+            )
+        if get_compiled_command_pattern("reads").fullmatch(name) and get_compiled_command_pattern("secret_path").search(
+            first.text
+        ):
             return Taint(secret=first.text)
-        if get_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
+        if get_compiled_command_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
             return Taint(secret="what is typed or stored in the browser")
-        if get_pattern("lists").fullmatch(name):
+        if get_compiled_command_pattern("lists").fullmatch(name):
             return Taint(
                 personal=first.text.rstrip("/*")
-                if get_pattern("personal_root").fullmatch(first.text)
+                if get_compiled_command_pattern("personal_root").fullmatch(first.text)
                 else owner.personal
             )
-        if get_pattern("decodes").fullmatch(name) or (
+        if get_compiled_command_pattern("decodes").fullmatch(name) or (
             name == "buffer.from" and flows[1:] and flows[1].text in ("base64", "hex")
         ):
             return replace(everything, decoded=True, text="")
-        if get_pattern("sends").fullmatch(name):
-            return self._judge_network(name, flows, plain)
-        if get_pattern("hands_on").fullmatch(name) and merge_taints(flows).secret and self.foreign:
+        if get_compiled_command_pattern("sends").fullmatch(name):
+            return self._trace_and_report_network_use(name, flows, plain)
+        if get_compiled_command_pattern("hands_on").fullmatch(name) and merge_taints(flows).secret and self.foreign:
             self._report(
-                Threat.SENDS_SECRETS, *self.context.judge_secret_sending(merge_taints(flows).secret, self.foreign)
+                ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(merge_taints(flows).secret, self.foreign)
             )
         if (
-            get_pattern("evaluates").fullmatch(name)
+            get_compiled_command_pattern("evaluates").fullmatch(name)
             and (everything.fetched or everything.decoded)
             and "=>" not in _node_text(plain[0] if plain else None)[:80]
         ):
             source = f"whatever {everything.fetched} sends" if everything.fetched else "text that it decodes first"
-            self._report(Threat.RUNS_DOWNLOADS, f"Runs {source}.")
-        if get_pattern("runs").fullmatch(name) and not name.startswith(("regexp", "/")):
-            printed = self._judge_command(name, flows, plain)
+            self._report(ThreatKind.RUNS_DOWNLOADS, f"Runs {source}.")
+        if get_compiled_command_pattern("runs").fullmatch(name) and not name.startswith(("regexp", "/")):
+            printed = self._trace_and_report_command(name, flows, plain)
             return Taint(shell=self.has_shell, secret=printed.secret or printed.token)
-        if get_pattern("writes").fullmatch(name) and len(flows) > 1:
-            self._judge_write(first, flows[1])
-        if get_pattern("deletes").fullmatch(name):
-            self._judge_inner_code(f"rm -rf {first.text or 'x'}")
+        if get_compiled_command_pattern("writes").fullmatch(name) and len(flows) > 1:
+            self._report_threats_of_file_write(first, flows[1])
+        if get_compiled_command_pattern("deletes").fullmatch(name):
+            self._report_threats_of_inner_code(f"rm -rf {first.text or 'x'}")
             if first.personal:
-                self._report(Threat.DESTROYS, f"Deletes the files below {first.personal}.")
+                self._report(ThreatKind.DESTROYS, f"Deletes the files below {first.personal}.")
         return everything
 
-    def _judge_network(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
+    def _trace_and_report_network_use(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
         texts = [*(flow.text for flow in flows), *(_node_text(one)[:2_000] for one in plain)]
         named = re.search(r"host(?:name)?\s*:\s*['\"`]([\w.-]+)", " ".join(texts))
         hosts = [*([named[1]] if named else []), *(host for text in texts for host in find_hosts(text))]
@@ -280,44 +296,44 @@ class _JavaScriptTracer:
         handed = merge_taints(flows)
         if handed.secret and (target or self.foreign):
             self._report(
-                Threat.SENDS_SECRETS, *self.context.judge_secret_sending(handed.secret, target or self.foreign)
+                ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(handed.secret, target or self.foreign)
             )
         elif handed.personal and self.context.is_foreign_host(target or self.foreign):
             why = f"Sends the files below {handed.personal} to {target or self.foreign}."
-            self._report(Threat.SENDS_PRIVATE_DATA, why)
+            self._report(ThreatKind.SENDS_PRIVATE_DATA, why)
         elif is_throwaway_host(target) and (handed.keys or (len(plain) > 1 and "body" in _node_text(plain[1]))):
             self._report(
-                Threat.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute."
+                ThreatKind.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute."
             )
-        for key in self.context.find_misplaced_keys(handed.keys, target):
-            self._report(Threat.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
+        for key in self.context.find_keys_of_other_services(handed.keys, target):
+            self._report(ThreatKind.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if self.has_shell and "connect" in name and target:
-            self._report(Threat.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
+            self._report(ThreatKind.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
         return Taint(fetched=target if target and self.context.is_foreign_host(target) else "")
 
-    def _judge_command(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
+    def _trace_and_report_command(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
         """Return what the command prints."""
         listed = re.findall(r"['\"`]([^'\"`]+)['\"`]", _node_text(plain[1])) if plain[1:] else []
         command = " ".join([*(flow.text for flow in flows[:1]), *map(shlex.quote, listed)])
         if self.makes_executable and self.foreign:
-            self._report(Threat.RUNS_DOWNLOADS, f"Runs a program that it downloads from {self.foreign}.")
+            self._report(ThreatKind.RUNS_DOWNLOADS, f"Runs a program that it downloads from {self.foreign}.")
         if any(flow.fetched or flow.decoded for flow in flows):
-            self._report(Threat.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
+            self._report(ThreatKind.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
         self.has_shell |= re.fullmatch(r"(?:/\w+)*/?(?:ba|z)?sh|cmd(?:\.exe)?|powershell", command.strip()) is not None
-        self._judge_inner_code(command)
-        return trace_shell(command, self.context)[1]
+        self._report_threats_of_inner_code(command)
+        return find_shell_threats_and_output(command, self.context)[1]
 
-    def _judge_write(self, path: Taint, content: Taint) -> None:
+    def _report_threats_of_file_write(self, path: Taint, content: Taint) -> None:
         if path.personal:
-            self._report(Threat.DESTROYS, f"Overwrites the files below {path.personal}.")
+            self._report(ThreatKind.DESTROYS, f"Overwrites the files below {path.personal}.")
         if path.text and content.text:
-            self._judge_inner_code(f"cat >> '{path.text}' <<'HABITUS_END'\n{content.text}\nHABITUS_END\n")
+            self._report_threats_of_inner_code(f"cat >> '{path.text}' <<'HABITUS_END'\n{content.text}\nHABITUS_END\n")
 
-    def _judge_inner_code(self, command: str) -> None:
+    def _report_threats_of_inner_code(self, command: str) -> None:
         for one in self.context.find_inner_code_threats(command, "sh") if self.is_judging else ():
             self._report(one.rule, one.why, one.severity)
 
-    def _report(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
+    def _report(self, rule: str, why: str, severity: RiskLevel = RiskLevel.HIGH) -> None:
         if self.is_judging:
             self.found.append(CodeFinding(rule=rule, severity=severity, line=self.line, why=why))
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from habitus.screening.findings import Risk
+from habitus.screening.findings import RiskLevel
 
 # The letters of other scripts that no eye tells from ASCII.
 _LATIN = "a e o o o p c y x i j s d h q w l v u n A A B B E E K K M M H H O O P P C T T Y Y X X I I J S Z N"
@@ -58,13 +58,13 @@ class HiddenText:
     """Something a reader does not see, where it is, and what it says when it can be read."""
 
     rule: str
-    severity: Risk
+    severity: RiskLevel
     why: str
     line: int
     says: str = ""
 
 
-def has_strange_characters(text: str) -> bool:
+def has_characters_to_examine(text: str) -> bool:
     """Has it characters that need a closer look?"""
     return not text.isascii() and _STRANGE.search(text) is not None
 
@@ -108,21 +108,21 @@ def find_invisible_text(text: str) -> Iterator[HiddenText]:
 def find_encoded_text(text: str) -> Iterator[HiddenText]:
     """Readable text inside base64, hex, escapes, entities or lists of character codes; decoded once."""
     line, counted = 1, 0
-    for start, says in _decode_parts(text):
+    for start, says in _decode_encoded_parts(text):
         line += text.count("\n", counted, start) if start >= counted else -text.count("\n", start, counted)
         counted = start
         why = "An encoded block holds readable text."
-        yield HiddenText(rule="encoded_text", severity=Risk.NOTE, why=why, line=line, says=says)
+        yield HiddenText(rule="encoded_text", severity=RiskLevel.NOTE, why=why, line=line, says=says)
 
 
-def _decode_parts(text: str) -> Iterator[tuple[int, str]]:
+def _decode_encoded_parts(text: str) -> Iterator[tuple[int, str]]:
     letters = text.encode("ascii", "replace")
     for start, end in _find_base64_runs(letters):
-        if says := _decode_blob(text[start:end]):
+        if says := _decode_encoded_blob(text[start:end]):
             yield start, says
     if any(letters.count(mark) >= _FEWEST_ESCAPES for mark in _ESCAPE_MARKS):
         for place in _ESCAPES.finditer(text):
-            if says := _decode_blob(place.group()):
+            if says := _decode_encoded_blob(place.group()):
                 yield place.start(), says
     if _LONG_LIST in letters.translate(_LISTS):
         for place in _NUMBERS.finditer(text):
@@ -143,7 +143,7 @@ def _find_base64_runs(letters: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _make_hidden_text(
-    rule: str, why: str, text: str, place: re.Match[str], says: str = "", *, risk: Risk = Risk.HIGH
+    rule: str, why: str, text: str, place: re.Match[str], says: str = "", *, risk: RiskLevel = RiskLevel.HIGH
 ) -> HiddenText:
     line = text.count("\n", 0, place.start()) + 1
     return HiddenText(rule=rule, severity=risk, why=why, line=line, says=says)
@@ -164,7 +164,7 @@ def _decode_variation_selector(char: str) -> str:
     return chr(byte) if 32 <= byte < 127 else " "
 
 
-def _decode_blob(blob: str) -> str:
+def _decode_encoded_blob(blob: str) -> str:
     if blob.startswith("&#"):
         return _decode_if_printable(html.unescape(blob).encode("utf-8", "replace"))
     if blob[0] in "\\%":

@@ -13,27 +13,34 @@ from functools import cached_property
 from habitus.files import Tree, TreeFile
 from habitus.screening import file_kinds
 from habitus.screening.code import find_code_threats
-from habitus.screening.code_context import CodeFinding, get_pattern
+from habitus.screening.code_context import CodeFinding, get_compiled_command_pattern
 from habitus.screening.findings import (
     Finding,
-    Risk,
+    RiskLevel,
     ScreeningPolicy,
-    Threat,
-    find_held_texts,
+    ThreatKind,
+    find_texts_held_by_policy,
     get_finding_sort_key,
     make_safe_quote,
 )
 from habitus.screening.hosts import HostClassifier
 from habitus.screening.prose import find_prose_threats, is_command_excused
-from habitus.screening.python_code import combine_file_findings
+from habitus.screening.python_code import combine_secret_reads_with_sends
 from habitus.screening.readable import (
     HiddenText,
     find_encoded_text,
     find_invisible_text,
-    has_strange_characters,
+    has_characters_to_examine,
     normalize_lookalikes,
 )
-from habitus.screening.statements import SHELL_FENCES, CodeBlock, ProsePage, ProseUnit, parse_page, split_sentences
+from habitus.screening.statements import (
+    SHELL_FENCES,
+    CodeBlock,
+    ParagraphOrListItem,
+    ProsePage,
+    parse_page,
+    split_sentences,
+)
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
@@ -46,10 +53,14 @@ _INLINE = re.compile(r"`([^`\s]{1,200}[ \t][^`\n]{3,2000})`")
 
 def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
     """Return everything that a skill's files would do, worst first."""
-    texts = {path: text for path, file in sorted(tree.items()) if (text := _extract_text(path, file)) is not None}
-    seen = {path: normalize_lookalikes(text, strange=has_strange_characters(text)) for path, text in texts.items()}
+    texts = {
+        path: text
+        for path, file in sorted(tree.items())
+        if (text := _extract_readable_text_of_file(path, file)) is not None
+    }
+    seen = {path: normalize_lookalikes(text, strange=has_characters_to_examine(text)) for path, text in texts.items()}
     references = file_kinds.FileReferences.from_texts((text.lower() for text in seen.values()), tree)
-    findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file, references)]
+    findings = [found for path, file in sorted(tree.items()) for found in _scan_unreadable_file(path, file, references)]
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
     hosts = HostClassifier.from_texts(seen.values(), _FRONT.sub(r"\1", head))
     in_code: dict[str, tuple[CodeFinding, ...]] = {}
@@ -70,15 +81,15 @@ def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple
             findings += page.find_threats()
             if kind is file_kinds.FileKind.CODE:
                 in_code[path] = page.code_findings
-    for path, found in combine_file_findings(in_code):
+    for path, found in combine_secret_reads_with_sends(in_code):
         findings.append(
             _make_finding(path, found.line, found.rule, found.severity, found.why, _get_line(seen[path], found.line))
         )
     spoken = (finding for finding in dict.fromkeys(findings) if finding.rule not in policy.silence)
-    return _limit_per_rule(sorted(spoken, key=get_finding_sort_key))
+    return _limit_findings_per_rule(sorted(spoken, key=get_finding_sort_key))
 
 
-def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
+def scan_prompt_text_for_threats(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
     """Return what a text would do that a model reads unasked, as a lesson is."""
     hosts = HostClassifier(named={}, about="")
     page = ScannedFile(
@@ -96,7 +107,7 @@ def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[F
     )
 
 
-def _limit_per_rule(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _limit_findings_per_rule(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """A few places of one rule in one file say enough."""
     count = Counter[tuple[str, str]]()
     kept = []
@@ -106,7 +117,7 @@ def _limit_per_rule(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(kept)
 
 
-def _extract_text(path: str, file: TreeFile) -> str | None:
+def _extract_readable_text_of_file(path: str, file: TreeFile) -> str | None:
     """Return what a reader of the file would see, or None for what is no text."""
     content = file.content
     if content is None:
@@ -120,24 +131,26 @@ def _extract_text(path: str, file: TreeFile) -> str | None:
     return text.replace("\r\n", "\n")
 
 
-def _scan_opaque(path: str, file: TreeFile, references: file_kinds.FileReferences) -> Iterator[Finding]:
+def _scan_unreadable_file(path: str, file: TreeFile, references: file_kinds.FileReferences) -> Iterator[Finding]:
     content = file.content
     if content is None:
         is_run = file.executable or file_kinds.is_script(path, b"") or references.is_run(path)
         why = f"{file.size:,} bytes were not looked at{', and it is code' if is_run else ''}."
-        yield _make_finding(path, 1, "too_large", Risk.HIGH if is_run else Risk.NOTE, why, path)
+        yield _make_finding(path, 1, "too_large", RiskLevel.HIGH if is_run else RiskLevel.NOTE, why, path)
     elif b"\0" not in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return
     elif content.startswith(_PROGRAMS):
-        yield _make_finding(path, 1, "program", Risk.HIGH, "A program can't be looked into.", path)
+        yield _make_finding(path, 1, "program", RiskLevel.HIGH, "A program can't be looked into.", path)
     elif path.lower().endswith(_COMPILED) or file.executable:
-        yield _make_finding(path, 1, "compiled", Risk.HIGH, "Compiled code can't be looked into.", path)
+        yield _make_finding(path, 1, "compiled", RiskLevel.HIGH, "Compiled code can't be looked into.", path)
     elif file_kinds.is_script(path, content) or references.is_run(path):
         yield _make_finding(
-            path, 1, "bytes_in_script", Risk.HIGH, "A script with bytes that are no text hides what it does.", path
+            path, 1, "bytes_in_script", RiskLevel.HIGH, "A script with bytes that are no text hides what it does.", path
         )
-    elif _extract_text(path, file) is None and not get_pattern("media").search(path.lower()):
-        yield _make_finding(path, 1, "opaque_file", Risk.NOTE, "A binary file can't be looked into.", path)
+    elif _extract_readable_text_of_file(path, file) is None and not get_compiled_command_pattern("media").search(
+        path.lower()
+    ):
+        yield _make_finding(path, 1, "opaque_file", RiskLevel.NOTE, "A binary file can't be looked into.", path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +170,9 @@ class ScannedFile:
 
     def find_threats(self) -> Iterator[Finding]:
         lower = self.text.lower()
-        for place, _, why in find_held_texts(lower, self.policy):
+        for place, _, why in find_texts_held_by_policy(lower, self.policy):
             line = bisect_right(self._line_starts, place)
-            yield _make_finding(self.path, line, "hold", Risk.HIGH, why, _get_line(self.text, line))
+            yield _make_finding(self.path, line, "hold", RiskLevel.HIGH, why, _get_line(self.text, line))
         match self.kind:
             case file_kinds.FileKind.PROSE:
                 yield from self._scan_prose()
@@ -170,7 +183,7 @@ class ScannedFile:
                     )
             case file_kinds.FileKind.DATA:
                 return
-        yield from self._find_hidden()
+        yield from self._find_and_scan_hidden_texts()
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -195,57 +208,64 @@ class ScannedFile:
         for one in find_prose_threats(
             self._page.statements, self.hosts, is_prompt=self.is_prompt, is_lesson=self.is_lesson
         ):
-            is_held = one.severity is Risk.HIGH and (self.is_instruction or one.statement.is_description)
+            is_held = one.severity is RiskLevel.HIGH and (self.is_instruction or one.statement.is_description)
             yield self._make_finding_at_line(
                 one.statement.line,
                 one.threat,
-                Risk.HIGH if is_held else Risk.NOTE,
+                RiskLevel.HIGH if is_held else RiskLevel.NOTE,
                 one.why,
                 one.statement.text if self.is_lesson else "",
             )
         for block in self._page.blocks:
-            yield from self._scan_block(block)
+            yield from self._scan_code_block(block)
         for unit, after in itertools.zip_longest(self._page.units, self._page.units[1:]):
-            yield from self._scan_inline_code(unit)
-            yield from self._scan_written_lines(unit, after.text if after else "")
+            yield from self._scan_commands_in_sentence(unit)
+            yield from self._scan_lines_to_add_to_files(unit, after.text if after else "")
 
-    def _scan_block(self, block: CodeBlock) -> Iterator[Finding]:
+    def _scan_code_block(self, block: CodeBlock) -> Iterator[Finding]:
         """A block that can be run counts as a script, wherever it stands."""
         language = "sh" if SHELL_FENCES.fullmatch(block.language) else block.language
-        is_worth_reading = get_pattern("marks_of_code").search(block.text) is not None
+        is_worth_reading = get_compiled_command_pattern("marks_of_code").search(block.text) is not None
         for found in find_code_threats(block.text, language, self.hosts) if is_worth_reading else ():
-            is_held = found.severity is Risk.HIGH and (block.is_runnable or self._is_finding_counted(found))
+            is_held = found.severity is RiskLevel.HIGH and (
+                block.is_runnable or self._is_finding_kept_for_file_kind(found)
+            )
             yield self._make_finding_at_line(
-                block.line + found.line - 1, found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
+                block.line + found.line - 1, found.rule, RiskLevel.HIGH if is_held else RiskLevel.NOTE, found.why
             )
 
-    def _scan_inline_code(self, unit: ProseUnit) -> Iterator[Finding]:
+    def _scan_commands_in_sentence(self, unit: ParagraphOrListItem) -> Iterator[Finding]:
         """Commands in a sentence, marked as such or not; the sentence may excuse them."""
         text = unit.text
-        if not get_pattern("command_marks").search(text) and not ("`" in text and self.hosts.find_foreign_host(text)):
+        if not get_compiled_command_pattern("command_marks").search(text) and not (
+            "`" in text and self.hosts.find_first_foreign_host(text)
+        ):
             return
         starts = [(found.start(1), found[1]) for found in _INLINE.finditer(text)]
         starts += [
             (found.start(), text[found.start() : found.start() + 2_000])
-            for found in get_pattern("command").finditer(text)
+            for found in get_compiled_command_pattern("command").finditer(text)
         ][:20]
         for start, command in starts:
             sentence = _get_sentence_at(text, start)
             before = text[max(0, start - 160) : start]
             for found in (
                 find_code_threats(command.split("`")[0], "sh", self.hosts)
-                if get_pattern("command_marks").search(command) or self.hosts.find_foreign_host(command)
+                if get_compiled_command_pattern("command_marks").search(command)
+                or self.hosts.find_first_foreign_host(command)
                 else ()
             ):
-                is_excused = found.rule != Threat.SENDS_SECRETS and is_command_excused(sentence, before)
-                is_held = found.severity is Risk.HIGH and self._is_finding_counted(found) and not is_excused
+                is_excused = found.rule != ThreatKind.SENDS_SECRETS and is_command_excused(sentence, before)
+                is_held = (
+                    found.severity is RiskLevel.HIGH and self._is_finding_kept_for_file_kind(found) and not is_excused
+                )
                 yield self._make_finding_at_line(
-                    unit.get_line_at(start), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
+                    unit.get_line_at(start), found.rule, RiskLevel.HIGH if is_held else RiskLevel.NOTE, found.why
                 )
 
-    def _scan_written_lines(self, unit: ProseUnit, after: str) -> Iterator[Finding]:
+    def _scan_lines_to_add_to_files(self, unit: ParagraphOrListItem, after: str) -> Iterator[Finding]:
         """A line that is to be added to a file is the command that writes it."""
-        paths = [*get_pattern("written_path").finditer(unit.text)]
+        paths = [*get_compiled_command_pattern("written_path").finditer(unit.text)]
         if not paths or is_command_excused(unit.text, unit.text[: paths[0].start()]):
             return
         path = (
@@ -258,19 +278,19 @@ class ScannedFile:
         lines = [code for code in _SPAN.findall(unit.text) if code != paths[0][0]]
         text = "\n".join(lines or [after])[:_LONGEST_WRITTEN]
         for found in find_code_threats(f"cat >> '{path}' <<'HABITUS_END'\n{text}\nHABITUS_END\n", "sh", self.hosts):
-            is_held = found.severity is Risk.HIGH and self._is_finding_counted(found)
+            is_held = found.severity is RiskLevel.HIGH and self._is_finding_kept_for_file_kind(found)
             yield self._make_finding_at_line(
-                unit.get_line_at(paths[0].start()), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
+                unit.get_line_at(paths[0].start()), found.rule, RiskLevel.HIGH if is_held else RiskLevel.NOTE, found.why
             )
 
-    def _is_finding_counted(self, found: CodeFinding) -> bool:
+    def _is_finding_kept_for_file_kind(self, found: CodeFinding) -> bool:
         """In a file for reference, prose counts if it has a command, a foreign host and a secret."""
-        return self.is_instruction or found.rule == Threat.SENDS_SECRETS
+        return self.is_instruction or found.rule == ThreatKind.SENDS_SECRETS
 
-    def _find_hidden(self) -> Iterator[Finding]:
+    def _find_and_scan_hidden_texts(self) -> Iterator[Finding]:
         """What was hidden is scanned like the rest, and being hidden makes it worse."""
         for hidden in (
-            *(find_invisible_text(self.raw) if has_strange_characters(self.raw) else ()),
+            *(find_invisible_text(self.raw) if has_characters_to_examine(self.raw) else ()),
             *find_encoded_text(self.text),
         ):
             if hidden.rule != "encoded_text":
@@ -287,13 +307,13 @@ class ScannedFile:
             is_prompt=True,
             is_instruction=True,
         )
-        threats = {found.rule: found.why for found in inner.find_threats() if found.severity is Risk.HIGH}
+        threats = {found.rule: found.why for found in inner.find_threats() if found.severity is RiskLevel.HIGH}
         for found in find_code_threats(hidden.says, "py", self.hosts) if hidden.rule == "encoded_text" else ():
-            threats |= {found.rule: found.why} if found.severity is Risk.HIGH else {}
+            threats |= {found.rule: found.why} if found.severity is RiskLevel.HIGH else {}
         for rule, why in threats.items():
-            yield self._make_finding_at_line(hidden.line, rule, Risk.HIGH, f"Hidden text: {why}", hidden.says)
+            yield self._make_finding_at_line(hidden.line, rule, RiskLevel.HIGH, f"Hidden text: {why}", hidden.says)
 
-    def _make_finding_at_line(self, line: int, rule: str, severity: Risk, why: str, said: str = "") -> Finding:
+    def _make_finding_at_line(self, line: int, rule: str, severity: RiskLevel, why: str, said: str = "") -> Finding:
         return _make_finding(self.path, line, rule, severity, why, said or _get_line(self.text, line))
 
 
@@ -310,5 +330,5 @@ def _get_line(text: str, number: int) -> str:
     return text.split("\n", number)[number - 1] if 0 < number <= text.count("\n") + 1 else ""
 
 
-def _make_finding(path: str, line: int, rule: str, severity: Risk, why: str, said: str) -> Finding:
+def _make_finding(path: str, line: int, rule: str, severity: RiskLevel, why: str, said: str) -> Finding:
     return Finding(rule=str(rule), severity=severity, path=path, line=line, quote=make_safe_quote(said), why=why)

@@ -12,23 +12,23 @@ from habitus.screening.code_context import (
     NOTHING,
     READS_SECRETS,
     SENDS_FAR,
-    CodeContext,
     CodeFinding,
+    SkillCodeContext,
     Taint,
+    copy_taint_with_text,
     get_command_names,
-    get_pattern,
+    get_compiled_command_pattern,
     merge_taints,
-    set_text,
 )
-from habitus.screening.findings import Risk, Threat
+from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import find_hosts, is_throwaway_host
 from habitus.screening.shell_parsing import (
     get_node_text,
     is_decoder_command,
-    is_taint_without_code,
     load_command_rules,
-    parse_file_argument,
-    parse_shell,
+    make_filter_of_taints_without_code,
+    parse_file_named_by_argument,
+    parse_shell_script_in_parts,
 )
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ _MOST_CALLS = 50  # of functions of the script
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
-def trace_shell(source: str, context: CodeContext) -> tuple[tuple[CodeFinding, ...], Taint]:
+def find_shell_threats_and_output(source: str, context: SkillCodeContext) -> tuple[tuple[CodeFinding, ...], Taint]:
     """Return what commands do that a person should know of, and what they print."""
     tracer = _ShellTracer(context=context)
     try:
-        printed = tracer.trace_source(source)
+        printed = tracer.trace_script_output(source)
     except RecursionError:
         why = "The commands are nested too deeply to be looked at."
-        return (CodeFinding(rule="deep_nesting", severity=Risk.HIGH, line=1, why=why),), NOTHING
+        return (CodeFinding(rule="deep_nesting", severity=RiskLevel.HIGH, line=1, why=why),), NOTHING
     return tuple(dict.fromkeys(tracer.found)), printed
 
 
 @dataclass
 class _ShellTracer:
-    context: CodeContext
+    context: SkillCodeContext
     found: list[CodeFinding] = field(default_factory=list)
     variables: dict[str, Taint] = field(default_factory=dict)
     files: dict[str, Taint] = field(default_factory=dict)
@@ -65,14 +65,14 @@ class _ShellTracer:
     line: int = 0
     lines_before: int = 0  # the part of the script that is traced
 
-    def trace_source(self, source: str) -> Taint:
+    def trace_script_output(self, source: str) -> Taint:
         """Trace a script part by part and return what it prints."""
         printed = NOTHING
-        for self.lines_before, root in parse_shell(source):
-            printed = printed | self.trace_node(root, NOTHING, 0)
+        for self.lines_before, root in parse_shell_script_in_parts(source):
+            printed = printed | self.trace_output_of_node(root, NOTHING, 0)
         return printed
 
-    def trace_node(self, node: Node, stdin: Taint, depth: int) -> Taint:
+    def trace_output_of_node(self, node: Node, stdin: Taint, depth: int) -> Taint:
         """Return what the node writes to its output."""
         if depth > _MOST_DEPTH:
             raise RecursionError
@@ -81,7 +81,7 @@ class _ShellTracer:
                 return self._trace_command(node, stdin, depth)
             case "pipeline":
                 for stage in node.named_children:
-                    stdin = self.trace_node(stage, stdin, depth + 1)
+                    stdin = self.trace_output_of_node(stage, stdin, depth + 1)
                 return stdin
             case "redirected_statement":
                 return self._trace_redirect(node, stdin, depth)
@@ -103,53 +103,65 @@ class _ShellTracer:
                 return NOTHING
         flow = NOTHING
         for child in node.named_children:
-            flow = flow | self.trace_node(child, stdin, depth + 1)
+            flow = flow | self.trace_output_of_node(child, stdin, depth + 1)
         return flow
 
     def _trace_assignment(self, node: Node, depth: int) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
-            self.variables[get_node_text(name)] = self._evaluate(value, depth)
+            self.variables[get_node_text(name)] = self._evaluate_taint_of_argument(value, depth)
 
     def _trace_loop(self, node: Node, depth: int) -> None:
-        values = [self._evaluate(value, depth) for value in node.children_by_field_name("value")]
+        values = [self._evaluate_taint_of_argument(value, depth) for value in node.children_by_field_name("value")]
         if (name := node.child_by_field_name("variable")) is not None:
-            self.variables[get_node_text(name)] = merge_taints(self._mark_listed_files(value) for value in values)
+            self.variables[get_node_text(name)] = merge_taints(
+                self._mark_globbed_personal_files(value) for value in values
+            )
 
-    def _mark_listed_files(self, flow: Taint) -> Taint:
+    def _mark_globbed_personal_files(self, flow: Taint) -> Taint:
         """Files that a glob names one by one are the person's where it covers a folder of theirs."""
         if flow.personal or not flow.text.rstrip().endswith("*"):
             return flow
-        return flow | Taint(personal=self._find_personal_folder(flow.text.rstrip("*/") or "/"))
+        return flow | Taint(personal=self._get_word_if_personal_folder(flow.text.rstrip("*/") or "/"))
 
-    def _evaluate(self, node: Node, depth: int) -> Taint:
+    def _evaluate_taint_of_argument(self, node: Node, depth: int) -> Taint:
         """Return what an argument or a value holds, with its text as far as it is known."""
         if depth > _MOST_DEPTH:
             raise RecursionError
         match node.type:
             case "word" | "number" | "string_content" | "variable_name" | "regex" | "special_variable_name":
                 return Taint(
-                    text=get_pattern("home").sub("~", get_node_text(node).replace("\\ ", " ").replace("\\", ""))
+                    text=get_compiled_command_pattern("home").sub(
+                        "~", get_node_text(node).replace("\\ ", " ").replace("\\", "")
+                    )
                 )
             case "raw_string":
                 return Taint(text=get_node_text(node)[1:-1])
             case "ansi_c_string":
                 return Taint(text=get_node_text(node)[2:-1])
             case "simple_expansion" | "expansion":
-                return self._expand_text(get_node_text(node))
+                return self._expand_variable_into_taint(get_node_text(node))
             case "command_substitution" | "process_substitution":
-                return merge_taints(self.trace_node(child, NOTHING, depth + 1) for child in node.named_children)
-        parts = [self._evaluate(child, depth + 1) for child in node.children if child.type not in ('"', "$")]
+                return merge_taints(
+                    self.trace_output_of_node(child, NOTHING, depth + 1) for child in node.named_children
+                )
+        parts = [
+            self._evaluate_taint_of_argument(child, depth + 1)
+            for child in node.children
+            if child.type not in ('"', "$")
+        ]
         text = "".join(part.text for part in parts)[:_MOST_TEXT]
         return (
-            Taint(text=get_pattern("home").sub("~", text))
+            Taint(text=get_compiled_command_pattern("home").sub("~", text))
             if not parts
-            else set_text(merge_taints(parts), get_pattern("home").sub("~", text))
+            else copy_taint_with_text(merge_taints(parts), get_compiled_command_pattern("home").sub("~", text))
         )
 
-    def _expand_text(self, text: str) -> Taint:
+    def _expand_variable_into_taint(self, text: str) -> Taint:
         name = _VARIABLE.search(text)
-        if name is None or (name[1] not in self.variables and not get_pattern("key_name").search(name[1])):
+        if name is None or (
+            name[1] not in self.variables and not get_compiled_command_pattern("key_name").search(name[1])
+        ):
             return Taint(text="~" if name is not None and name[1] == "HOME" else text)
         if name[1] in self.variables:
             return self.variables[name[1]]
@@ -162,19 +174,22 @@ class _ShellTracer:
                 (child.type for child in part.children if child.type in (">", ">>", "&>", ">&", ">|", "<", "&>>")), ""
             )
             if part.type == "herestring_redirect":
-                stdin = stdin | merge_taints(self._evaluate(child, depth + 1) for child in part.named_children)
+                stdin = stdin | merge_taints(
+                    self._evaluate_taint_of_argument(child, depth + 1) for child in part.named_children
+                )
             elif part.type == "heredoc_redirect":
                 body = next((child for child in part.named_children if child.type == "heredoc_body"), None)
                 stdin = stdin | Taint(text=get_node_text(body)[:_MOST_TEXT] if body is not None else "")
                 for child in part.named_children:  # `cat <<EOF | sh` and `cat <<EOF > file` hang below the mark
                     if child.type == "file_redirect":
                         written += [
-                            self._evaluate(target, depth + 1).text
+                            self._evaluate_taint_of_argument(target, depth + 1).text
                             for target in child.children_by_field_name("destination")
                         ]
             else:
                 targets = [
-                    self._evaluate(target, depth + 1).text for target in part.children_by_field_name("destination")
+                    self._evaluate_taint_of_argument(target, depth + 1).text
+                    for target in part.children_by_field_name("destination")
                 ]
                 if operator == "<":
                     stdin = stdin | merge_taints(self._read_file(target) for target in targets)
@@ -182,14 +197,14 @@ class _ShellTracer:
                     written += targets
         body = node.child_by_field_name("body")
         self.line = self.lines_before + node.start_point[0] + 1
-        if any(get_pattern("remote").search(target) for target in written) and get_pattern("interactive").search(
-            get_node_text(node)
-        ):
-            self._report(Threat.OPENS_ACCESS, "Opens a shell on this machine for someone else.")
-        flow = self.trace_node(body, stdin, depth + 1) if body is not None else stdin
+        if any(
+            get_compiled_command_pattern("remote").search(target) for target in written
+        ) and get_compiled_command_pattern("interactive").search(get_node_text(node)):
+            self._report(ThreatKind.OPENS_ACCESS, "Opens a shell on this machine for someone else.")
+        flow = self.trace_output_of_node(body, stdin, depth + 1) if body is not None else stdin
         self.socket = next((target for target in written if target.startswith("/dev/tcp/")), self.socket)
         for target in written:
-            self._record_write(self.socket or target if target.isdigit() else target, flow)
+            self._record_and_report_file_write(self.socket or target if target.isdigit() else target, flow)
         return flow
 
     def _read_file(self, path: str) -> Taint:
@@ -200,39 +215,44 @@ class _ShellTracer:
         if path.startswith("/dev/tcp/"):
             return Taint(fetched=path.split("/")[3])
         return Taint(
-            secret=path if get_pattern("path").fullmatch(path) and get_pattern("secret_path").search(path) else ""
+            secret=path
+            if get_compiled_command_pattern("path").fullmatch(path)
+            and get_compiled_command_pattern("secret_path").search(path)
+            else ""
         )
 
-    def _find_download(self, word: str) -> Taint:
+    def _get_taint_of_downloaded_file(self, word: str) -> Taint:
         """What a file that was downloaded, or lies in a folder that was, would run."""
         folder = next((host for folder, host in self.folders.items() if word.startswith(f"{folder}/")), "")
         return self.files.get(word, NOTHING) | Taint(fetched=folder)
 
-    def _record_write(self, path: str, flow: Taint) -> None:
+    def _record_and_report_file_write(self, path: str, flow: Taint) -> None:
         self.files[path] = self.files.get(path, NOTHING) | flow
         content = flow.text
-        if "authorized_keys" in path and (get_pattern("public_key").search(content) or flow.fetched):
-            self._report(Threat.OPENS_ACCESS, f"Lets whoever has a foreign key log in ({path}).")
+        if "authorized_keys" in path and (get_compiled_command_pattern("public_key").search(content) or flow.fetched):
+            self._report(ThreatKind.OPENS_ACCESS, f"Lets whoever has a foreign key log in ({path}).")
         elif path.startswith("/dev/tcp/") and flow.secret:
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_secret_sending(flow.secret, path.split("/")[3]))
+            self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(flow.secret, path.split("/")[3]))
         elif "sudoers" in path and "nopasswd" in content.lower():
-            self._report(Threat.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
+            self._report(ThreatKind.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
         elif "bypassPermissions" in content and "settings" in path:
-            self._report(Threat.WEAKENS, f"Has the agent act without asking the person ({path}).")
-        elif get_pattern("startup_path").search(path) or (
+            self._report(ThreatKind.WEAKENS, f"Has the agent act without asking the person ({path}).")
+        elif get_compiled_command_pattern("startup_path").search(path) or (
             path.endswith("package.json") and re.search(r"\"(?:pre|post)install\"", content)
         ):
-            self._judge_autostart(path, flow)
-        elif get_pattern("package_settings").search(path) and (host := self.context.hosts.find_foreign_host(content)):
-            self._report(Threat.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
+            self._report_threats_of_autostart(path, flow)
+        elif get_compiled_command_pattern("package_settings").search(path) and (
+            host := self.context.hosts.find_first_foreign_host(content)
+        ):
+            self._report(ThreatKind.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
 
-    def _judge_autostart(self, path: str, flow: Taint) -> None:
+    def _report_threats_of_autostart(self, path: str, flow: Taint) -> None:
         """What is written where it is run by itself is judged by what it would do then."""
-        lines = [get_pattern("cron").sub(r"\1", line) for line in flow.text.split("\n")[:50]]
+        lines = [get_compiled_command_pattern("cron").sub(r"\1", line) for line in flow.text.split("\n")[:50]]
         inner = self.context.find_inner_code_threats("\n".join(lines), "sh")
-        host = flow.fetched or self.context.hosts.find_foreign_host(flow.text)
-        does = next((one.why for one in inner if one.severity is Risk.HIGH), "")
-        if does or host or get_pattern("hidden_program").search(flow.text):
+        host = flow.fetched or self.context.hosts.find_first_foreign_host(flow.text)
+        does = next((one.why for one in inner if one.severity is RiskLevel.HIGH), "")
+        if does or host or get_compiled_command_pattern("hidden_program").search(flow.text):
             what = (
                 f"{does[:1].lower()}{does[1:].rstrip('.')}"
                 if does
@@ -240,7 +260,7 @@ class _ShellTracer:
                 if host
                 else "a hidden program"
             )
-            self._report(Threat.STARTS_ITSELF, f"Makes something start by itself ({path}): {what}.")
+            self._report(ThreatKind.STARTS_ITSELF, f"Makes something start by itself ({path}): {what}.")
 
     def _trace_command(self, node: Node, stdin: Taint, depth: int) -> Taint:
         self.line = self.lines_before + node.start_point[0] + 1
@@ -248,10 +268,13 @@ class _ShellTracer:
         for child in node.named_children:
             if child.type == "variable_assignment":
                 self._trace_assignment(child, depth)
-        first = self._evaluate(named, depth + 1) if named is not None else NOTHING
-        arguments = [first, *(self._evaluate(one, depth + 1) for one in node.children_by_field_name("argument"))]
+        first = self._evaluate_taint_of_argument(named, depth + 1) if named is not None else NOTHING
+        arguments = [
+            first,
+            *(self._evaluate_taint_of_argument(one, depth + 1) for one in node.children_by_field_name("argument")),
+        ]
         here = [
-            self._evaluate(child, depth + 1)
+            self._evaluate_taint_of_argument(child, depth + 1)
             for part in node.children_by_field_name("redirect")
             for child in part.named_children
         ]
@@ -263,9 +286,9 @@ class _ShellTracer:
                 arguments[0].text.startswith("-") or "=" in arguments[0].text or arguments[0].text.isdigit()
             ):
                 arguments = arguments[1:]
-        return self._judge_command(arguments, stdin)
+        return self._trace_and_report_command(arguments, stdin)
 
-    def _judge_command(self, arguments: Sequence[Taint], stdin: Taint) -> Taint:
+    def _trace_and_report_command(self, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         name = words[0].rpartition("/")[2].lower().removesuffix(".exe")
         given = merge_taints(arguments[1:])
@@ -274,71 +297,73 @@ class _ShellTracer:
             if found := pattern.match(line):
                 self._report(threat, why.format(*(found.groups(default="") or ("",))))
         if name == "find" and (places := [at for at, word in enumerate(words) if word in ("-exec", "-execdir")]):
-            root = next((root for word in words[1:] if (root := self._find_personal_folder(word))), "")
-            is_rubbish = get_pattern("rubbish").search(line) is not None
-            each = Taint(personal="" if is_rubbish else root, secret=self._find_searched_secret(words))
+            root = next((root for word in words[1:] if (root := self._get_word_if_personal_folder(word))), "")
+            is_rubbish = get_compiled_command_pattern("rubbish").search(line) is not None
+            each = Taint(personal="" if is_rubbish else root, secret=self._find_key_file_in_words(words))
             inner = [each if "{}" in one.text else one for one in arguments[places[0] + 1 :] if one.text not in "+;"]
             if inner and inner[0].text:
-                self._judge_command(inner, each)
+                self._trace_and_report_command(inner, each)
         shell = next((at for at, word in enumerate(words[1:], 1) if word in get_command_names("shells")), 0)
         if name in get_command_names("carriers") and words[shell + 1 : shell + 2] == ["-c"]:
-            return self._judge_command(arguments[shell:], stdin)
+            return self._trace_and_report_command(arguments[shell:], stdin)
         if name == "git":
-            self._judge_push(words)
+            self._report_threats_of_git_push(words)
         if name == "xargs":
             inner = list(dropwhile(lambda one: re.fullmatch(r"-\S*|\{\}|\d+", one.text), arguments[1:]))
-            return self._judge_command([*inner, stdin], stdin) if inner else stdin
-        self._judge_deletion(name, words, given | Taint(personal=stdin.personal))
+            return self._trace_and_report_command([*inner, stdin], stdin) if inner else stdin
+        self._report_threats_of_deletion(name, words, given | Taint(personal=stdin.personal))
         if name == "crontab":
-            self._judge_autostart("crontab", stdin | merge_taints(map(self._read_file, words[1:])))
+            self._report_threats_of_autostart("crontab", stdin | merge_taints(map(self._read_file, words[1:])))
         if name == "tee":
             for word in words[1:]:
                 if not word.startswith("-"):
-                    self._record_write(word, stdin)
-        self._judge_install(name, words)
-        is_run = name in get_command_names("runners") or self._find_download(words[0]).fetched
-        printed = self._judge_execution(name, arguments, stdin) if is_run else NOTHING
+                    self._record_and_report_file_write(word, stdin)
+        self._report_threats_of_installation(name, words)
+        is_run = name in get_command_names("runners") or self._get_taint_of_downloaded_file(words[0]).fetched
+        printed = self._trace_and_report_execution(name, arguments, stdin) if is_run else NOTHING
         if name in self.functions and self.calls < _MOST_CALLS:
             self.calls += 1
             self.variables |= {str(place): one for place, one in enumerate(arguments[1:], 1)}
-            return self.trace_node(self.functions[name], stdin, 0)
-        return printed | self._trace_output(name, arguments, stdin)
+            return self.trace_output_of_node(self.functions[name], stdin, 0)
+        return printed | self._trace_output_of_command(name, arguments, stdin)
 
-    def _trace_output(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
+    def _trace_output_of_command(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         """Return what a command hands on of what it reads; data that leads away is told."""
         words = [one.text for one in arguments]
         given = merge_taints(arguments[1:])
         if name in ("env", "printenv", "set", "export") and len(words) == 1:
             return Taint(secret="all environment variables")
-        if found := get_pattern("secret_command").match(" ".join([name, *words[1:]])):
-            self._report(READS_SECRETS, f"Reads the output of '{found[0]}'.", Risk.NOTE)
+        if found := get_compiled_command_pattern("secret_command").match(" ".join([name, *words[1:]])):
+            self._report(READS_SECRETS, f"Reads the output of '{found[0]}'.", RiskLevel.NOTE)
             return Taint(secret=f"the output of '{found[0]}'")
-        if found := get_pattern("token_command").match(" ".join([name, *words[1:]])):
+        if found := get_compiled_command_pattern("token_command").match(" ".join([name, *words[1:]])):
             return Taint(token=f"the output of '{found[0]}'")
         read = (
             NOTHING
             if name in get_command_names("no_readers")
-            else merge_taints(self._read_file(parse_file_argument(word)) for word in words[1:])
+            else merge_taints(self._read_file(parse_file_named_by_argument(word)) for word in words[1:])
         )
-        if read.secret and not get_pattern("settings_file").search(read.secret):
-            self._report(READS_SECRETS, f"Reads {read.secret}.", Risk.NOTE)
+        if read.secret and not get_compiled_command_pattern("settings_file").search(read.secret):
+            self._report(READS_SECRETS, f"Reads {read.secret}.", RiskLevel.NOTE)
         if name in get_command_names("copiers"):
-            read = read | Taint(personal=next(filter(None, map(self._find_personal_folder, words[1:])), ""))
-        through = set_text(stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text)
+            read = read | Taint(personal=next(filter(None, map(self._get_word_if_personal_folder, words[1:])), ""))
+        through = copy_taint_with_text(
+            stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
+        )
         if name in ("cat", "head", "tail") and not read.secret:
-            through = set_text(through, merge_taints([stdin, read]).text)
+            through = copy_taint_with_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
-            host = through.fetched or self.context.hosts.find_foreign_host(" ".join(words))
+            host = through.fetched or self.context.hosts.find_first_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
         if is_decoder_command(name, words):
             return Taint(secret=through.secret, fetched=through.fetched, decoded=True, text="")
         if name in get_command_names("senders"):
-            return self._judge_network(name, arguments, stdin | read)
+            return self._trace_and_report_network_use(name, arguments, stdin | read)
         if name in get_command_names("enumerate"):
-            root = next((root for word in words[1:] if (root := self._find_personal_folder(word))), "")
-            secret = (through.secret if name in ("grep", "rg") else "") or self._find_searched_secret(words)
+            root = next((root for word in words[1:] if (root := self._get_word_if_personal_folder(word))), "")
+            secret = (through.secret if name in ("grep", "rg") else "") or self._find_key_file_in_words(words)
             if secret and root:
-                self._report(READS_SECRETS, f"Looks for {secret} below {root}.", Risk.NOTE)
+                self._report(READS_SECRETS, f"Looks for {secret} below {root}.", RiskLevel.NOTE)
             return Taint(personal=root, secret=secret, text=" ".join(words[1:]))
         if name in get_command_names("shells") and len(words) <= 2:
             return replace(through, shell=True)
@@ -348,7 +373,7 @@ class _ShellTracer:
                     self.files[word] = through
         return through
 
-    def _judge_network(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
+    def _trace_and_report_network_use(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         hosts = [host for word in words[1:] for host in find_hosts(word)]
         if name in ("nc", "ncat", "netcat", "telnet", "scp", "rsync", "ssh", "sftp"):
@@ -360,50 +385,50 @@ class _ShellTracer:
         target = next(filter(self.context.is_foreign_host, hosts), hosts[0] if hosts else "")
         body, keys = stdin, stdin.keys
         for before, one in zip(["", *words], arguments, strict=False):
-            is_login = get_pattern("authenticates").search(f"{before} {one.text}")
+            is_login = get_compiled_command_pattern("authenticates").search(f"{before} {one.text}")
             body = body if is_login and not one.secret else body | one
             keys = keys | one.keys
         if stdin.shell and target:
-            self._report(Threat.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
+            self._report(ThreatKind.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
         if stdin.token and self.context.is_foreign_host(target):
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_secret_sending(stdin.token, target))
+            self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(stdin.token, target))
         if stdin.secret if name in ("ssh", "openssl") else body.secret:
-            self._report(Threat.SENDS_SECRETS, *self.context.judge_secret_sending(body.secret, target))
-        elif is_throwaway_host(target) and get_pattern("uploads").search(" ".join(words)):
+            self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(body.secret, target))
+        elif is_throwaway_host(target) and get_compiled_command_pattern("uploads").search(" ".join(words)):
             self._report(
-                Threat.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute."
+                ThreatKind.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute."
             )
         elif body.personal and self.context.is_foreign_host(target):
-            self._report(Threat.SENDS_PRIVATE_DATA, f"Sends the files below {body.personal} to {target}.")
+            self._report(ThreatKind.SENDS_PRIVATE_DATA, f"Sends the files below {body.personal} to {target}.")
         elif self.context.is_foreign_host(target) and (
-            name not in get_command_names("fetchers") or get_pattern("uploads").search(" ".join(words))
+            name not in get_command_names("fetchers") or get_compiled_command_pattern("uploads").search(" ".join(words))
         ):
-            self._report(SENDS_FAR, f"Sends data to {target}.", Risk.NOTE)
-        for key in self.context.find_misplaced_keys(keys, target):
-            self._report(Threat.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
+            self._report(SENDS_FAR, f"Sends data to {target}.", RiskLevel.NOTE)
+        for key in self.context.find_keys_of_other_services(keys, target):
+            self._report(ThreatKind.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if body.secret or keys:
             return NOTHING
         fetched = Taint(fetched=target if target and self.context.is_foreign_host(target) else "", text="")
         for word, after in zip(words[1:], [*words[2:], ""], strict=False):
             if re.fullmatch(r"-\w*[oO]|--output(?:-document)?|-OutFile", word) and "://" not in after:
-                self._record_write(after, fetched)
+                self._record_and_report_file_write(after, fetched)
                 self.files |= {after: fetched, after.rpartition("/")[2]: fetched}
             elif "://" in word:
                 end = word.rpartition("/")[2].split("?")[0] or "index.html"
                 self.files = {end: fetched, f"./{end}": fetched} | self.files
         return fetched if name in get_command_names("fetchers") | get_command_names("listeners") else NOTHING
 
-    def _judge_execution(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
+    def _trace_and_report_execution(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         takes_stdin = name in get_command_names("shells") | {"iex", "invoke-expression"} or all(
             word.startswith("-") for word in words[1:]
         )
         code = stdin if takes_stdin and not {"-c", "-m", "-e", "-ne", "-pe"} & set(words) else NOTHING
-        code = code | merge_taints(arguments[1:]) | merge_taints(map(self._find_download, words))
+        code = code | merge_taints(arguments[1:]) | merge_taints(map(self._get_taint_of_downloaded_file, words))
         if code.fetched:
-            self._report(Threat.RUNS_DOWNLOADS, f"Runs whatever {code.fetched} sends.")
+            self._report(ThreatKind.RUNS_DOWNLOADS, f"Runs whatever {code.fetched} sends.")
         elif code.decoded:
-            self._report(Threat.RUNS_DOWNLOADS, "Runs text that it decodes first, so that nobody reads it.")
+            self._report(ThreatKind.RUNS_DOWNLOADS, "Runs text that it decodes first, so that nobody reads it.")
         inner = code.text if name in ("eval", "iex") else ""
         for place, word in enumerate(words[1:], 1):
             if (
@@ -417,50 +442,53 @@ class _ShellTracer:
         if name in get_command_names("shells") and inner and self.calls < _MOST_CALLS:
             self.calls += 1
             self.variables |= {
-                str(place): one for place, one in enumerate(dropwhile(is_taint_without_code(inner), arguments), -1)
+                str(place): one
+                for place, one in enumerate(dropwhile(make_filter_of_taints_without_code(inner), arguments), -1)
             }
             here = self.line, self.lines_before
-            printed = self.trace_source(inner)
+            printed = self.trace_script_output(inner)
             self.line, self.lines_before = here
             return printed
         for one in self.context.find_inner_code_threats(inner, name):
             self._report(one.rule, one.why, one.severity)
         return NOTHING
 
-    def _judge_install(self, name: str, words: Sequence[str]) -> None:
+    def _report_threats_of_installation(self, name: str, words: Sequence[str]) -> None:
         line = " ".join(words)
-        if found := get_pattern("installs_from").search(line):
+        if found := get_compiled_command_pattern("installs_from").search(line):
             host = next(find_hosts(found[0]), "")
             is_bare = host.replace(".", "").isdigit() and not host.startswith("127.")
             if host and (is_bare or self.context.is_foreign_host(host)):
-                self._report(Threat.RUNS_DOWNLOADS, f"Installs packages from {host}.")
+                self._report(ThreatKind.RUNS_DOWNLOADS, f"Installs packages from {host}.")
 
-    def _judge_deletion(self, name: str, words: Sequence[str], given: Taint) -> None:
+    def _report_threats_of_deletion(self, name: str, words: Sequence[str], given: Taint) -> None:
         flags = "".join(word for word in words[1:] if word.startswith("-"))
-        roots, line = [root for word in words[1:] if (root := self._find_personal_folder(word))], " ".join(words)
+        roots, line = [root for word in words[1:] if (root := self._get_word_if_personal_folder(word))], " ".join(words)
         if name in ("rm", "srm", "shred", "unlink", "remove-item", "del", "rd", "rmdir") and (roots or given.personal):
             is_whole = re.search(r"(?i)r|--no-preserve|-z|-u", flags) or name in ("shred", "remove-item", "rd")
             if given.personal or is_whole:
-                self._report(Threat.DESTROYS, f"Deletes {roots[0] if roots else 'the files below ' + given.personal}.")
+                self._report(
+                    ThreatKind.DESTROYS, f"Deletes {roots[0] if roots else 'the files below ' + given.personal}."
+                )
         elif name == "find" and roots and re.search(r"-delete|-exec(?:dir)? (?:rm|shred|unlink|openssl|gpg)\b", line):
-            if not get_pattern("rubbish").search(line):
-                self._report(Threat.DESTROYS, f"Deletes or overwrites files below {roots[0]}.")
+            if not get_compiled_command_pattern("rubbish").search(line):
+                self._report(ThreatKind.DESTROYS, f"Deletes or overwrites files below {roots[0]}.")
         elif name in get_command_names("encrypters") and given.personal and not re.search(r"-d\b|--decrypt", line):
-            self._report(Threat.DESTROYS, f"Encrypts the files below {given.personal}.")
+            self._report(ThreatKind.DESTROYS, f"Encrypts the files below {given.personal}.")
 
-    def _find_searched_secret(self, words: Sequence[str]) -> str:
-        return next((word for word in words[1:] if get_pattern("key_file").fullmatch(word)), "")
+    def _find_key_file_in_words(self, words: Sequence[str]) -> str:
+        return next((word for word in words[1:] if get_compiled_command_pattern("key_file").fullmatch(word)), "")
 
-    def _judge_push(self, words: Sequence[str]) -> None:
+    def _report_threats_of_git_push(self, words: Sequence[str]) -> None:
         host = next((host for word in words for host in find_hosts(word) if self.context.is_foreign_host(host)), "")
         if words[1:2] == ["remote"] and host:
             self.remotes |= dict.fromkeys(words[3:-1], host)
         host = host or next((self.remotes[word] for word in words if word in self.remotes), "")
         if "push" in words[1:4] and host:
-            self._report(Threat.SENDS_PRIVATE_DATA, f"Pushes the repository to {host}.")
+            self._report(ThreatKind.SENDS_PRIVATE_DATA, f"Pushes the repository to {host}.")
 
-    def _find_personal_folder(self, word: str) -> str:
-        return word if get_pattern("personal_root").fullmatch(word.strip("\"'")) else ""
+    def _get_word_if_personal_folder(self, word: str) -> str:
+        return word if get_compiled_command_pattern("personal_root").fullmatch(word.strip("\"'")) else ""
 
-    def _report(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
+    def _report(self, rule: str, why: str, severity: RiskLevel = RiskLevel.HIGH) -> None:
         self.found.append(CodeFinding(rule=rule, severity=severity, line=self.line, why=why))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from habitus.screening.code_context import Taint
-from habitus.screening.findings import Threat
+from habitus.screening.findings import ThreatKind
 from habitus.screening.hosts import load_rule_table
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def _create_parser() -> Parser:
 
 
 @functools.cache
-def load_command_rules() -> Sequence[tuple[Threat, str, re.Pattern[str]]]:
+def load_command_rules() -> Sequence[tuple[ThreatKind, str, re.Pattern[str]]]:
     rows = load_rule_table("commands")["deeds"]
-    return [(Threat(row["deed"]), row["why"], re.compile(row["match"], re.IGNORECASE)) for row in rows]
+    return [(ThreatKind(row["deed"]), row["why"], re.compile(row["match"], re.IGNORECASE)) for row in rows]
 
 
 # The parser recovers from errors in quadratic time, so what is mostly no shell is read in small pieces, and a long
@@ -36,15 +36,15 @@ def load_command_rules() -> Sequence[tuple[Threat, str, re.Pattern[str]]]:
 _PIECE_CHARS, _CHUNK_CHARS, _MOST_ERRORS = 1_000, 16_000, 60
 
 
-def parse_shell(source: str) -> Iterator[tuple[int, Node]]:
+def parse_shell_script_in_parts(source: str) -> Iterator[tuple[int, Node]]:
     """Yield the parts of a script in order, each with the number of lines before it; most scripts have one part.
 
     PowerShell is read as far as it looks like a shell: `iex (iwr URL)` is `iwr URL | iex`.
     """
     source = _POWERSHELL_EVALUATES.sub(r"\1 | iex", source)
-    parts = _cut_at_lines(source, _PIECE_CHARS)
+    parts = _cut_text_into_parts_at_lines(source, _PIECE_CHARS)
     if len(parts) < 2 or all(_count_errors(_parse(part)) <= _MOST_ERRORS for part in parts):
-        parts = _cut_at_lines(source, _CHUNK_CHARS)
+        parts = _cut_text_into_parts_at_lines(source, _CHUNK_CHARS)
     lines = 0
     for part in parts:
         yield lines, _parse(part)
@@ -55,7 +55,7 @@ def _parse(source: str) -> Node:
     return _create_parser().parse(source.encode("utf-8", "replace")).root_node
 
 
-def _cut_at_lines(text: str, size: int) -> list[str]:
+def _cut_text_into_parts_at_lines(text: str, size: int) -> list[str]:
     """Cut a text into parts of at most this size, if possible after an empty line or else after any."""
     parts, start = [], 0
     while len(text) - start > size:
@@ -80,11 +80,11 @@ def get_node_text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def is_taint_without_code(code: str) -> Callable[[Taint], bool]:
+def make_filter_of_taints_without_code(code: str) -> Callable[[Taint], bool]:
     return lambda one: one.text != code
 
 
-def parse_file_argument(word: str) -> str:
+def parse_file_named_by_argument(word: str) -> str:
     """The file that an argument names: `@file`, `name=@file`, `if=file`."""
     return word.rpartition("@" if "@" in word and "://" not in word else "=")[2]
 

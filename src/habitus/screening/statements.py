@@ -42,7 +42,7 @@ class CodeBlock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProseUnit:
+class ParagraphOrListItem:
     """A paragraph, list item or row, in which commands may stand, with the lines that it was joined from."""
 
     text: str
@@ -56,7 +56,7 @@ class ProseUnit:
 class ProsePage:
     statements: tuple[ProseSentence, ...]
     blocks: tuple[CodeBlock, ...]
-    units: tuple[ProseUnit, ...]
+    units: tuple[ParagraphOrListItem, ...]
 
 
 def parse_page(text: str) -> ProsePage:
@@ -74,7 +74,7 @@ class _PageReader:
     def __init__(self) -> None:
         self.statements: list[ProseSentence] = []
         self.blocks: list[CodeBlock] = []
-        self.units: list[ProseUnit] = []
+        self.units: list[ParagraphOrListItem] = []
         self.pending: list[tuple[int, str]] = []
 
     def parse_page(self, text: str) -> ProsePage:
@@ -88,18 +88,18 @@ class _PageReader:
             mark = _FENCE.match(line)
             if fence:
                 if mark and mark[1].startswith(fence) and not mark[2]:
-                    self._close_fence(language, start, inside)
+                    self._add_code_block_at_fence_end(language, start, inside)
                     fence, inside = "", []
                 else:
                     inside.append(line)
             elif mark:
-                self._flush_unit()
+                self._add_pending_lines_as_paragraph()
                 fence, language, start = mark[1], mark[2].lower(), number + 1
             else:
                 self._read_line(number, line)
         if fence:
-            self._close_fence(language, start, inside)
-        self._flush_unit()
+            self._add_code_block_at_fence_end(language, start, inside)
+        self._add_pending_lines_as_paragraph()
         return ProsePage(statements=tuple(self.statements), blocks=tuple(self.blocks), units=tuple(self.units))
 
     def _read_front_matter(self, front: str) -> None:
@@ -111,12 +111,12 @@ class _PageReader:
                 for sentence in split_sentences(text):
                     self._add_statement(sentence, start, is_description=key in _DESCRIBES)
                 if key not in _DESCRIBES and text:
-                    self.units.append(ProseUnit(text=text, ends=((len(text), start),)))
+                    self.units.append(ParagraphOrListItem(text=text, ends=((len(text), start),)))
                 key, value, start = found[1].lower(), [found[2]], number
             else:
                 value.append(line.strip())
 
-    def _close_fence(self, language: str, start: int, lines: list[str]) -> None:
+    def _add_code_block_at_fence_end(self, language: str, start: int, lines: list[str]) -> None:
         text = "\n".join(lines)
         self.blocks.append(
             CodeBlock(text=text, line=start, language=language, is_runnable=not _SAID_IN_FENCES.fullmatch(language))
@@ -126,30 +126,30 @@ class _PageReader:
                 self._read_line(number, line)
             elif "#" in line or "//" in line or "--" in line:
                 self._read_line(number, line)
-                self._flush_unit()
-        self._flush_unit()
+                self._add_pending_lines_as_paragraph()
+        self._add_pending_lines_as_paragraph()
 
     def _read_line(self, number: int, line: str) -> None:
         if not line.strip() or (_OPENS_UNIT.match(line) and self.pending):
-            self._flush_unit()
+            self._add_pending_lines_as_paragraph()
         if line.lstrip().startswith("|") and line.count("|") > 1:
-            self._read_row(number, line)
+            self._read_table_row(number, line)
         elif line.strip():
             self.pending.append((number, _DECORATION.sub("", _MARKS.sub("", line, count=1))))
             if line.lstrip().startswith("#"):
-                self._flush_unit()
+                self._add_pending_lines_as_paragraph()
 
-    def _read_row(self, number: int, line: str) -> None:
+    def _read_table_row(self, number: int, line: str) -> None:
         """Each cell is a statement of its own; a command may have pipes in it, so the row is kept whole as well."""
         row = _DECORATION.sub("", line.strip().strip("|"))
         if _RULER.fullmatch(row):
             return
-        self.units.append(ProseUnit(text=row, ends=((len(row), number),)))
+        self.units.append(ParagraphOrListItem(text=row, ends=((len(row), number),)))
         for cell in _CELL.findall(row):
             for sentence in split_sentences(cell.strip()):
                 self._add_statement(sentence, number)
 
-    def _flush_unit(self) -> None:
+    def _add_pending_lines_as_paragraph(self) -> None:
         """A unit ends: its lines are joined, because a line break in it means nothing."""
         if not self.pending:
             return
@@ -158,7 +158,7 @@ class _PageReader:
         for number, line in self.pending:
             at += len(line) + 1
             ends.append((at, number))
-        unit = ProseUnit(text=text, ends=tuple(ends))
+        unit = ParagraphOrListItem(text=text, ends=tuple(ends))
         self.units.append(unit)
         place = 0
         for sentence in split_sentences(text):

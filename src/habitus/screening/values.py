@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from habitus.screening.code_context import CodeContext, get_pattern
-from habitus.screening.hosts import find_services_of_keys
-from habitus.screening.shell_code import trace_shell
+from habitus.screening.code_context import SkillCodeContext, get_compiled_command_pattern
+from habitus.screening.hosts import find_services_of_named_keys
+from habitus.screening.shell_code import find_shell_threats_and_output
 
 
 class ValueOrigin(StrEnum):
@@ -49,7 +49,7 @@ _Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For 
 class PythonValueTable:
     """One table for the whole file: a name is taken to mean the same in every function."""
 
-    context: CodeContext | None = None
+    context: SkillCodeContext | None = None
     printed: dict[str, ValueOrigins] = field(default_factory=dict)  # by commands that the file runs
     names: dict[str, str] = field(default_factory=dict)  # what an imported name stands for
     origins: dict[str, ValueOrigins] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class PythonValueTable:
     downloaded: set[str] = field(default_factory=set)  # the files into which fetched data may be written
     written: list[str] = field(default_factory=list)  # the texts that are handed to `write`
 
-    def read_module(self, tree: ast.AST) -> None:
+    def record_values_of_module(self, tree: ast.AST) -> None:
         bindings: list[_Binding] = []
         added: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
@@ -83,17 +83,19 @@ class PythonValueTable:
                     bindings.append(node)
         for _ in range(3):  # again for what is bound above from what is bound below, and through functions
             for binding in bindings:
-                self._bind_names(binding)
+                self._record_values_of_bound_names(binding)
             for owner_name, value in added:  # `message.set_content(secret)`
                 taken = self.find_origins(value) & {ValueOrigin.SECRET, ValueOrigin.PERSONAL}
                 self.origins[owner_name] = self.origins.get(owner_name, NONE) | taken
-            self._read_calls(tree)
+            self._record_values_passed_in_calls(tree)
         self.called = NONE.union(
             *(self.find_origins(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
         )
-        for node in ast.walk(tree) if ValueOrigin.FETCHED in self.list_origins else ():
-            if isinstance(node, ast.Call) and get_pattern("python_writes").fullmatch(self.resolve_name(node.func)):
-                texts = map(self.evaluate_text, [*node.args[:2], *_list_call_owner(node)])
+        for node in ast.walk(tree) if ValueOrigin.FETCHED in self.get_all_origins_in_file else ():
+            if isinstance(node, ast.Call) and get_compiled_command_pattern("python_writes").fullmatch(
+                self.resolve_dotted_call_name(node.func)
+            ):
+                texts = map(self.evaluate_constant_text, [*node.args[:2], *_list_object_of_method_call(node)])
                 self.downloaded |= {text for text in texts if _FILE.fullmatch(text)}
         self.written = [
             text[:_MOST_TEXT]
@@ -101,28 +103,38 @@ class PythonValueTable:
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("write", "writelines")
-            for text in map(self.evaluate_text, node.args[:1])
+            for text in map(self.evaluate_constant_text, node.args[:1])
             if text
         ][:_MOST_WRITTEN] + ["bypassPermissions"] * any(
             isinstance(node, ast.Constant) and node.value == "bypassPermissions" for node in ast.walk(tree)
         )
 
-    def _read_calls(self, tree: ast.AST) -> None:
+    def _record_values_passed_in_calls(self, tree: ast.AST) -> None:
         """What a function of the file is given, its parameters hold; what it returns, its calls do."""
         made = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and self.resolve_name(node.func) in made]
+        calls = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and self.resolve_dotted_call_name(node.func) in made
+        ]
         for call in calls[:_MOST_CALLS]:
-            for parameter, given in zip(made[self.resolve_name(call.func)].args.args, call.args, strict=False):
-                self._bind_names(ast.Assign(targets=[ast.Name(id=parameter.arg)], value=given))
+            for parameter, given in zip(
+                made[self.resolve_dotted_call_name(call.func)].args.args, call.args, strict=False
+            ):
+                self._record_values_of_bound_names(ast.Assign(targets=[ast.Name(id=parameter.arg)], value=given))
         for name, function in made.items():
             returned = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
             self.returned[name] = NONE.union(*map(self.find_origins, returned))
         for node in ast.walk(tree):
             match node:
-                case ast.Call(func=func, args=[source, copy, *_]) if self.resolve_name(func).startswith("shutil."):
-                    self.copies |= {self.evaluate_text(copy)} if self.is_secret_path(source) else set()
+                case ast.Call(func=func, args=[source, copy, *_]) if self.resolve_dotted_call_name(func).startswith(
+                    "shutil."
+                ):
+                    self.copies |= (
+                        {self.evaluate_constant_text(copy)} if self.has_secret_path_in_expression(source) else set()
+                    )
 
-    def _bind_names(self, node: _Binding) -> None:
+    def _record_values_of_bound_names(self, node: _Binding) -> None:
         match node:
             case ast.Assign(targets=targets, value=value):
                 pass
@@ -136,9 +148,9 @@ class PythonValueTable:
                 targets = [target] if target is not None else []
         if value is None:
             return
-        origins, text = self.find_origins(value), self.evaluate_text(value)
-        services = self.find_services(value)
-        is_secret = self.is_secret_path(value)
+        origins, text = self.find_origins(value), self.evaluate_constant_text(value)
+        services = self.find_services_of_keys_in_expression(value)
+        is_secret = self.has_secret_path_in_expression(value)
         for name in (name for target in targets for name in iterate_bound_names(target)):
             self.origins[name] = self.origins.get(name, NONE) | origins
             if services:
@@ -149,10 +161,10 @@ class PythonValueTable:
                 self.secret_paths.add(name)
 
     @property
-    def list_origins(self) -> ValueOrigins:
+    def get_all_origins_in_file(self) -> ValueOrigins:
         return NONE.union(self.called, *self.origins.values())
 
-    def resolve_name(self, node: ast.AST) -> str:
+    def resolve_dotted_call_name(self, node: ast.AST) -> str:
         """The dotted name that is called, with imports resolved: `sp.run` is `subprocess.run`."""
         parts: list[str] = []
         for _ in range(_MOST_DEPTH):
@@ -173,7 +185,7 @@ class PythonValueTable:
                     break
         return ".".join(reversed(parts))
 
-    def evaluate_text(self, node: ast.AST, depth: int = 0) -> str:
+    def evaluate_constant_text(self, node: ast.AST, depth: int = 0) -> str:
         """The constant text that an expression gives, with its pieces joined; unknown pieces are left out."""
         if depth > _MOST_DEPTH:
             return ""
@@ -189,15 +201,15 @@ class PythonValueTable:
             case ast.BinOp(left=left, op=ast.Div(), right=right):
                 return self._join_texts("/", [left, right], depth)
             case ast.BinOp(left=left, op=ast.Mod()):
-                return self.evaluate_text(left, depth + 1)
+                return self.evaluate_constant_text(left, depth + 1)
             case ast.FormattedValue(value=inner):
-                return self.evaluate_text(inner, depth + 1)
+                return self.evaluate_constant_text(inner, depth + 1)
             case ast.JoinedStr(values=values):
                 return self._join_texts("", values, depth)
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return self._join_texts(" ", items, depth)
             case ast.Subscript(value=inner, slice=ast.Slice(step=ast.UnaryOp(op=ast.USub()))):
-                return self.evaluate_text(inner, depth + 1)[::-1]
+                return self.evaluate_constant_text(inner, depth + 1)[::-1]
             case ast.Call():
                 return self._evaluate_call_text(node, depth)
         return ""
@@ -212,13 +224,13 @@ class PythonValueTable:
                 return self._join_texts(mark, items, depth)
             case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=args) if attr in _TEXT_METHODS:
                 return self._join_texts("/", [inner, *args], depth)
-        name = self.resolve_name(node.func)
+        name = self.resolve_dotted_call_name(node.func)
         if name.endswith("Path.home"):
             return "~"
         return self._join_texts("/", node.args, depth) if name.rpartition(".")[2] in _PATH_MAKERS else ""
 
     def _join_texts(self, mark: str, nodes: list[ast.expr], depth: int) -> str:
-        pieces = (self.evaluate_text(node, depth + 1) for node in nodes[:200])
+        pieces = (self.evaluate_constant_text(node, depth + 1) for node in nodes[:200])
         return mark.join(piece for piece in pieces if piece)[:_MOST_TEXT]
 
     def find_origins(self, node: ast.AST | None, depth: int = 0) -> ValueOrigins:
@@ -228,16 +240,18 @@ class PythonValueTable:
                 return NONE
             case ast.Name(id=name):
                 return self.origins.get(name, NONE)
-            case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.resolve_name(inner) == "os.environ":
-                return _get_origins_if(ValueOrigin.KEY, _KEY_NAME.search(self.evaluate_text(key)) is not None)
-            case ast.Attribute(attr="environ") if self.resolve_name(node) == "os.environ":
+            case ast.Subscript(value=ast.Attribute() as inner, slice=key) if (
+                self.resolve_dotted_call_name(inner) == "os.environ"
+            ):
+                return _get_origins_if(ValueOrigin.KEY, _KEY_NAME.search(self.evaluate_constant_text(key)) is not None)
+            case ast.Attribute(attr="environ") if self.resolve_dotted_call_name(node) == "os.environ":
                 return frozenset({ValueOrigin.SECRET})
-            case ast.Attribute(attr="argv") if self.resolve_name(node) == "sys.argv":
+            case ast.Attribute(attr="argv") if self.resolve_dotted_call_name(node) == "sys.argv":
                 return frozenset({ValueOrigin.GIVEN})
         found = self.origins.get(node.attr, NONE) if isinstance(node, ast.Attribute) else NONE
         if isinstance(node, ast.Call):
-            found |= self._find_call_origins(self.resolve_name(node.func), node)
-            if self.resolve_name(node.func) in ("os.getenv", "os.environ.get"):
+            found |= self._find_call_origins(self.resolve_dotted_call_name(node.func), node)
+            if self.resolve_dotted_call_name(node.func) in ("os.getenv", "os.environ.get"):
                 return found
         if depth < _MOST_DEPTH:
             for part in ast.iter_child_nodes(node):
@@ -247,61 +261,68 @@ class PythonValueTable:
     def _find_call_origins(self, name: str, node: ast.Call) -> ValueOrigins:
         if name in ("os.getenv", "os.environ.get"):
             return _get_origins_if(
-                ValueOrigin.KEY, bool(node.args) and _KEY_NAME.search(self.evaluate_text(node.args[0])) is not None
+                ValueOrigin.KEY,
+                bool(node.args) and _KEY_NAME.search(self.evaluate_constant_text(node.args[0])) is not None,
             )
-        if get_pattern("python_fetches").fullmatch(name):
+        if get_compiled_command_pattern("python_fetches").fullmatch(name):
             return frozenset({ValueOrigin.FETCHED})
-        if get_pattern("python_decodes").fullmatch(name):
+        if get_compiled_command_pattern("python_decodes").fullmatch(name):
             return frozenset({ValueOrigin.DECODED})
-        if get_pattern("python_lists").fullmatch(name):
-            roots = [self.evaluate_text(part) for part in [*_list_call_owner(node), *node.args]]
-            is_theirs = any(get_pattern("personal_root").fullmatch(_GLOB.sub("", root)) for root in roots if root)
+        if get_compiled_command_pattern("python_lists").fullmatch(name):
+            roots = [self.evaluate_constant_text(part) for part in [*_list_object_of_method_call(node), *node.args]]
+            is_theirs = any(
+                get_compiled_command_pattern("personal_root").fullmatch(_GLOB.sub("", root)) for root in roots if root
+            )
             return _get_origins_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
         if name in self.returned:
             return self.returned[name]
-        if get_pattern("python_runs").fullmatch(name) or get_pattern("python_runs_shell").fullmatch(name):
-            return self._find_printed_origins(self.evaluate_text(node.args[0]) if node.args else "")
+        if get_compiled_command_pattern("python_runs").fullmatch(name) or get_compiled_command_pattern(
+            "python_runs_shell"
+        ).fullmatch(name):
+            return self._find_origins_of_command_output(self.evaluate_constant_text(node.args[0]) if node.args else "")
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
         return _get_origins_if(
             ValueOrigin.SECRET,
-            get_pattern("python_spies").fullmatch(name) is not None
-            or (is_open_function(name) and self.is_secret_path(node)),
+            get_compiled_command_pattern("python_spies").fullmatch(name) is not None
+            or (is_open_function(name) and self.has_secret_path_in_expression(node)),
         )
 
-    def _find_printed_origins(self, command: str) -> ValueOrigins:
+    def _find_origins_of_command_output(self, command: str) -> ValueOrigins:
         if self.context is None or not command:
             return NONE
         if command not in self.printed:
-            printed = trace_shell(command, self.context)[1]
+            printed = find_shell_threats_and_output(command, self.context)[1]
             origins = {ValueOrigin.SECRET: printed.secret or printed.token, ValueOrigin.FETCHED: printed.fetched}
             self.printed[command] = frozenset(origin for origin, source in origins.items() if source)
         return self.printed[command]
 
-    def find_services(self, node: ast.AST) -> frozenset[str]:
+    def find_services_of_keys_in_expression(self, node: ast.AST) -> frozenset[str]:
         """The services whose keys an expression holds, by the names of the keys."""
         found: set[str] = set()
         for part in ast.walk(node):
             match part:
                 case ast.Constant(value=str(text)) if len(text) < _LONGEST_KEY_NAME:
-                    found |= find_services_of_keys(text)
+                    found |= find_services_of_named_keys(text)
                 case ast.Name(id=name) | ast.Attribute(attr=name):
-                    found |= self.services.get(name) or find_services_of_keys(self.resolve_name(part))
+                    found |= self.services.get(name) or find_services_of_named_keys(self.resolve_dotted_call_name(part))
         return frozenset(found)
 
-    def is_secret_path(self, node: ast.AST) -> bool:
-        texts = [self.evaluate_text(node)]
+    def has_secret_path_in_expression(self, node: ast.AST) -> bool:
+        texts = [self.evaluate_constant_text(node)]
         if isinstance(node, ast.Call):
-            texts += map(self.evaluate_text, node.args[:3])
-            texts += [self.evaluate_text(node.func.value)] if isinstance(node.func, ast.Attribute) else []
+            texts += map(self.evaluate_constant_text, node.args[:3])
+            texts += [self.evaluate_constant_text(node.func.value)] if isinstance(node.func, ast.Attribute) else []
         owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
         named = [owner, *node.args[:3]] if isinstance(node, ast.Call) else [owner]
         if any(isinstance(one, ast.Name) and one.id in self.secret_paths for one in named):
             return True
-        return any(get_pattern("secret_path").search(text) or text in self.copies for text in texts if text)
+        return any(
+            get_compiled_command_pattern("secret_path").search(text) or text in self.copies for text in texts if text
+        )
 
 
-def _list_call_owner(call: ast.Call) -> list[ast.expr]:
+def _list_object_of_method_call(call: ast.Call) -> list[ast.expr]:
     return [call.func.value] if isinstance(call.func, ast.Attribute) else []
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from habitus.search.packed_index import PackedIndex, WordIds, pack_entries, read_index_file, write_index_file
 from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector
-from habitus.search.texts.words import hash_content_word
+from habitus.search.texts.words import hash_term_of_content_word
 
 
 class Vocabulary:
@@ -56,11 +56,11 @@ class Vocabulary:
             found.append(number)
         return np.array(found or [0], dtype=np.int32)
 
-    def add_word_data(self) -> None:
+    def compute_codes_and_vectors_of_new_words(self) -> None:
         """Compute codes and vectors of the words that were numbered since, all in one batch."""
         words = self.spelled[len(self.codes) :]
         if words:
-            codes = np.array([hash_content_word(word) for word in words], dtype=np.uint32)
+            codes = np.array([hash_term_of_content_word(word) for word in words], dtype=np.uint32)
             vectors = normalize_rows(self._embedder.embed_words(words)).astype(np.float16)
             self.codes, self._added = np.concatenate([self.codes, codes]), np.concatenate([self._added, vectors])
 
@@ -77,7 +77,7 @@ class Vocabulary:
         found[known:] = self._added.take(ids[known:] - len(self._mapped), axis=0)
         return found
 
-    def find_distinct_ids(self, ids: WordIds) -> tuple[WordIds, WordIds]:
+    def find_distinct_word_ids(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words, and for each given word the index of its distinct one."""
         is_there = np.zeros(len(self.spelled), dtype=bool)
         is_there[ids] = True
@@ -90,7 +90,7 @@ class Vocabulary:
 _REBUILD_AFTER = 1000
 
 
-class RemoteDocuments(Protocol):
+class RemoteDocumentCounter(Protocol):
     """Documents outside memory that can be counted."""
 
     documents: int
@@ -107,7 +107,7 @@ class SearchCorpus:
     def __init__(self, embedder: Embedder, packed: PackedIndex | None = None) -> None:
         self._embedder = embedder
         # The corpus in memory and the remote documents that count for rarity.
-        self._beyond: tuple[SearchCorpus, RemoteDocuments] | None = None
+        self._beyond: tuple[SearchCorpus, RemoteDocumentCounter] | None = None
         nothing = pack_entries([], np.zeros((0, embedder.width), dtype=np.float32), lambda words: np.zeros(0, np.int32))
         self._vocabulary = Vocabulary(embedder, packed or nothing)
         self._use_packed_index(packed or nothing)
@@ -138,7 +138,7 @@ class SearchCorpus:
         other.postings = self.postings.copy()
         return other
 
-    def with_remote_documents(self, beyond: RemoteDocuments) -> SearchCorpus:
+    def with_rarity_over_remote_documents(self, beyond: RemoteDocumentCounter) -> SearchCorpus:
         """Return this corpus as part of a larger library: the same documents, with rarity over all of them."""
         other = copy.copy(self)
         other._beyond = (self, beyond)
@@ -150,7 +150,7 @@ class SearchCorpus:
             slot = self.slots.pop(id, None)
             if slot is not None:
                 self.alive[slot] = False
-                self.postings.remove_terms(self.get_codes(slot))
+                self.postings.count_removed_document_terms(self.get_codes(slot))
         # A rebuild costs about as much as a thousand single changes.
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
         if not self.slots or is_much or self.postings.added_count + self._dead_slot_count > _REBUILD_AFTER:
@@ -158,9 +158,9 @@ class SearchCorpus:
         else:
             for entry, vector in zip(entries, vectors, strict=True):
                 self._append_entry(entry, vector)
-        self._vocabulary.add_word_data()
+        self._vocabulary.compute_codes_and_vectors_of_new_words()
 
-    def drop_outdated_documents(self, digests: Mapping[str, str]) -> list[str]:
+    def drop_documents_with_changed_digest(self, digests: Mapping[str, str]) -> list[str]:
         """Remove documents whose digest changed; return the ids that have to be loaded."""
         self.replace_entries([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.get_digest(id)])
         return [id for id in digests if id not in self.slots]
@@ -266,8 +266,8 @@ class SearchCorpus:
         """Return the sorted distinct words of some documents, and for each of their words the index of its distinct
         one.
         """
-        return self._vocabulary.find_distinct_ids(np.concatenate(slots))
+        return self._vocabulary.find_distinct_word_ids(np.concatenate(slots))
 
-    def get_word_features(self, ids: WordIds) -> tuple[Codes, Vectors]:
+    def get_word_codes_and_vectors(self, ids: WordIds) -> tuple[Codes, Vectors]:
         """Return the term codes and unit vectors of sorted distinct words."""
         return self._vocabulary.codes[ids], self._vocabulary.get_vectors(ids)

@@ -29,11 +29,11 @@ from habitus.search.texts.embedding import Embedder, Vectors, get_default_embedd
 from habitus.search.texts.index_entry import (
     build_embedding_text,
     compute_document_digest,
-    compute_text_digest,
+    compute_normalized_text_digest,
     encode_document,
 )
 from habitus.search.texts.minilm import MiniLMEmbedder
-from habitus.search.texts.weights import ModelUnavailableError, find_encoder_weights
+from habitus.search.texts.weights import ModelUnavailableError, find_encoder_weights_folder
 from habitus.search.texts.words import clear_term_code_cache
 
 _BATCH_SIZE = 2000
@@ -104,9 +104,11 @@ class SearchIndex(DocumentSearcher):
 
     def _write_documents(self, documents: Sequence[SearchDocument], digests: Mapping[str, str]) -> None:
         items = [(document, encode_document(document, digests.get(document.id, ""))) for document in documents]
-        vectors = self._compute_vectors({entry.meaning: build_embedding_text(document) for document, entry in items})
+        vectors = self._compute_missing_vectors(
+            {entry.meaning: build_embedding_text(document) for document, entry in items}
+        )
         with sql.write_transaction(self._engine) as conn:
-            generation = store.raise_generation(conn, self._space.collection)
+            generation = store.increment_collection_generation(conn, self._space.collection)
             store.write_documents(conn, self._space.collection, generation, items)
             store.write_vectors(conn, self._space.model, vectors)
 
@@ -120,7 +122,7 @@ class SearchIndex(DocumentSearcher):
         with self._open_snapshot():
             forgotten = [key for id in gone for key in self._learned.list_keys_of_item(id)] if forget else []
         with sql.write_transaction(self._engine) as conn:
-            store.raise_generation(conn, self._space.collection)
+            store.increment_collection_generation(conn, self._space.collection)
             store.delete_learned_requests(conn, self._space.collection, forgotten)
             store.delete_documents(conn, self._space.collection, gone)
         self._refresh()
@@ -133,14 +135,14 @@ class SearchIndex(DocumentSearcher):
         """Remember many pairs of id and request in one transaction."""
         if not np.isfinite(weight) or weight <= 0:
             return
-        asked = [(id, words.extract_own_words(text)) for id, text in pairs]
+        asked = [(id, words.remove_quotations_and_pasted_text(text)) for id, text in pairs]
         asked = [(id, text) for id, text in asked if text]
         now = self._clock() if at is None else at
-        vectors = self._compute_vectors({compute_text_digest(text): text for _, text in asked})
+        vectors = self._compute_missing_vectors({compute_normalized_text_digest(text): text for _, text in asked})
         with sql.write_transaction(self._engine) as conn, self._lock:
             self._refresh(repair=False)
             new, gone = self._learned.plan_additions(asked, weight, now)
-            generation = store.raise_generation(conn, self._space.collection)
+            generation = store.increment_collection_generation(conn, self._space.collection)
             store.write_learned_requests(conn, self._space.collection, generation, new)
             store.delete_learned_requests(conn, self._space.collection, gone)
             store.write_vectors(conn, self._space.model, vectors)
@@ -151,7 +153,7 @@ class SearchIndex(DocumentSearcher):
         with self._open_snapshot():
             gone = [(past.item, past.digest) for past in self._learned.list_requests() if past.text in texts]
         with sql.write_transaction(self._engine) as conn:
-            store.raise_generation(conn, self._space.collection)
+            store.increment_collection_generation(conn, self._space.collection)
             store.delete_learned_requests(conn, self._space.collection, gone)
             store.delete_unused_vectors(conn, [digest for _, digest in gone])
         self._refresh()
@@ -202,7 +204,7 @@ class SearchIndex(DocumentSearcher):
         """Load the changes since the last refresh, and repair damaged rows."""
         self._load_changes()
         if repair and (self._damaged or self._damaged_requests):
-            self._repair_damaged()
+            self._recompute_damaged_rows()
 
     def _load_changes(self) -> None:
         space, seen = self._space, self._generation
@@ -211,21 +213,21 @@ class SearchIndex(DocumentSearcher):
             # Nearly every search returns here, without waiting for a writer.
             if now != self._generation:
                 with self._lock:
-                    self._load_generation(conn, now, seen)
-        self._save_file()
+                    self._swap_in_corpus_of_generation(conn, now, seen)
+        self._rewrite_index_file_if_outdated()
 
-    def _load_generation(self, conn: sa.Connection, now: int, seen: int) -> None:
+    def _swap_in_corpus_of_generation(self, conn: sa.Connection, now: int, seen: int) -> None:
         """Swap the corpus for a copy with the changes up to this generation; `seen` was the last one before."""
         # Another thread may have refreshed meanwhile, to a later generation.
         if now == self._generation or now < self._generation != seen:
             return
         space = self._space
-        requests = store.load_learned_requests(conn, space, after=self._generation)
+        requests = store.load_changed_learned_requests(conn, space, after=self._generation)
         kept = None if self._file is None or self._generation else SearchCorpus.load_file(self._file, self._embedder)
         if kept is None:
             corpus, new = self._corpus.copy(), store.load_changed_entries(conn, space, after=self._generation)
         else:
-            outdated = kept.drop_outdated_documents(store.load_document_digests(conn, space.collection))
+            outdated = kept.drop_documents_with_changed_digest(store.load_document_digests(conn, space.collection))
             corpus, new = kept, store.load_entries_by_id(conn, space, outdated)
         corpus.replace_entries(new.entries, new.vectors)
         self._learned.add_requests(requests.sound)
@@ -242,7 +244,7 @@ class SearchIndex(DocumentSearcher):
         self._damaged = dict.fromkeys([*(id for id in self._damaged if id not in corpus.slots), *new.damaged])
         self._damaged_requests += requests.damaged
 
-    def _save_file(self) -> None:
+    def _rewrite_index_file_if_outdated(self) -> None:
         """Rewrite the index file if much of it is outdated, and map it, which takes less memory."""
         if self._file is None or not self._is_file_outdated:
             return
@@ -259,7 +261,7 @@ class SearchIndex(DocumentSearcher):
     def _is_file_outdated(self) -> bool:
         return self._unkept * _FILE_REWRITE_RATIO > len(self._corpus)
 
-    def _repair_damaged(self) -> None:
+    def _recompute_damaged_rows(self) -> None:
         """Recompute damaged rows, and those of another model, from their texts."""
         ids, requests = [*self._damaged], self._damaged_requests
         self._damaged, self._damaged_requests = {}, []
@@ -270,19 +272,19 @@ class SearchIndex(DocumentSearcher):
             documents = store.load_documents(conn, self._space.collection, ids)
         for some in sql.split_batches(documents, _BATCH_SIZE):
             self._write_documents(some, {})
-        vectors = self._compute_vectors({past.digest: past.text for past in requests})
+        vectors = self._compute_missing_vectors({past.digest: past.text for past in requests})
         with sql.write_transaction(self._engine) as conn:
-            generation = store.raise_generation(conn, self._space.collection)
+            generation = store.increment_collection_generation(conn, self._space.collection)
             store.write_learned_requests(conn, self._space.collection, generation, requests)
             store.write_vectors(conn, self._space.model, vectors)
         self._load_changes()
 
-    def _compute_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
+    def _compute_missing_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
         """Return vectors for the texts that have none yet, by digest."""
         if not self._space.width:
             return {}
         with sql.read_transaction(self._engine) as conn:
-            known = store.find_known_vectors(conn, self._space, list(texts))
+            known = store.find_text_digests_with_valid_vector(conn, self._space, list(texts))
         missing = [key for key in texts if key not in known]
         return dict(zip(missing, self._embed_texts([texts[key] for key in missing]), strict=True))
 
@@ -298,7 +300,7 @@ def open_index(engine: sa.Engine, collection: str, encoder: str, weights: Path, 
     if is_nearly_embedded(engine, collection, encoder, weights):
         return SearchIndex.open(engine, collection, embedder=build_encoder(encoder, weights), folder=dir)
     index = SearchIndex.open(engine, collection, folder=dir)
-    there, missing = _count_vectors(engine, collection, build_encoder(encoder, weights))
+    there, missing = _count_documents_with_and_without_vector(engine, collection, build_encoder(encoder, weights))
     index.notes.append(f"{encoder} has {there} of {there + missing} ready; until then the static one answers")
     return index
 
@@ -307,7 +309,8 @@ def is_nearly_embedded(engine: sa.Engine, collection: str, encoder_name: str, we
     """Return whether so few documents lack a vector of the encoder that a search can wait for them."""
     return (
         encoder_name == "static"
-        or _count_vectors(engine, collection, build_encoder(encoder_name, weights))[1] <= _MAX_MISSING_VECTORS
+        or _count_documents_with_and_without_vector(engine, collection, build_encoder(encoder_name, weights))[1]
+        <= _MAX_MISSING_VECTORS
     )
 
 
@@ -316,7 +319,7 @@ def build_encoder(name: str, weights: Path) -> Embedder:
     if name == "static":
         return get_default_embedder()
     try:
-        return _load_minilm(find_encoder_weights(weights))
+        return _load_minilm(find_encoder_weights_folder(weights))
     except ModelUnavailableError as missing:
         raise Invalid(
             f"The setting search.encoder is '{name}', and {missing}.",
@@ -324,7 +327,7 @@ def build_encoder(name: str, weights: Path) -> Embedder:
         ) from None
 
 
-def _count_vectors(engine: sa.Engine, collection: str, embedder: Embedder) -> tuple[int, int]:
+def _count_documents_with_and_without_vector(engine: sa.Engine, collection: str, embedder: Embedder) -> tuple[int, int]:
     """Return how many documents have a vector of this encoder, and how many have none."""
     space = store.VectorSpace(collection=collection, model=embedder.name, width=embedder.width)
     with sql.read_transaction(engine) as conn:

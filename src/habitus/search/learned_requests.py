@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.texts.embedding import Vectors
-from habitus.search.texts.index_entry import IndexEntry, Vector, compute_text_digest, unpack_entry
+from habitus.search.texts.index_entry import IndexEntry, Vector, compute_normalized_text_digest, unpack_entry
 from habitus.search.texts.words import extract_terms, hash_term
 
 MAX_REQUESTS_PER_ITEM = 32
@@ -48,7 +48,7 @@ class LearnedRequest:
 
     @property
     def digest(self) -> str:
-        return compute_text_digest(self.text)
+        return compute_normalized_text_digest(self.text)
 
 
 def compute_aged_weight(request: LearnedRequest, now: float) -> float:
@@ -76,14 +76,14 @@ class RequestSimilarity:
     usual: NDArray[np.float32]
     familiarity: NDArray[np.float32]
 
-    def list_most_similar(self, count: int) -> list[str]:
+    def list_items_with_most_similar_requests(self, count: int) -> list[str]:
         """Return the items whose learned requests are most similar."""
         # Dictionary order is row order.
         items = list(self.items)
         order = np.argsort(-(self.values.sum(1) + self.nearest), kind="stable")[:count]
         return [items[row] for row in order.tolist()]
 
-    def select_items(self, ids: Sequence[str]) -> RequestSimilarity:
+    def select_similarities_of_items(self, ids: Sequence[str]) -> RequestSimilarity:
         """Return the similarity to these items; zeros for one without learned requests."""
         rows = [self.items.get(id, -1) for id in ids]
 
@@ -146,7 +146,7 @@ class LearnedRequestSet:
         after = {item: dict(self._requests.get(item, {})) for item, _ in asked}
         new: dict[tuple[str, str], LearnedRequest] = {}
         for item, text in asked:
-            key = compute_text_digest(text)
+            key = compute_normalized_text_digest(text)
             before = after[item].get(key)
             total = weight + (compute_aged_weight(before, now) if before else 0.0)
             request = LearnedRequest(item=item, text=text, weight=min(total, MAX_WEIGHT), at=now, vector=nothing)
@@ -222,28 +222,29 @@ class _LearnedRequestStatistics:
         owner, row = self._items.setdefault(request.item, len(self._items)), len(self._rows)
         self._keys.append((request.item, request.digest))
         self._rows[self._keys[row]] = row
-        self._said.append(_hash_term_features(request.text))
+        self._said.append(_hash_terms_and_term_pairs(request.text))
         self._vectors, self._owners, self._strengths = (
-            _grow_for_row(array, row) for array in (self._vectors, self._owners, self._strengths)
+            _append_row_with_spare_capacity(array, row) for array in (self._vectors, self._owners, self._strengths)
         )
         self._sums, self._counts, self._word_sums, self._squares = (
-            _grow_for_row(array, owner) for array in (self._sums, self._counts, self._word_sums, self._squares)
+            _append_row_with_spare_capacity(array, owner)
+            for array in (self._sums, self._counts, self._word_sums, self._squares)
         )
         self._vectors[row], self._owners[row] = request.vector, owner
         self._strengths[row] = compute_aged_weight(request, self._now)
-        self._add_signed_row(row, 1)
+        self._add_row_to_sums_with_sign(row, 1)
 
     def remove_request(self, key: tuple[str, str]) -> None:
         """Stop counting a request."""
         row = self._rows.pop(key)
-        self._add_signed_row(row, -1)
+        self._add_row_to_sums_with_sign(row, -1)
         last_key, last_said = self._keys.pop(), self._said.pop()
         if last_key != key:
             self._keys[row], self._said[row], self._rows[last_key] = last_key, last_said, row
             for array in (self._vectors, self._owners, self._strengths):
                 array[row] = array[len(self._keys)]
 
-    def _add_signed_row(self, row: int, sign: int) -> None:
+    def _add_row_to_sums_with_sign(self, row: int, sign: int) -> None:
         owner, weight = int(self._owners[row]), sign * float(self._strengths[row])
         self._counts[owner] += weight
         self._sums[owner] += weight * self._vectors[row]
@@ -281,27 +282,27 @@ class _LearnedRequestStatistics:
         return self._inverse
 
     def compute_similarity(self, text: str, vector: Vector) -> RequestSimilarity:
-        asked, count = _hash_term_features(text), len(self._items)
+        asked, count = _hash_terms_and_term_pairs(text), len(self._items)
         meaning, nearest, usual = (np.zeros(count, dtype=np.float32) for _ in range(3))
         owners, counts = self._owners[: len(self._rows)], self._counts[:count]
         if len(vector):
-            meaning = self._compare_by_meaning(vector)
+            meaning = self._compute_discriminants_by_vector(vector)
             sums = self._sums[:count]
             usual = sums @ vector / np.maximum(np.linalg.norm(sums, axis=1), _NOTHING)
             np.maximum.at(nearest, owners, self._vectors[: len(self._rows)] @ vector)
         else:
-            np.maximum.at(nearest, owners, self._compute_word_overlap(asked))
+            np.maximum.at(nearest, owners, self._compute_word_overlap_per_request(asked))
         return RequestSimilarity(
             items=dict(self._items),
             values=np.stack(
-                [meaning / 10, self._score_by_words(asked) / 10, _scale_cosines_above_chance(nearest)], axis=1
+                [meaning / 10, self._compute_word_log_ratios(asked) / 10, _scale_cosines_above_chance(nearest)], axis=1
             ),
             nearest=nearest,
             usual=usual,
             familiarity=counts / (counts + _FAMILIARITY_HALFWAY),
         )
 
-    def _compare_by_meaning(self, vector: Vector) -> NDArray[np.float32]:
+    def _compute_discriminants_by_vector(self, vector: Vector) -> NDArray[np.float32]:
         """Return the discriminant of each item: its shrunken mean request against the mean of all."""
         inverse, mean, count = self._compute_scatter_inverse(), self._compute_mean(), len(self._items)
         sums, shrunken = self._sums[:count], self._counts[:count] + _SHRINK_MEAN
@@ -312,7 +313,7 @@ class _LearnedRequestStatistics:
         nearness = (sums @ scaled + _SHRINK_MEAN * (mean @ scaled)) / shrunken - mean @ scaled
         return np.asarray(nearness - (squares - mean @ scaled_mean) / 2, dtype=np.float32)
 
-    def _score_by_words(self, asked: set[int]) -> NDArray[np.float32]:
+    def _compute_word_log_ratios(self, asked: set[int]) -> NDArray[np.float32]:
         """Return per item the log-ratio of the known words under its requests and under all requests."""
         known = [number for number in sorted(asked) if self._words.get(number)]
         ratios = len(known) * np.log(_SHRINK_WORDS / (self._word_sums[: len(self._items)] + _SHRINK_WORDS))
@@ -324,12 +325,12 @@ class _LearnedRequestStatistics:
             ratios[where] += np.log1p(counts * total / (_SHRINK_WORDS * counts.sum()))
         return np.asarray(ratios, dtype=np.float32)
 
-    def _compute_word_overlap(self, asked: set[int]) -> NDArray[np.float32]:
+    def _compute_word_overlap_per_request(self, asked: set[int]) -> NDArray[np.float32]:
         """Return per learned request the share of common words, which replaces the cosine without a model."""
         return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
 
 
-def _grow_for_row(array: NDArray[Any], row: int) -> NDArray[Any]:
+def _append_row_with_spare_capacity(array: NDArray[Any], row: int) -> NDArray[Any]:
     """Return the array with this row, twice as long if it was full."""
     return array if row < len(array) else np.concatenate([array, np.zeros_like(array)])
 
@@ -341,7 +342,7 @@ def _scale_cosines_above_chance(nearest: NDArray[np.float32]) -> NDArray[np.floa
     return above
 
 
-def _hash_term_features(text: str) -> set[int]:
+def _hash_terms_and_term_pairs(text: str) -> set[int]:
     """Return the hashed terms and pairs of neighbouring terms."""
     found = extract_terms(text)
     return {hash_term(term) for term in found} | {hash_term(f"{a} {b}") for a, b in pairwise(found)}
@@ -387,7 +388,7 @@ def parse_index_entry_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedI
     )
 
 
-def parse_request_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedLearnedRequests:
+def parse_learned_request_rows(rows: Iterable[Sequence[Any]], width: int) -> LoadedLearnedRequests:
     """Parse rows of document, text, weight, time and vector."""
     sound: list[LearnedRequest] = []
     damaged: list[LearnedRequest] = []

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus import operating_system
-from habitus.files import TEMPORARY_PREFIX, replace_file
+from habitus.files import TEMPORARY_PREFIX, replace_file_when_block_ends
 from habitus.search import calibration
 from habitus.search.model import ENTRY_FORMAT
-from habitus.search.postings import Postings, Slots, Strengths, TextSteps, merge_weighed_terms, weigh_terms
+from habitus.search.postings import Postings, Slots, Strengths, TextSteps, compute_term_strengths, merge_term_strengths
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import FIELDS, Codes, IndexEntry
 
@@ -101,7 +101,7 @@ def pack_entries(
     ids, digests, meanings = ([text for one in parts for text in one[0][kind]] for kind in range(3))
     made = [np.concatenate(same) for same in zip(*(one[1] for one in parts), strict=True)]
     says_when, name_words, lengths, codes, word_counts, word_ids = made
-    found = merge_weighed_terms([one[2] for one in parts], [len(one[0][0]) for one in parts])
+    found = merge_term_strengths([one[2] for one in parts], [len(one[0][0]) for one in parts])
     starts = np.flatnonzero(np.concatenate([[True], found.terms[1:] != found.terms[:-1]]))[: len(found.terms)]
     return PackedIndex(
         ids=ids,
@@ -137,7 +137,7 @@ def _pack_batch(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]],
         np.array([len(of_one) for of_one in words], dtype=np.int32),
         np.concatenate([np.zeros(0, np.int32), *words]),
     )
-    return texts, arrays, weigh_terms(entries, first=0)
+    return texts, arrays, compute_term_strengths(entries, first=0)
 
 
 def _compute_slice_starts(lengths: NDArray[np.int32]) -> Slots:
@@ -160,7 +160,7 @@ def write_index_file(path: Path, packed: PackedIndex, embedder: Embedder) -> Non
     """Write the index file, readable by its owner only; does nothing if it can't be written."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        with replace_file(path, durable=False) as aside:
+        with replace_file_when_block_ends(path, durable=False) as aside:
             _write_index_data(aside, packed, embedder)
         _delete_leftovers(path)
 

@@ -20,7 +20,7 @@ from habitus import sql
 from habitus.search import store
 from habitus.search.learned_requests import LoadedIndexEntries, parse_index_entry_rows
 from habitus.search.model import ENTRY_FORMAT, SearchDocument
-from habitus.search.postings import Strengths, weigh_terms
+from habitus.search.postings import Strengths, compute_term_strengths
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import (
     Codes,
@@ -47,10 +47,10 @@ DocumentCounts = NDArray[np.int64]
 DocumentReader = Callable[[Sequence[str]], Iterable[SearchDocument]]
 
 
-class PostgresIndex:
+class PostgresSkillIndex:
     """The skills of the shared layer in the shared database, written by the first host that finds one missing.
 
-    `documents` and `with_body` are as of the last `refresh_counts`.
+    `documents` and `with_body` are as of the last `refresh_term_counts_and_get_generation`.
     """
 
     def __init__(self, engine: sa.Engine, embedder: Embedder) -> None:
@@ -64,7 +64,7 @@ class PostgresIndex:
         """Open one transaction for all queries in the block."""
         return sql.read_transaction(self._engine)
 
-    def refresh_counts(self) -> int:
+    def refresh_term_counts_and_get_generation(self) -> int:
         """Reload the counts; return the library generation up to which the index is complete."""
         self._counted = {}
         with sql.read_transaction(self._engine) as conn:
@@ -143,17 +143,19 @@ class PostgresIndex:
         received = _convert_pgvector_bytes if self._pgvector_schema else bytes
         return parse_index_entry_rows([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
-    def mark_complete(self, generation: int) -> None:
+    def record_index_complete_up_to_generation(self, generation: int) -> None:
         """Record that the index is complete up to this library generation."""
         with sql.write_transaction(self._engine) as conn:
-            store.set_generation(conn, f"{self._space.collection} {self._space.model}", generation)
+            store.raise_collection_generation_to(conn, f"{self._space.collection} {self._space.model}", generation)
 
-    def load_hashes(self, names: Collection[str] | None = None) -> dict[str, str]:
+    def load_indexed_tree_hashes(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Return the tree hash with which each of these skills (or all) was indexed."""
         with sql.read_transaction(self._engine) as conn:
-            return self._load_rankable_hashes(conn, names)
+            return self._load_tree_hashes_of_rankable_skills(conn, names)
 
-    def _load_rankable_hashes(self, conn: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
+    def _load_tree_hashes_of_rankable_skills(
+        self, conn: sa.Connection, names: Collection[str] | None
+    ) -> dict[str, str]:
         """Return the hashes of the skills that can be ranked: with a vector, unless the model has none."""
         with_vector = "JOIN search_skill_vectors v ON v.model = :model AND v.digest = s.meaning"
         query = f"SELECT s.name, s.tree_hash FROM search_skills s {with_vector if self._space.width else ''}"
@@ -167,10 +169,10 @@ class PostgresIndex:
         with sql.write_transaction(self._engine) as conn:
             if not conn.execute(_TRY_LOCK).scalar_one():
                 return False
-            known = self._load_rankable_hashes(conn, hashes)
+            known = self._load_tree_hashes_of_rankable_skills(conn, hashes)
             documents = [*read([name for name, tree_hash in hashes.items() if known.get(name) != tree_hash])]
             entries = [encode_document(document) for document in documents]
-            self._write_vectors(
+            self._compute_and_write_missing_vectors(
                 conn, {entry.meaning: build_embedding_text(one) for entry, one in zip(entries, documents, strict=True)}
             )
             self._replace_entries(conn, [entry.id for entry in entries], entries, hashes)
@@ -190,16 +192,16 @@ class PostgresIndex:
         given = {"names": list(names)}
         before = parse_index_entry_rows(conn.execute(_OLD, given).all(), 0).entries
         conn.execute(_DELETE, given)
-        words = _weigh_entry_terms(entries)
+        words = _compute_term_strength_steps(entries)
         rows = [_build_entry_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
         if rows:
             conn.execute(_INSERT, rows)
-        changes = Counter(_compute_count_changes(entries, words))
-        changes.subtract(_compute_count_changes(before, _weigh_entry_terms(before)))
-        self._update_counts(conn, changes)
+        changes = Counter(_compute_term_count_changes(entries, words))
+        changes.subtract(_compute_term_count_changes(before, _compute_term_strength_steps(before)))
+        self._add_term_count_changes(conn, changes)
         conn.execute(_DROP_VECTORS, {"digests": [entry.meaning for entry in before]})
 
-    def _update_counts(self, conn: sa.Connection, changes: Mapping[tuple[int, int], int]) -> None:
+    def _add_term_count_changes(self, conn: sa.Connection, changes: Mapping[tuple[int, int], int]) -> None:
         by_term: dict[int, list[int]] = {}
         for (term, step), change in changes.items():
             if change:
@@ -208,7 +210,7 @@ class PostgresIndex:
         if by_term:
             conn.execute(_ADD_COUNTS, {"terms": _format_array(by_term), **columns})
 
-    def _write_vectors(self, conn: sa.Connection, texts: Mapping[str, str]) -> None:
+    def _compute_and_write_missing_vectors(self, conn: sa.Connection, texts: Mapping[str, str]) -> None:
         if not self._space.width:
             return
         there = conn.execute(_THERE, {"model": self._space.model, "digests": list(texts)}).scalars()
@@ -243,9 +245,9 @@ def _load_term_counts(conn: sa.Connection, terms: Sequence[int]) -> dict[int, Se
     return {term: found.get(term, _NO_COUNTS) for term in terms}
 
 
-def _weigh_entry_terms(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
+def _compute_term_strength_steps(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
     """Return the distinct terms of each entry, with the step of their strength."""
-    weighed = weigh_terms(entries, first=0)
+    weighed = compute_term_strengths(entries, first=0)
     steps = np.minimum((weighed.strengths * _STEPS).astype(np.int64), _STEPS - 1)
     found: list[list[tuple[int, int]]] = [[] for _ in entries]
     for term, row, step in zip(weighed.terms.tolist(), weighed.slots.tolist(), steps.tolist(), strict=True):
@@ -253,7 +255,7 @@ def _weigh_entry_terms(entries: Sequence[IndexEntry]) -> list[list[tuple[int, in
     return found
 
 
-def _compute_count_changes(
+def _compute_term_count_changes(
     entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]
 ) -> list[tuple[int, int]]:
     """Return the count changes that these entries cause."""

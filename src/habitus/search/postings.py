@@ -36,7 +36,7 @@ _MEANS = np.array([FIELD_LENGTHS[name] for name in FIELDS], dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TermPostings:
+class SortedTermPostings:
     """Terms with the slots that contain them: one row per pair, sorted by term and slot."""
 
     terms: Codes
@@ -68,19 +68,19 @@ class Postings:
         return other
 
     def add_entry(self, slot: int, entry: IndexEntry) -> None:
-        found = weigh_terms([entry], first=slot)
+        found = compute_term_strengths([entry], first=slot)
         rows = zip(found.terms.tolist(), found.strengths.tolist(), found.text_steps.tolist(), strict=True)
         for term, strength, step in rows:
             self._added[term] = (*self._added.get(term, ()), (slot, strength, step))
         self.added_count += 1
 
-    def remove_terms(self, codes: Codes) -> None:
+    def count_removed_document_terms(self, codes: Codes) -> None:
         """Count a document with these terms as removed."""
         # Its slot stays in the arrays until the next rebuild; only the counts change.
         for term in np.unique(codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
-    def find_slots(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths, TextSteps]:
+    def find_slots_and_strengths(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths, TextSteps]:
         """Return the slots that contain a term, dead ones included, and both strengths in each; `among` restricts a
         long list.
         """
@@ -88,7 +88,9 @@ class Postings:
         found: tuple[Slots, Strengths, TextSteps] = (_NO_SLOTS, _NO_STRENGTHS, _NO_STEPS)
         if at < len(self._terms) and self._terms[at] == term:
             part = slice(self._starts[at], self._starts[at + 1])
-            found = _restrict_slots(self._slots[part], self._strengths[part], self._text_steps[part], among)
+            found = _restrict_slots_and_strengths(
+                self._slots[part], self._strengths[part], self._text_steps[part], among
+            )
         extra = self._added.get(term)
         if extra is None:
             return found
@@ -112,10 +114,10 @@ class Postings:
         return found
 
 
-def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> TermPostings:
+def compute_term_strengths(entries: Sequence[IndexEntry], *, first: int) -> SortedTermPostings:
     """Return how strongly each entry has each of its terms; the first entry gets slot `first`."""
     if not entries:
-        return TermPostings(terms=_NO_TERMS, slots=_NO_ROWS, strengths=_NO_STRENGTHS, text_steps=_NO_STEPS)
+        return SortedTermPostings(terms=_NO_TERMS, slots=_NO_ROWS, strengths=_NO_STRENGTHS, text_steps=_NO_STEPS)
     lengths = np.array([entry.lengths for entry in entries], dtype=np.int64)
     codes = np.concatenate([entry.codes for entry in entries]).astype(np.uint64)
     field_of = np.repeat(np.tile(np.arange(len(FIELDS)), len(entries)), lengths.ravel()).astype(np.uint64)
@@ -132,11 +134,11 @@ def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> TermPostings:
     pairs = kinds >> np.uint64(3)
     starts = _find_run_starts(pairs)
     if not len(starts):
-        return weigh_terms([], first=first)
+        return compute_term_strengths([], first=first)
     sums, times = np.add.reduceat(weighted, starts), np.add.reduceat(counts, starts)
     dampening = TEXT_SATURATION * (1 - TEXT_NORM + TEXT_NORM * lengths.sum(1) / TEXT_LENGTH)
     rows = rows[starts]
-    return TermPostings(
+    return SortedTermPostings(
         terms=(pairs[starts] >> np.uint64(29)).astype(np.uint32),
         slots=(rows + first).astype(np.int32),
         strengths=(sums / (SATURATION + sums)).astype(np.float32),
@@ -144,14 +146,14 @@ def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> TermPostings:
     )
 
 
-def merge_weighed_terms(parts: Sequence[TermPostings], sizes: Sequence[int]) -> TermPostings:
-    """Merge the results of `weigh_terms` for batches of these sizes, each counted from slot 0."""
+def merge_term_strengths(parts: Sequence[SortedTermPostings], sizes: Sequence[int]) -> SortedTermPostings:
+    """Merge the results of `compute_term_strengths` for batches of these sizes, each counted from slot 0."""
     firsts = np.cumsum([0, *sizes], dtype=np.int32)
     terms = np.concatenate([_NO_TERMS, *(part.terms for part in parts)])
     slots = np.concatenate([_NO_ROWS, *(part.slots + first for part, first in zip(parts, firsts, strict=False))])
     # Stable: the batches are sorted runs, and later ones have higher slots.
     order = np.argsort(terms, kind="stable")
-    return TermPostings(
+    return SortedTermPostings(
         terms=terms[order],
         slots=slots[order],
         strengths=np.concatenate([_NO_STRENGTHS, *(part.strengths for part in parts)])[order],
@@ -159,7 +161,7 @@ def merge_weighed_terms(parts: Sequence[TermPostings], sizes: Sequence[int]) -> 
     )
 
 
-def _restrict_slots(
+def _restrict_slots_and_strengths(
     slots: NDArray[np.int32], strengths: Strengths, text_steps: TextSteps, some: Slots | None
 ) -> tuple[Slots, Strengths, TextSteps]:
     """Restrict slots and strengths to some slots, without touching the others."""

@@ -16,7 +16,7 @@ from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
 from habitus.search.corpus import SearchCorpus
 from habitus.search.learned_requests import USE_SIGNAL_NAMES, RequestSimilarity
 from habitus.search.postings import Slots
-from habitus.search.signals import CandidateSignals, prefilter_codes
+from habitus.search.signals import CandidateSignals, find_possibly_wanted_codes
 from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import ParsedSearchRequest, hash_term
 
@@ -122,22 +122,22 @@ class ScoreExplanation(Mapping[str, float]):
         self._worths = worths
 
     @cached_property
-    def _term_parts(self) -> dict[str, float]:
+    def _contributions_by_name(self) -> dict[str, float]:
         codes, lengths = self._said
-        places = np.flatnonzero(prefilter_codes(codes, np.array([*self._worths], dtype=np.uint32)))
+        places = np.flatnonzero(find_possibly_wanted_codes(codes, np.array([*self._worths], dtype=np.uint32)))
         return _label_contributions(self._values, _compute_matched_field_shares(self._worths, codes, lengths, places))
 
     def __getitem__(self, part: str) -> float:
-        return self._term_parts[part]
+        return self._contributions_by_name[part]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._term_parts)
+        return iter(self._contributions_by_name)
 
     def __len__(self) -> int:
-        return len(self._term_parts)
+        return len(self._contributions_by_name)
 
     def __repr__(self) -> str:
-        return repr(self._term_parts)
+        return repr(self._contributions_by_name)
 
 
 def explain_scores(

@@ -22,7 +22,7 @@ from habitus.search.corpus import SearchCorpus
 from habitus.search.model import IndexHit, SearchDocument, SearchResults
 from habitus.search.postings import Slots
 from habitus.search.ranking import explain_scores
-from habitus.search.signals import find_highest_positions
+from habitus.search.signals import find_positions_of_highest_scores
 from habitus.search.texts import words
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector, build_embedding_text, encode_document
@@ -30,7 +30,7 @@ from habitus.search.texts.words import hash_term
 
 if TYPE_CHECKING:
     from habitus.search.learned_requests import LoadedIndexEntries
-    from habitus.search.postgres_index import PostgresIndex
+    from habitus.search.postgres_index import PostgresSkillIndex
 
 
 _MAX_COMPARED = 60
@@ -53,7 +53,7 @@ def find_nearest(
     return _sort_hits([_compare_profiles(mine, other) for other in others])[:k]
 
 
-def find_neighbours(corpus: SearchCorpus, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
+def find_neighbours_of_each_document(corpus: SearchCorpus, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
     """Return for every document the few most similar ones, by at least `min_score`, among those that share its rarest
     terms.
     """
@@ -68,16 +68,16 @@ def _find_similar_documents(
     corpus: SearchCorpus, profiles: Mapping[int, _ComparisonProfile], slot: int, least: float
 ) -> tuple[IndexHit, ...]:
     mine = profiles[slot]
-    others, shared = _find_documents_sharing_terms(corpus, slot, mine)
+    others, shared = _find_documents_sharing_rarest_terms(corpus, slot, mine)
     if corpus.vectors.shape[1]:
         shared = corpus.vectors[others] @ mine.vector
         others, shared = others[shared >= _SAME_MATTER], shared[shared >= _SAME_MATTER]
-    near = others[find_highest_positions(shared, _NEAREST)].tolist()
+    near = others[find_positions_of_highest_scores(shared, _NEAREST)].tolist()
     met = [_compare_profiles(mine, profiles[other]) for other in near if _can_reach_score(mine, profiles[other], least)]
     return _sort_hits([hit for hit in met if hit.score >= least])
 
 
-def _find_documents_sharing_terms(
+def _find_documents_sharing_rarest_terms(
     corpus: SearchCorpus, slot: int, mine: _ComparisonProfile
 ) -> tuple[Slots, NDArray[np.float32]]:
     """Return the other documents with the rarest terms of this one's summary, and the worth of the shared terms."""
@@ -86,7 +86,7 @@ def _find_documents_sharing_terms(
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
     room = _SHARING
     for place in rarest[counts[rarest] > 1].tolist():
-        slots = corpus.postings.find_slots(int(mine.summary.codes[place]))[0][:room]
+        slots = corpus.postings.find_slots_and_strengths(int(mine.summary.codes[place]))[0][:room]
         shared[slots] += mine.summary.rarity[place]
         room -= len(slots)
     shared[slot] = 0.0
@@ -98,15 +98,17 @@ def _find_documents_sharing_terms(
 def _choose_slots_to_compare(corpus: SearchCorpus, entry: IndexEntry, vector: Vector) -> list[int]:
     """Return the slots worth comparing: nearest by meaning, and sharing the rarest terms."""
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
-    codes = np.unique(entry.summary_codes)
+    codes = np.unique(entry.summary_term_codes)
     rarity = corpus.compute_rarity(codes)
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
     for number, worth in zip(codes.tolist(), rarity.tolist(), strict=True):
-        shared[corpus.postings.find_slots(number)[0]] += worth
+        shared[corpus.postings.find_slots_and_strengths(number)[0]] += worth
     shared[~corpus.alive] = -1.0
     chosen: set[int] = set()
     for scores in (meaning, shared):
-        chosen.update(slot for slot in find_highest_positions(scores, _MAX_COMPARED).tolist() if corpus.alive[slot])
+        chosen.update(
+            slot for slot in find_positions_of_highest_scores(scores, _MAX_COMPARED).tolist() if corpus.alive[slot]
+        )
     return sorted(chosen)
 
 
@@ -121,7 +123,7 @@ class _WeighedTerms:
     total: float
 
 
-def _weigh_texts(corpus: SearchCorpus, texts: Sequence[Codes]) -> list[_WeighedTerms]:
+def _weigh_terms_of_texts(corpus: SearchCorpus, texts: Sequence[Codes]) -> list[_WeighedTerms]:
     """Weigh the terms of many texts in one pass."""
     sizes = [len(codes) for codes in texts]
     owners = np.repeat(np.arange(len(texts), dtype=np.uint64), sizes)
@@ -152,13 +154,13 @@ class _ComparisonProfile:
     def weighed_body(self) -> _WeighedTerms | None:
         """The weighed body, looked up on first use: most bodies are never compared."""
         has_body = self._entry.lengths[-1] >= _SHORTEST_BODY
-        return _weigh_texts(self._corpus, [self._entry.body_codes])[0] if has_body else None
+        return _weigh_terms_of_texts(self._corpus, [self._entry.body_term_codes])[0] if has_body else None
 
 
 def _build_comparison_profiles(
     corpus: SearchCorpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]
 ) -> list[_ComparisonProfile]:
-    summaries = _weigh_texts(corpus, [entry.summary_codes for entry in entries])
+    summaries = _weigh_terms_of_texts(corpus, [entry.summary_term_codes for entry in entries])
     return [_ComparisonProfile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
 
 
@@ -173,18 +175,18 @@ def _compare_profiles(mine: _ComparisonProfile, other: _ComparisonProfile) -> In
     parts = {"words": words, "meaning": meaning}
     score = (words + meaning) / 2
     if mine.weighed_body is not None and other.weighed_body is not None:
-        parts["body"] = _compute_overlap(mine.weighed_body, other.weighed_body)
+        parts["body"] = _compute_weighted_term_overlap(mine.weighed_body, other.weighed_body)
         score = (2 * score + parts["body"]) / 3
     return IndexHit(id=other.id, score=min(1.0, score), parts={name: round(value, 3) for name, value in parts.items()})
 
 
 def _compare_summaries(mine: _ComparisonProfile, other: _ComparisonProfile) -> tuple[float, float]:
     """Return how similar the summaries are, in words and in meaning."""
-    words = _compute_overlap(mine.summary, other.summary)
+    words = _compute_weighted_term_overlap(mine.summary, other.summary)
     return words, float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
 
 
-def _compute_overlap(a: _WeighedTerms, b: _WeighedTerms) -> float:
+def _compute_weighted_term_overlap(a: _WeighedTerms, b: _WeighedTerms) -> float:
     """Return the weighted share of common terms, by rarity and frequency."""
     if len(b.codes) < len(a.codes):
         a, b = b, a
@@ -218,7 +220,7 @@ class RankingCandidates:
 
 def _promote_most_similar_texts(order: list[int], found: RankingCandidates) -> list[int]:
     """Return the order with the documents whose texts are most like a text among the first few."""
-    likeness = found.signals.as_text_column.tolist()
+    likeness = found.signals.text_similarity_column.tolist()
     if not any(likeness):
         return order
     # Ties go to the first.
@@ -249,7 +251,7 @@ class DocumentSearcher:
         self._corpus = corpus
         self._learned = requests
         # Has the documents that are not in memory.
-        self.server: PostgresIndex | None = None
+        self.server: PostgresSkillIndex | None = None
         # Documents of the server that count as removed.
         self._gone: frozenset[str] = frozenset()
         # The last frozen set of ids and its slots in a corpus: callers pass the same one again and again.
@@ -278,7 +280,7 @@ class DocumentSearcher:
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            if signals.is_text_like(found.asked):
+            if signals.is_statement_or_long_task(found.asked):
                 order = _promote_most_similar_texts(order, found)
             fit = ranking.compute_confidence(found.signals, found.usage, self._tier).tolist()
             top = order[: max(k, 0)]
@@ -305,34 +307,40 @@ class DocumentSearcher:
             return None
         vectors = self._embed_texts(asked.list_request_texts(self._embedder.max_request_words))
         liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
-        liked = liking.list_most_similar(_MAX_SIMILAR_ITEMS)
+        liked = liking.list_items_with_most_similar_requests(_MAX_SIMILAR_ITEMS)
         if self.server is not None:
-            terms = signals.WeighedRequest.from_request(corpus.with_remote_documents(self.server), asked, None)
+            terms = signals.WeighedRequest.from_request(
+                corpus.with_rarity_over_remote_documents(self.server), asked, None
+            )
             named = self.server.find_candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
-            corpus = self._add_remote_candidates(corpus, self.server, named)
+            corpus = self._build_corpus_with_remote_candidates(corpus, self.server, named)
         if not corpus.slots:
             return None
         more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
         codes = np.array([hash_term(term) for term in words.extract_terms(" ".join(self.project))], dtype=np.uint32)
-        allowed = self._find_slots(corpus, among)
-        found = signals.gather_signals(corpus, self._embedder, asked, vectors, allowed, more, codes)
+        allowed = self._find_slots_of_ids(corpus, among)
+        found = signals.choose_candidates_and_compute_signals(
+            corpus, self._embedder, asked, vectors, allowed, more, codes
+        )
         if not len(found.slots):
             return None
         ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
-        usage = ranking.penalize_unused_near_duplicates(liking.select_items(ids), corpus.vectors[found.slots])
+        usage = ranking.penalize_unused_near_duplicates(
+            liking.select_similarities_of_items(ids), corpus.vectors[found.slots]
+        )
         return RankingCandidates(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
-    def _add_remote_candidates(
-        self, corpus: SearchCorpus, server: PostgresIndex, named: LoadedIndexEntries
+    def _build_corpus_with_remote_candidates(
+        self, corpus: SearchCorpus, server: PostgresSkillIndex, named: LoadedIndexEntries
     ) -> SearchCorpus:
         """Return the documents in memory plus those that a server named, with rarity over the whole library."""
-        corpus = corpus.with_remote_documents(server).copy()
+        corpus = corpus.with_rarity_over_remote_documents(server).copy()
         ours = corpus.slots.keys() | self._gone
         new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
         corpus.replace_entries([named.entries[at] for at in new], named.vectors[new])
         return corpus
 
-    def _find_slots(self, corpus: SearchCorpus, among: Collection[str] | None) -> Slots | None:
+    def _find_slots_of_ids(self, corpus: SearchCorpus, among: Collection[str] | None) -> Slots | None:
         if among is None:
             return None
         # A temporary corpus of few candidates is not worth caching.
@@ -359,18 +367,20 @@ class DocumentSearcher:
             entry = encode_document(document)
             vector = self._embed_texts([build_embedding_text(document)])[0]
             if self.server is not None:
-                codes = np.unique(entry.summary_codes)
-                worth = corpus.with_remote_documents(self.server).compute_rarity(codes)
+                codes = np.unique(entry.summary_term_codes)
+                worth = corpus.with_rarity_over_remote_documents(self.server).compute_rarity(codes)
                 named = self.server.find_candidates(codes, worth, vector)
-                corpus = self._add_remote_candidates(corpus, self.server, named)
+                corpus = self._build_corpus_with_remote_candidates(corpus, self.server, named)
             return find_nearest(corpus, entry, vector, k, min_cosine) if corpus.slots else ()
 
-    def find_neighbours(self, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
+    def find_neighbours_of_each_document(self, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
         """Return for every document the few most similar ones, by at least `min_score`."""
         with self._open_snapshot() as corpus:
             server = self.server
-            return find_neighbours(
-                corpus if server is None else self._add_remote_candidates(corpus, server, server.load_all_entries()),
+            return find_neighbours_of_each_document(
+                corpus
+                if server is None
+                else self._build_corpus_with_remote_candidates(corpus, server, server.load_all_entries()),
                 min_score,
             )
 
@@ -378,12 +388,12 @@ class DocumentSearcher:
         """Return a searcher with these documents added and those in `removed_ids` removed; nothing is stored."""
         return self._copy_with_changes(documents, removed_ids, self.server)
 
-    def with_local_documents(self, documents: Sequence[SearchDocument]) -> DocumentSearcher:
+    def with_documents_replacing_server(self, documents: Sequence[SearchDocument]) -> DocumentSearcher:
         """Return a searcher with these documents in place of an unreachable server; nothing is stored."""
         return self._copy_with_changes(documents, (), None)
 
     def _copy_with_changes(
-        self, documents: Sequence[SearchDocument], gone: Sequence[str], server: PostgresIndex | None
+        self, documents: Sequence[SearchDocument], gone: Sequence[str], server: PostgresSkillIndex | None
     ) -> DocumentSearcher:
         vectors = self._embed_texts([build_embedding_text(document) for document in documents])
         entries = [encode_document(document) for document in documents]

@@ -13,7 +13,7 @@ from habitus.search.corpus import SearchCorpus
 from habitus.search.postings import Slots, Strengths, TextSteps
 from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import FIELDS, Codes
-from habitus.search.texts.words import ParsedSearchRequest, hash_content_word, hash_term
+from habitus.search.texts.words import ParsedSearchRequest, hash_term, hash_term_of_content_word
 
 Floats = NDArray[np.float32]
 
@@ -79,12 +79,12 @@ class CandidateSignals:
     fit: Floats
 
     @property
-    def as_text_column(self) -> Floats:
+    def text_similarity_column(self) -> Floats:
         column: Floats = self.stated[:, STATED_NAMES.index("as_text")]
         return column
 
 
-def gather_signals(
+def choose_candidates_and_compute_signals(
     corpus: SearchCorpus,
     embedder: Embedder,
     request: ParsedSearchRequest,
@@ -111,18 +111,18 @@ def gather_signals(
         return CandidateSignals(
             slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)]
         )
-    is_text = is_text_like(request)
-    passage, phrase, excluded = _score_by_position(corpus, asked, slots, is_text=is_text)
-    by_rarity, plain = _compare_words(corpus, embedder, request, slots)
+    is_text = is_statement_or_long_task(request)
+    passage, phrase, excluded = _compute_order_dependent_signals(corpus, asked, slots, is_text=is_text)
+    by_rarity, plain = _compute_word_meaning_signals(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
     # A carefully written description helps wishes, but not texts.
     prior = 1 - corpus.share_having_body if is_text else 1.0
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
-    strengths = _collect_strengths(asked, slots, len(corpus.ids))
+    strengths = _collect_term_strengths(asked, slots, len(corpus.ids))
     has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
     columns = (
         _divide_by_best(scores, slots, allowed),
-        _compute_coverage(has_term, asked.worth),
+        _compute_term_coverage(has_term, asked.worth),
         passage,
         phrase,
         meaning[slots],
@@ -134,8 +134,8 @@ def gather_signals(
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
     text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_having_body * (1 if is_text else 0.5))
     stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
-    strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
-    fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)
+    strength = _sum_terms_by_candidate(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
+    fit = (strength, _compute_term_coverage(has_term, asked.weights), meaning[slots], part, *plain)
     return CandidateSignals(
         slots=slots, values=_stack_columns(columns), stated=_stack_columns(stated), fit=_stack_columns(fit)
     )
@@ -173,7 +173,7 @@ class WeighedRequest:
         weights = np.array(list(request.terms.values()), dtype=np.float32)
         worth = corpus.compute_rarity(codes) * weights
         # Terms that many documents have say little and take the longest.
-        kept = np.sort(find_highest_positions(worth, _MOST_TERMS))
+        kept = np.sort(find_positions_of_highest_scores(worth, _MOST_TERMS))
         codes, weights, worth = codes[kept], weights[kept], worth[kept]
         worth = np.minimum(worth, _LARGEST_SHARE * worth.sum())
         named = list(request.terms)
@@ -184,7 +184,7 @@ class WeighedRequest:
             weights=weights,
             worth=worth,
             total=max(float(worth.sum()), 1e-9),
-            postings=[corpus.postings.find_slots(number, among) for number in codes.tolist()],
+            postings=[corpus.postings.find_slots_and_strengths(number, among) for number in codes.tolist()],
             phrases=sorted(phrases),
         )
 
@@ -232,12 +232,12 @@ def _merge_slots(corpus: SearchCorpus, *some: Slots) -> Slots:
 
 def _select_best_slots(slots: Slots, scores: Floats, count: int) -> Slots:
     """Return the slots with the highest positive scores, unordered."""
-    top = find_highest_positions(scores, count)
+    top = find_positions_of_highest_scores(scores, count)
     slots, scores = slots[top], scores[top]
     return slots[scores > 0]
 
 
-def find_highest_positions(scores: Floats, count: int) -> Slots:
+def find_positions_of_highest_scores(scores: Floats, count: int) -> Slots:
     """Return the positions of the `count` highest scores."""
     if count >= len(scores):
         return np.arange(len(scores))
@@ -257,7 +257,7 @@ def _score_project_terms(corpus: SearchCorpus, project: Codes, slots: Slots) -> 
     return found
 
 
-def _collect_strengths(asked: WeighedRequest, slots: Slots, count: int) -> Floats:
+def _collect_term_strengths(asked: WeighedRequest, slots: Slots, count: int) -> Floats:
     """Return how strongly each candidate (column) has each requested term; -1 if it lacks it."""
     column = np.full(count, -1, dtype=np.int64)
     column[slots] = np.arange(len(slots))
@@ -269,26 +269,26 @@ def _collect_strengths(asked: WeighedRequest, slots: Slots, count: int) -> Float
     return found
 
 
-def _compute_coverage(has_term: Floats, worths: Floats) -> Floats:
-    shares: Floats = _sum_by_term(has_term, worths) / np.float32(max(float(worths.sum()), 1e-9))
+def _compute_term_coverage(has_term: Floats, worths: Floats) -> Floats:
+    shares: Floats = _sum_terms_by_candidate(has_term, worths) / np.float32(max(float(worths.sum()), 1e-9))
     return shares
 
 
-def _sum_by_term(by_term: Floats, worths: Floats) -> Floats:
+def _sum_terms_by_candidate(by_term: Floats, worths: Floats) -> Floats:
     """Sum by candidate, term by term in a fixed order."""
     # A matrix product would round differently on each machine.
     total: Floats = np.add.reduce(by_term * worths[:, None], axis=0)
     return total
 
 
-def _score_by_position(
+def _compute_order_dependent_signals(
     corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, *, is_text: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return the passage, phrase and exclusion signals, which depend on the order of terms."""
     read = [corpus.get_codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
     codes = np.concatenate(read)
-    at = np.flatnonzero(prefilter_codes(codes, asked.codes))
+    at = np.flatnonzero(find_possibly_wanted_codes(codes, asked.codes))
     order = np.argsort(asked.codes)
     near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
     sure = asked.codes[near] == codes[at] if len(order) else np.zeros(0, dtype=bool)
@@ -310,7 +310,7 @@ def _score_by_position(
     )
 
 
-def prefilter_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
+def find_possibly_wanted_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
     """Return which codes may be among the wanted ones, by their low 16 bits."""
     # A cheap sieve: the few codes that pass are compared in full.
     sieve = np.zeros(1 << 16, dtype=bool)
@@ -353,7 +353,7 @@ def _compute_excluded_share(asked: WeighedRequest, row: Slots, term: Slots, coun
     return shares
 
 
-def is_text_like(request: ParsedSearchRequest) -> bool:
+def is_statement_or_long_task(request: ParsedSearchRequest) -> bool:
     """Return whether the request is a text by itself: a statement that asks for nothing, or a long task."""
     return len(request.terms) >= (_SHORTEST_TASK if request.is_asked else _SHORTEST_STATEMENT)
 
@@ -377,7 +377,7 @@ def _score_phrases(asked: WeighedRequest, row: Slots, at: Slots, term: Slots, co
     return shares
 
 
-def _compare_words(
+def _compute_word_meaning_signals(
     corpus: SearchCorpus, embedder: Embedder, request: ParsedSearchRequest, slots: Slots
 ) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
     """Return the `words`, `said` and `name` signals: each word meets its nearest on the other side.
@@ -389,9 +389,9 @@ def _compare_words(
     starts = np.cumsum(sizes) - sizes
     different, back = corpus.find_distinct_words(ids)
     asked = list(request.words) or [""]
-    asked_codes = np.array([hash_content_word(word) for word in asked], dtype=np.uint32)
-    codes, vectors = corpus.get_word_features(different)
-    near, meant = _match_request_words(embedder.embed_words(asked), asked_codes, vectors, codes)
+    asked_codes = np.array([hash_term_of_content_word(word) for word in asked], dtype=np.uint32)
+    codes, vectors = corpus.get_word_codes_and_vectors(different)
+    near, meant = _compute_cosines_with_request_words(embedder.embed_words(asked), asked_codes, vectors, codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
     # Reducing along long rows is many times faster.
@@ -410,7 +410,9 @@ def _compare_words(
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
-def _match_request_words(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
+def _compute_cosines_with_request_words(
+    asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes
+) -> tuple[Floats, Floats]:
     """Return the cosines of document words (rows) and request words, and the weight of each request word by itself."""
     if not asked.shape[1]:
         same = codes[:, None] == asked_codes[None, :]

@@ -15,7 +15,7 @@ from habitus.search import learned_requests
 from habitus.search.learned_requests import is_valid_vector
 from habitus.search.model import SearchDocument
 from habitus.search.texts.index_entry import IndexEntry, Vector, pack_entry
-from habitus.sql import metadata, primary_key_columns, required_columns
+from habitus.sql import build_primary_key_columns, build_required_columns, metadata
 
 # The generation rises with every change: a process that has seen a lower number has something to load.
 collections = sa.Table(
@@ -29,12 +29,12 @@ collections = sa.Table(
 documents = sa.Table(
     "search_documents",
     metadata,
-    *primary_key_columns(sa.Text, "collection", "id"),
+    *build_primary_key_columns(sa.Text, "collection", "id"),
     sa.Column("generation", sa.BigInteger, nullable=False),
-    *required_columns(sa.Text, "digest", "meaning"),
+    *build_required_columns(sa.Text, "digest", "meaning"),
     sa.Column("says_when", sa.Boolean, nullable=False),
     sa.Column("codes", sa.LargeBinary, nullable=False),
-    *required_columns(sa.Text, "words", "name", "cue", "tags", "description", "body"),
+    *build_required_columns(sa.Text, "words", "name", "cue", "tags", "description", "body"),
     sa.Index("search_documents_generation", "collection", "generation"),
 )
 
@@ -42,16 +42,16 @@ documents = sa.Table(
 vectors = sa.Table(
     "search_vectors",
     metadata,
-    *primary_key_columns(sa.Text, "model", "digest"),
+    *build_primary_key_columns(sa.Text, "model", "digest"),
     sa.Column("vector", sa.LargeBinary, nullable=False),
 )
 
 requests_table = sa.Table(
     "search_learned",
     metadata,
-    *primary_key_columns(sa.Text, "collection", "document", "digest"),
+    *build_primary_key_columns(sa.Text, "collection", "document", "digest"),
     sa.Column("generation", sa.BigInteger, nullable=False),
-    *required_columns(sa.Float, "weight", "at"),
+    *build_required_columns(sa.Float, "weight", "at"),
     sa.Column("text", sa.Text, nullable=False),
     sa.Index("search_learned_generation", "collection", "generation"),
 )
@@ -84,13 +84,13 @@ def get_generation(conn: sa.Connection, collection: str) -> int:
     return conn.execute(_GENERATION, {"of": collection}).scalar() or 0
 
 
-def raise_all_generations(conn: sa.Connection) -> int:
+def increment_all_collection_generations(conn: sa.Connection) -> int:
     """Raise the generation of every collection; return the highest."""
     names = conn.execute(sa.select(collections.c.collection)).scalars().all()
-    return max((raise_generation(conn, name) for name in names), default=1)
+    return max((increment_collection_generation(conn, name) for name in names), default=1)
 
 
-def raise_generation(conn: sa.Connection, collection: str) -> int:
+def increment_collection_generation(conn: sa.Connection, collection: str) -> int:
     """Raise the generation of a collection and return it."""
     # The row stays locked until the commit, so generations become visible in order.
     found = conn.execute(_RAISED, {"of": collection}).scalar()
@@ -100,7 +100,7 @@ def raise_generation(conn: sa.Connection, collection: str) -> int:
     return int(found)
 
 
-def set_generation(conn: sa.Connection, collection: str, generation: int) -> None:
+def raise_collection_generation_to(conn: sa.Connection, collection: str, generation: int) -> None:
     """Set the generation of a collection that counts by another one's; it never falls."""
     row = {"collection": collection, "generation": generation}
     sql.upsert_rows(
@@ -111,23 +111,25 @@ def set_generation(conn: sa.Connection, collection: str, generation: int) -> Non
 def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedIndexEntries:
     """Return the entries changed after a generation; their texts stay in the database."""
     return learned_requests.parse_index_entry_rows(
-        conn.execute(_build_changed_query(space), {"after": after}), space.width
+        conn.execute(_build_query_of_changed_entries(space), {"after": after}), space.width
     )
 
 
 @functools.cache
-def _build_changed_query(space: VectorSpace) -> sa.Select[Any]:
+def _build_query_of_changed_entries(space: VectorSpace) -> sa.Select[Any]:
     return _build_entry_query(space, documents.c.generation > sa.bindparam("after")).order_by(documents.c.id)
 
 
 def _build_entry_query(space: VectorSpace, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = documents.c
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
-    query = _join_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
+    query = _join_vectors_to_query(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
     return query.where(table.collection == space.collection, which)
 
 
-def _join_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: VectorSpace) -> sa.Select[Any]:
+def _join_vectors_to_query(
+    query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: VectorSpace
+) -> sa.Select[Any]:
     mine = sa.and_(vectors.c.digest == digest, vectors.c.model == space.model)
     return query.select_from(table.outerjoin(vectors, mine))
 
@@ -142,7 +144,7 @@ _COUNT = sa.select(sa.func.count()).select_from(documents).where(documents.c.col
 
 def count_embedded_documents(conn: sa.Connection, space: VectorSpace) -> int:
     """Return how many documents have a vector of the model."""
-    query = _join_vectors(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
+    query = _join_vectors_to_query(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
     return int(conn.execute(query.where(documents.c.collection == space.collection)).scalar_one())
 
 
@@ -260,7 +262,7 @@ def delete_unused_vectors(conn: sa.Connection, digests: Sequence[str]) -> None:
         conn.execute(sa.delete(vectors).where(vectors.c.digest.in_(gone)))
 
 
-def find_known_vectors(conn: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
+def find_text_digests_with_valid_vector(conn: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
     """Return which of these texts already have a valid vector of this model."""
     known: set[str] = set()
     for chunk in sql.split_batches(digests):
@@ -280,18 +282,20 @@ def write_vectors(conn: sa.Connection, model: str, new: Mapping[str, Vector]) ->
         sql.upsert_rows(conn, vectors, made, lambda new: {"vector": new.vector})
 
 
-def load_learned_requests(
+def load_changed_learned_requests(
     conn: sa.Connection, space: VectorSpace, *, after: int
 ) -> learned_requests.LoadedLearnedRequests:
     """Return the learned requests changed after a generation."""
-    return learned_requests.parse_request_rows(conn.execute(_build_request_query(space), {"after": after}), space.width)
+    return learned_requests.parse_learned_request_rows(
+        conn.execute(_build_query_of_changed_requests(space), {"after": after}), space.width
+    )
 
 
 @functools.cache
-def _build_request_query(space: VectorSpace) -> sa.Select[Any]:
+def _build_query_of_changed_requests(space: VectorSpace) -> sa.Select[Any]:
     table = requests_table.c
     columns = (table.document, table.text, table.weight, table.at)
-    query = _join_vectors(sa.select(*columns, vectors.c.vector), requests_table, table.digest, space)
+    query = _join_vectors_to_query(sa.select(*columns, vectors.c.vector), requests_table, table.digest, space)
     return query.where(table.collection == space.collection, table.generation > sa.bindparam("after"))
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import assert_never
 
-from habitus.comparing import BoundedMatcher, StepBudget
+from habitus.comparing import BoundedSequenceMatcher, ComparisonStepBudget
 from habitus.errors import Invalid
 from habitus.files import Tree, TreeFile, build_tree_file
 
@@ -90,7 +90,7 @@ def _replace_text(text: str, find: str, replacement: str, *, replace_all: bool) 
 def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
     """Return a unified diff of two file trees, empty if they are equal; binary files are only mentioned."""
     parts: list[str] = []
-    budget = StepBudget()
+    budget = ComparisonStepBudget()
     for path in sorted({*old, *new}):
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None and before.sha256 == after.sha256:
@@ -99,7 +99,7 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
         if a is None or b is None:
             parts.append(f"--- {old_label}/{path}\n+++ {new_label}/{path}\nnot text, or too large to be compared\n")
             continue
-        matcher = BoundedMatcher(a.splitlines(keepends=True), b.splitlines(keepends=True), budget)
+        matcher = BoundedSequenceMatcher(a.splitlines(keepends=True), b.splitlines(keepends=True), budget)
         if groups := list(matcher.get_grouped_opcodes()):
             parts += [f"--- {old_label}/{path}\n" if before else "--- /dev/null\n"]
             parts += [f"+++ {new_label}/{path}\n" if after else "+++ /dev/null\n"]
@@ -108,7 +108,7 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
     return "".join(parts)
 
 
-def _render_hunk(matcher: BoundedMatcher, group: Sequence[tuple[str, int, int, int, int]]) -> Iterator[str]:
+def _render_hunk(matcher: BoundedSequenceMatcher, group: Sequence[tuple[str, int, int, int, int]]) -> Iterator[str]:
     yield f"@@ -{_format_range(group[0][1], group[-1][2])} +{_format_range(group[0][3], group[-1][4])} @@\n"
     for what, a, b, c, d in group:
         if what == "equal":
@@ -206,5 +206,5 @@ def merge_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str])
 
 def _list_changed_ranges(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
     """Return (start, end, new lines) for each part of the base that differs in the changed text."""
-    opcodes = BoundedMatcher(base, changed).get_opcodes()
+    opcodes = BoundedSequenceMatcher(base, changed).get_opcodes()
     return [(a, b, tuple(changed[c:d])) for what, a, b, c, d in opcodes if what != "equal"]

@@ -41,21 +41,21 @@ class PersonalTraces:
     signed_archived: tuple[int, ...]
 
     @property
-    def signature_count(self) -> int:
+    def signed_rows_of_others_count(self) -> int:
         """How many rows of others carry the person's name."""
         return len((*self.decisions, *self.signed_versions, *self.signed_switches, *self.signed_archived))
 
 
 def find_personal_traces(conn: sa.Connection, names: Collection[str], conversations: Collection[str]) -> PersonalTraces:
     """Find the traces of a person who signs with `names` and took part in `conversations`."""
-    theirs = _match_author(versions.c.author, names)
+    theirs = _build_condition_signed_by(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
     recorders = _PersonalCaseMatcher(conn, names, conversations)
     # A tool's recorded cases quote calls; a version by another author can still quote this person's.
     quoting = [
         row
-        for row in conn.execute(query.where(_match_trees_with_tool(versions.c.tree), sa.not_(theirs)))
+        for row in conn.execute(query.where(_build_condition_tree_has_tool(versions.c.tree), sa.not_(theirs)))
         if recorders.has_case_in(row.name, row.tree) and (row.number != row.version or row.archived_on is not None)
     ]
     made = [*conn.execute(query.where(theirs)), *quoting]
@@ -65,14 +65,18 @@ def find_personal_traces(conn: sa.Connection, names: Collection[str], conversati
     past = [(row.skill, row.number) for row in made if row.number != row.version and row.skill not in archived]
     switched = conn.execute(
         sa.select(lifecycle_events.c.id, lifecycle_events.c.skill).where(
-            _match_author(lifecycle_events.c.author, names)
+            _build_condition_signed_by(lifecycle_events.c.author, names)
         )
     )
-    put_away = conn.execute(sa.select(skills.c.id).where(_match_author(skills.c.archived_by, names))).scalars()
-    wrote = conn.execute(sa.select(proposals.c.id).where(_match_author(proposals.c.author, names))).scalars()
+    put_away = conn.execute(
+        sa.select(skills.c.id).where(_build_condition_signed_by(skills.c.archived_by, names))
+    ).scalars()
+    wrote = conn.execute(
+        sa.select(proposals.c.id).where(_build_condition_signed_by(proposals.c.author, names))
+    ).scalars()
     talked = conn.execute(
         sa.select(proposals.c.id, proposals.c.name, proposals.c.conversation, proposals.c.tree).where(
-            sa.or_(proposals.c.conversation != "", _match_trees_with_tool(proposals.c.tree))
+            sa.or_(proposals.c.conversation != "", _build_condition_tree_has_tool(proposals.c.tree))
         )
     ).all()
     proposed = {
@@ -95,7 +99,7 @@ def find_personal_traces(conn: sa.Connection, names: Collection[str], conversati
     )
 
 
-def find_contributed_cases(
+def find_contributed_case_payloads(
     conn: sa.Connection, names: Collection[str], conversations: Collection[str]
 ) -> Mapping[str, frozenset[str]]:
     """Return, by skill, the payloads of recorded cases without a conversation that this person contributed.
@@ -113,27 +117,27 @@ class _PersonalCaseMatcher:
         self._connection = conn
         self._conversations = conversations
         self._cases_by_hash: dict[str, tuple[Mapping[str, Any], ...]] = {}
-        self.contributed = self._find_first_contributed_cases(names)
+        self.contributed = self._find_payloads_added_first_by_person(names)
 
     def has_case_in(self, skill: str, tree: str) -> bool:
         """Whether the tool in these files holds a case by this person."""
         recorder = CaseContributor(conversations=self._conversations, payloads=self.contributed.get(skill, ()))
         return any(recorder.has_contributed(case) for case in self._read_cases(tree))
 
-    def _find_first_contributed_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+    def _find_payloads_added_first_by_person(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """Return, by skill, the payloads that this person was the first to add."""
-        signed = _match_author(versions.c.author, names)
+        signed = _build_condition_signed_by(versions.c.author, names)
         written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)
         proposed = sa.select(proposals.c.made_on, proposals.c.name, proposals.c.tree, proposals.c.conversation).where(
             proposals.c.state == ProposalState.APPROVED.value, proposals.c.conversation != ""
         )
         changes = [
             (row.made_on, row.name, row.tree, bool(row.theirs))
-            for row in self._connection.execute(written.where(_match_trees_with_tool(versions.c.tree)))
+            for row in self._connection.execute(written.where(_build_condition_tree_has_tool(versions.c.tree)))
         ]
         changes += [
             (row.made_on, row.name, row.tree, row.conversation in self._conversations)
-            for row in self._connection.execute(proposed.where(_match_trees_with_tool(proposals.c.tree)))
+            for row in self._connection.execute(proposed.where(_build_condition_tree_has_tool(proposals.c.tree)))
         ]
         # Changes are sorted by time, so setdefault keeps the first author of each payload.
         first: dict[tuple[str, str], bool] = {}
@@ -157,7 +161,7 @@ class _PersonalCaseMatcher:
         return self._cases_by_hash[file.sha256]
 
 
-def _match_trees_with_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
+def _build_condition_tree_has_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
     """Match trees that mention a tool file, without unpacking them."""
     return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
@@ -170,25 +174,27 @@ def erase_personal_traces(
 
     Return the layer and name of each skill that nothing is left of.
     """
-    gone = _list_names(conn, *(skills.c.id.in_(part) for part in split_batches(found.archived_skills)))
+    gone = _list_layer_and_name_of_skills(
+        conn, *(skills.c.id.in_(part) for part in split_batches(found.archived_skills))
+    )
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
-    trees = _read_trees(conn, versions.c.tree, _match_version_rows(found.past_versions))
-    trees += _read_trees(
+    trees = _read_packed_trees(conn, versions.c.tree, _build_conditions_for_versions(found.past_versions))
+    trees += _read_packed_trees(
         conn, versions.c.tree, [versions.c.skill.in_(ids) for ids in split_batches(found.archived_skills)]
     )
     for column in (proposals.c.tree, proposals.c.base):
-        trees += _read_trees(conn, column, _match_proposal_rows(found.proposals))
-    for where in _match_version_rows(found.past_versions):
+        trees += _read_packed_trees(conn, column, _build_conditions_for_proposals(found.proposals))
+    for where in _build_conditions_for_versions(found.past_versions):
         conn.execute(versions.delete().where(where))
     for ids in split_batches(found.archived_skills):
         for table in (versions, lifecycle_events):
             conn.execute(table.delete().where(table.c.skill.in_(ids)))
         conn.execute(skills.delete().where(skills.c.id.in_(ids)))
-    for where in _match_proposal_rows(found.proposals):
+    for where in _build_conditions_for_proposals(found.proposals):
         conn.execute(proposals.delete().where(where))
-    for where in _match_proposal_rows(found.decisions):
+    for where in _build_conditions_for_proposals(found.decisions):
         conn.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
-    _anonymize_author(conn, versions.c.author, _match_version_rows(found.signed_versions))
+    _anonymize_author(conn, versions.c.author, _build_conditions_for_versions(found.signed_versions))
     _anonymize_author(
         conn,
         lifecycle_events.c.author,
@@ -198,16 +204,16 @@ def erase_personal_traces(
         conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in split_batches(found.signed_archived)]
     )
     _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_blob_hashes(tree)} | set(extra_hashes))
-    return gone - _list_names(conn, sa.true()) if gone else gone
+    return gone - _list_layer_and_name_of_skills(conn, sa.true()) if gone else gone
 
 
-def _list_names(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> set[tuple[str, str]]:
+def _list_layer_and_name_of_skills(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> set[tuple[str, str]]:
     """Return the layer and name of the skills that match any of the conditions."""
     query = sa.select(skills.c.layer, skills.c.name)
     return {(layer, name) for some in where for layer, name in conn.execute(query.where(some))}
 
 
-def _match_author(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
+def _build_condition_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
     """Match rows that one of these names signed."""
     # The author is stored as a JSON list, so its beginning identifies a user by name without parsing any row.
     begins = [f'["user", {json.dumps(name, ensure_ascii=False)}, ' for name in names]
@@ -233,7 +239,7 @@ def _delete_unused_blobs(conn: sa.Connection, candidates: Collection[str]) -> No
     needed = {
         sha256
         for column in (versions.c.tree, proposals.c.tree, proposals.c.base)
-        for tree in _read_trees(conn, column)
+        for tree in _read_packed_trees(conn, column)
         for sha256 in _list_blob_hashes(tree)
     }
     plans = conn.execute(sa.select(pending_writes.c.plan)).scalars().all()
@@ -243,7 +249,7 @@ def _delete_unused_blobs(conn: sa.Connection, candidates: Collection[str]) -> No
         conn.execute(blobs.delete().where(blobs.c.sha256.in_(part)))
 
 
-def _read_trees(
+def _read_packed_trees(
     conn: sa.Connection, tree: sa.Column[Any], where: Iterable[sa.ColumnElement[bool]] = (sa.true(),)
 ) -> list[str]:
     query = sa.select(tree).where(tree.is_not(None))
@@ -254,10 +260,10 @@ def _list_blob_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 
-def _match_version_rows(keys: Sequence[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
+def _build_conditions_for_versions(keys: Sequence[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
     pairs = sa.tuple_(versions.c.skill, versions.c.number)
     return [pairs.in_(part) for part in split_batches(keys)]
 
 
-def _match_proposal_rows(ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
+def _build_conditions_for_proposals(ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
     return [proposals.c.id.in_(part) for part in split_batches(ids)]

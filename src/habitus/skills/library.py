@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, build_unknown_version_error, did_you_mean
-from habitus.files import Tree, build_tree_file, check_inner_path, drop_eval_files
+from habitus.files import Tree, build_tree_file, drop_eval_files, require_path_inside_skill
 from habitus.skills import auto_executed, edits, names, trees
 from habitus.skills.editable_fields import NO_FIELD_CHANGES, FieldChanges
 from habitus.skills.edits import TextEdit, diff_trees
@@ -95,7 +95,7 @@ class Library:
                 self._refresh(check_disk=check_disk)
                 # A refresh that checked the directories also answers callers that didn't ask for that.
                 self._last_refresh |= {False: number, check_disk: number}
-            return self.last_snapshot.for_reader(user or self._reader)
+            return self.last_snapshot.with_user_placeholder_filled(user or self._reader)
 
     def _refresh(self, *, check_disk: bool) -> None:
         with self._open_transaction():
@@ -116,7 +116,7 @@ class Library:
         shown = [(layer, content) for layer, content in contents if layer.is_listed]
         # With the changed names known, only those are composed again; None means that everything may have changed.
         names = list_changed_names(self.last_snapshot.revision, revision, [content for _, content in contents])
-        reclaimed = self._outside.refresh_imports(names)
+        reclaimed = self._outside.refresh_import_records(names)
         names = None if names is None else names | reclaimed
         items = compose_listing(shown, self._outside, self._gates, self._placeholder_values, only=names)
         if names is None:
@@ -250,7 +250,7 @@ class Library:
         if files:
             place.store.save_tree(skill.name, trees.update_main_file(files, skill), author, expected_version=0)
         made = place.store.save(skill, author, expected_version=None if files else 0)
-        self._outside.forget_import(place, made.name)
+        self._outside.delete_import_record(place, made.name)
         return made
 
     def write_tree(self, layer: str, name: str, tree: Tree, author: Author, *, expected: int | None = None) -> int:
@@ -349,7 +349,7 @@ class Library:
         if path not in old:
             trees.refuse_ignored_path(path)
         is_executable = path in old and old[path].executable
-        tree = {**old, check_inner_path(path): build_tree_file(content, executable=is_executable)}
+        tree = {**old, require_path_inside_skill(path): build_tree_file(content, executable=is_executable)}
         parsed = trees.parse_skill_tree(item.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
@@ -455,7 +455,7 @@ class Library:
         """
         item = self.find(skill) if isinstance(skill, str) else skill
         key = self.get_layer(item.layer).store.key
-        return self.usage.read([key], [item.name], version=version).get((key, item.name), {})
+        return self.usage.read_counts_by_skill([key], [item.name], version=version).get((key, item.name), {})
 
     def read_all_counters(
         self, *, with_imported: bool = False, named_like: Collection[ListedSkill] = ()
@@ -466,7 +466,9 @@ class Library:
         """
         stores, names = {layer.store.key: layer.store for layer in self.layers}, {item.name for item in named_like}
         there = {key: names or store.read_contents(check_disk=False).hashes for key, store in stores.items()}
-        found = self.usage.read(stores, names if len(names) <= _MAX_NAMED else (), with_imported=with_imported)
+        found = self.usage.read_counts_by_skill(
+            stores, names if len(names) <= _MAX_NAMED else (), with_imported=with_imported
+        )
         return {(stores[key].layer, name): stages for (key, name), stages in found.items() if name in there[key]}
 
     def refresh_skill(self, item: ListedSkill) -> bool:

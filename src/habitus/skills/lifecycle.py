@@ -111,14 +111,14 @@ _STAGE_ORDER = (Stage.STEPS, Stage.CHUNKS, Stage.CODE)
 
 def is_reliable(counters: UsageCounts, threshold: float) -> bool:
     """Whether the uses succeeded often enough to rely on."""
-    return has_outcomes(counters) and compute_reliability(counters) >= threshold
+    return has_outcomes(counters) and compute_success_rate_lower_bound(counters) >= threshold
 
 
 def is_failing(counters: UsageCounts) -> bool:
     """Whether it fails more often than it succeeds, even by the upper 90 % bound of Beta(1 + succeeded, 1 + failed)."""
     # The upper bound of successes is the lower bound of failures, seen from the other side.
     swapped = replace(counters, succeeded=counters.failed, failed=counters.succeeded)
-    return has_outcomes(counters) and 1 - compute_reliability(swapped) < _FAILING_BELOW
+    return has_outcomes(counters) and 1 - compute_success_rate_lower_bound(swapped) < _FAILING_BELOW
 
 
 def has_outcomes(counters: UsageCounts) -> bool:
@@ -126,7 +126,7 @@ def has_outcomes(counters: UsageCounts) -> bool:
     return bool(counters.succeeded or counters.failed)
 
 
-def compute_reliability(counters: UsageCounts) -> float:
+def compute_success_rate_lower_bound(counters: UsageCounts) -> float:
     """Return the lower 10 % bound of Beta(1 + succeeded, 1 + failed): low with little data, high only after many
     successes.
     """
@@ -185,7 +185,7 @@ class InstalledPackages:
     requires_of: Callable[[str], list[str]] = lambda name: _read_installed_requirements(name)
     _known: dict[str, str] = field(default_factory=dict)
 
-    def explain_missing(self, requirement: str) -> str:
+    def explain_unmet_requirement(self, requirement: str) -> str:
         """Explain why a requirement is not met; empty if it is."""
         if requirement not in self._known:
             self._known[requirement] = _explain_missing_package(requirement, self)
@@ -233,15 +233,15 @@ def list_closed_gates(summary: SkillSummary, context: GateContext) -> list[str]:
         reasons.append("for administrators only")
     if manifest.experimental and not _is_feature_enabled(summary.name, context.features):
         reasons.append(f"experimental; add 'skill_{names.to_tool_name(summary.name)}' to [experimental] features")
-    reasons += _list_missing_tools(manifest, context)
+    reasons += _explain_missing_tools(manifest, context)
     return reasons
 
 
-def list_missing_packages(manifest: Manifest, packages: InstalledPackages) -> tuple[str, ...]:
+def explain_missing_packages(manifest: Manifest, packages: InstalledPackages) -> tuple[str, ...]:
     """Return a sentence for each package that the skill needs and this environment lacks. They close no gate, because
     scripts and tools run elsewhere.
     """
-    missing = (packages.explain_missing(text) for text in manifest.dependencies)
+    missing = (packages.explain_unmet_requirement(text) for text in manifest.dependencies)
     return tuple(f"It {reason}; install it where its scripts run." for reason in missing if reason)
 
 
@@ -249,7 +249,7 @@ def _is_feature_enabled(name: str, features: Iterable[str]) -> bool:
     return f"skill-{name}" in {names.canonicalize_name(feature) for feature in features}
 
 
-def _list_missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
+def _explain_missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
     if context.tools is None:
         return []
     have = {names.canonicalize_name(tool) for tool in context.tools}

@@ -222,7 +222,7 @@ class LifecycleEvent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillChangeHistory:
+class SkillVersionAndEventHistory:
     """Every version and lifecycle event of a skill, oldest first; archived skills have one too."""
 
     versions: tuple[SkillVersion, ...] = ()

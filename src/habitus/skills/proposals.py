@@ -24,7 +24,7 @@ from habitus.skills.stores import records
 from habitus.skills.stores.layer_database import LayerDatabase
 from habitus.skills.stores.tables import proposals
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 # Keys of a proposal's details: the trial that its code passed, and the user it belongs to.
 TRIAL_KEY = "trial"
@@ -102,12 +102,12 @@ class Proposal:
         return self.change.action is ProposalAction.WRITE and not self.base_hash
 
     @property
-    def is_harmless(self) -> bool:
+    def is_agent_text_without_findings(self) -> bool:
         """Whether it is text by an agent, without code, new powers or findings."""
         return self.change.action is ProposalAction.WRITE and self.reasons == (AGENT_INITIATED,)
 
     @property
-    def location(self) -> str:
+    def address_with_host(self) -> str:
         """The skill and its layer, with the host if it is for one."""
         address = f"{self.change.name}@{self.change.layer}"
         return f"{address} on {self.host}" if self.host else address
@@ -121,7 +121,7 @@ class Proposal:
     def rejection_message(self) -> str:
         """Why and by whom the proposal was rejected, as a sentence."""
         what = "This change of" if self.change.action is ProposalAction.WRITE else f"The wish to {self.change.action}"
-        reason = to_one_line(self.decision)[:500].rstrip(".") or "no reason given"
+        reason = clean_to_one_line(self.decision)[:500].rstrip(".") or "no reason given"
         return f"{what} '{self.change.name}' (proposal {self.id}) was rejected by {self.decided_by}: {reason}."
 
 
@@ -190,7 +190,7 @@ class ProposalStore:
         assert key is not None
         return self._to_number(engine, int(key[0]))
 
-    def find(
+    def find_matching_proposals(
         self, *where: sa.ColumnElement[bool], with_contents: bool = False, at: Sequence[sa.Engine] = ()
     ) -> list[Proposal]:
         """Return the matching proposals, oldest first; without contents, files have only their hashes."""
@@ -205,7 +205,7 @@ class ProposalStore:
                 found += [self._load_contents(conn, proposal) for proposal in here] if with_contents else here
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
-    def count(self, state: ProposalState) -> int:
+    def count_in_state(self, state: ProposalState) -> int:
         """Count the proposals in a state, over all databases."""
 
         def ask(engine: sa.Engine) -> int:
@@ -215,7 +215,7 @@ class ProposalStore:
         return sum(
             # Every page shows this number, so it is cached until a notification says that proposals changed.
             get_change_feed(engine).fetch_cached(
-                ChangeTopic.PROPOSALS, partial(ask, engine), key=(sql.get_engine_user(engine), state)
+                ChangeTopic.PROPOSALS, partial(ask, engine), key=(sql.get_user_and_role_of_engine(engine), state)
             )
             for engine in self.engines
         )
@@ -227,7 +227,7 @@ class ProposalStore:
             row = conn.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
             if row is not None:
                 return self._load_contents(conn, _parse_proposal_row(row, number))
-        waiting = self.find(proposals.c.state == ProposalState.PENDING.value)
+        waiting = self.find_matching_proposals(proposals.c.state == ProposalState.PENDING.value)
         known = ", ".join(str(one.id) for one in waiting) or "none"
         raise NotFound(f"There is no proposal {number}.", hint=f"Pending: {known}.")
 

@@ -15,7 +15,14 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
-from habitus.files import Tree, build_tree_file, check_inner_path, compute_tree_hash, drop_eval_files, has_same_files
+from habitus.files import (
+    Tree,
+    build_tree_file,
+    compute_tree_hash,
+    drop_eval_files,
+    has_same_files,
+    require_path_inside_skill,
+)
 from habitus.skills import names, trees
 from habitus.skills.auto_executed import refuse_auto_executed
 from habitus.skills.edits import diff_trees
@@ -73,7 +80,7 @@ class ReviewQueue:
         self._store = ProposalStore(engine) if local is None or local is engine else ProposalStore(engine, local)
         self._host = host
         self._authorize_other_host = authorize_other_host
-        self._apply_on_host = apply_on_host or self.apply_approved
+        self._apply_on_host = apply_on_host or self.apply_approved_proposal
         self._clock = clock
         # Only for reasons, which people and models write; files are stored unchanged.
         self._redact = redact
@@ -127,20 +134,20 @@ class ReviewQueue:
             made_on=self._clock(),
             state=ProposalState.PENDING,
             conversation=conversation,
-            root=_get_layer_root(self._library.get_layer(change.layer)),
+            root=_get_trust_or_claims_root(self._library.get_layer(change.layer)),
         )
         # Only directories belong to a host; the user's layer lives in the shared database itself.
         shared, *own = self._store.engines
         if not own or change.layer == USER_LAYER:
-            return self._save_proposal(shared, wanted)
+            return self._save_or_find_earlier_proposal(shared, wanted)
         wanted = replace(wanted, host=self._host, base=before)
         try:
-            return self._save_proposal(shared, wanted)
+            return self._save_or_find_earlier_proposal(shared, wanted)
         except StorageFailed:
             # The shared database is unavailable; `upload_unsynced` moves the proposal later.
-            return self._save_proposal(own[0], wanted)
+            return self._save_or_find_earlier_proposal(own[0], wanted)
 
-    def _save_proposal(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
+    def _save_or_find_earlier_proposal(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
         for earlier in self._find_earlier_proposals(engine, wanted):
             if earlier.state is ProposalState.PENDING:
                 return self.get(earlier.id)
@@ -158,8 +165,8 @@ class ReviewQueue:
         found = [
             one
             for state in (ProposalState.PENDING, ProposalState.REJECTED)
-            for one in self._store.find(
-                proposals.c.state == state.value, self._match_local_proposals, *same, at=[engine]
+            for one in self._store.find_matching_proposals(
+                proposals.c.state == state.value, self._local_proposals_condition, *same, at=[engine]
             )
         ]
         return [
@@ -178,7 +185,7 @@ class ReviewQueue:
         """Return the pending proposals in the host's own database, made without the shared one."""
         of_host = (proposals.c.state == ProposalState.PENDING.value, proposals.c.layer != USER_LAYER)
         own = self._store.engines[1:]
-        return self._store.find(*of_host, with_contents=True, at=own) if own else []
+        return self._store.find_matching_proposals(*of_host, with_contents=True, at=own) if own else []
 
     def upload_unsynced(self) -> None:
         """Move unsynced proposals to the shared database, where every host can decide on them."""
@@ -186,7 +193,7 @@ class ReviewQueue:
         for one in self.list_unsynced_proposals():
             same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
             # A process killed before `remove` has already copied this proposal.
-            if not self._store.find(proposals.c.name == one.change.name, *same, at=[shared]):
+            if not self._store.find_matching_proposals(proposals.c.name == one.change.name, *same, at=[shared]):
                 before = one.base or self.read_base_tree(one)
                 self._store.save(shared, replace(one, host=self._host, base=before))
             self._store.remove(one.id)
@@ -206,23 +213,25 @@ class ReviewQueue:
         """
         where = [] if state is None else [proposals.c.state == state.value]
         where += [] if names is None else [proposals.c.name.in_(names)]
-        return self._store.find(
-            *where, *([] if all_hosts else [self._match_local_proposals]), with_contents=with_contents
+        return self._store.find_matching_proposals(
+            *where, *([] if all_hosts else [self._local_proposals_condition]), with_contents=with_contents
         )
 
     def list_approved_unapplied(self) -> Sequence[Proposal]:
         """Return the approved changes that this host still has to apply."""
         approved = proposals.c.state.in_([state.value for state in _DUE_STATES])
-        return self._store.find(approved, proposals.c.host == self._host) if self._host else []
+        return self._store.find_matching_proposals(approved, proposals.c.host == self._host) if self._host else []
 
     @property
-    def _match_local_proposals(self) -> sa.ColumnElement[bool]:
+    def _local_proposals_condition(self) -> sa.ColumnElement[bool]:
         return proposals.c.host.in_(("", self._host))
 
     def list_unreported_rejections(self) -> Sequence[Proposal]:
         """Return the rejected proposals that no agent has been told about yet."""
         rejected = proposals.c.state == ProposalState.REJECTED.value
-        return self._store.find(rejected, proposals.c.told_on.is_(None), self._match_local_proposals)
+        return self._store.find_matching_proposals(
+            rejected, proposals.c.told_on.is_(None), self._local_proposals_condition
+        )
 
     def mark_rejections_reported(self, numbers: Iterable[int]) -> None:
         """Record that the agent has been told about these rejections."""
@@ -239,7 +248,7 @@ class ReviewQueue:
 
     def count_pending(self) -> int:
         """Count the pending proposals on all hosts."""
-        return self._store.count(ProposalState.PENDING)
+        return self._store.count_in_state(ProposalState.PENDING)
 
     def get(self, number: int) -> Proposal:
         """Return a proposal with its contents."""
@@ -250,7 +259,7 @@ class ReviewQueue:
         proposal = self.get(number)
         change = proposal.change
         if change.action in (ProposalAction.ENABLE, ProposalAction.DISABLE):
-            return f"{change.action} {proposal.location}\n"
+            return f"{change.action} {proposal.address_with_host}\n"
         old = {} if change.action is ProposalAction.TASKS else self.read_base_tree(proposal)
         new = {} if change.action is ProposalAction.REMOVE else change.tree
         if not with_examination:
@@ -269,7 +278,7 @@ class ReviewQueue:
 
     def is_directory_open(self, proposal: Proposal) -> bool:
         """Whether its directory is open here; which project is open depends on the working directory."""
-        roots = {layer.name: _get_layer_root(layer) for layer in self._library.layers}
+        roots = {layer.name: _get_trust_or_claims_root(layer) for layer in self._library.layers}
         return not self.is_on_other_host(proposal) and proposal.root in ("", roots.get(proposal.change.layer))
 
     def needs_other_approver(self, proposal: Proposal) -> bool:
@@ -280,7 +289,7 @@ class ReviewQueue:
         """Apply a proposal, or leave that to its host; return it with the new version. Raise `Stale` if its skill has
         changed.
         """
-        proposal = self._get_pending(number)
+        proposal = self._get_pending_if_authorized(number)
         if self.needs_other_approver(proposal):
             raise Refused(
                 f"Proposal {number} was made by you or your agent: another person must approve it.",
@@ -315,7 +324,7 @@ class ReviewQueue:
         current = next((v.number for v in reversed(store.list_versions(proposal.change.name))), 0)
         return self._apply_change(proposal.change, replace(person, reason=reason), expected_version=current)
 
-    def apply_approved(self, number: int) -> int | None:
+    def apply_approved_proposal(self, number: int) -> int | None:
         """Apply a proposal approved for this host, exactly once even if a process was killed halfway.
 
         If it can't be applied it becomes pending again with the reason; only storage failures leave it to be
@@ -369,7 +378,7 @@ class ReviewQueue:
 
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
         """Reject a proposal; the agent is told the reason."""
-        proposal = self._get_pending(number)
+        proposal = self._get_pending_if_authorized(number)
         self._record_decision(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
             self.mark_rejections_reported([number])
@@ -393,13 +402,13 @@ class ReviewQueue:
         """Mark a proposal stale because its author withdrew it."""
         self._record_decision(number, ProposalState.STALE, author, "withdrawn by its author")
 
-    def edit(self, number: int, path: str, content: bytes) -> Proposal:
+    def edit_proposed_file(self, number: int, path: str, content: bytes) -> Proposal:
         """Change a file of a pending proposal."""
-        proposal = self._get_pending(number)
+        proposal = self._get_pending_if_authorized(number)
         action = proposal.change.action
         if action is not ProposalAction.WRITE and (action, path) != (ProposalAction.TASKS, trees.TASKS_FILE):
             raise Invalid(f"Proposal {number} writes nothing that could be edited.", hint="Approve or reject it.")
-        tree = {**proposal.change.tree, check_inner_path(path): build_tree_file(content)}
+        tree = {**proposal.change.tree, require_path_inside_skill(path): build_tree_file(content)}
         parsed = trees.parse_skill_tree(proposal.change.name, tree)
         if action is ProposalAction.WRITE and parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
@@ -408,7 +417,7 @@ class ReviewQueue:
         )
         return self.get(number)
 
-    def _get_pending(self, number: int) -> Proposal:
+    def _get_pending_if_authorized(self, number: int) -> Proposal:
         proposal = self.get(number)
         self._authorize_decision(proposal)
         if proposal.state is not ProposalState.PENDING:
@@ -431,7 +440,7 @@ class ReviewQueue:
         }
         # A lost race has changed the state, so this call raises with the other person's decision.
         if not self._store.update(number, values, expected_states=[ProposalState.PENDING]):
-            self._get_pending(number)
+            self._get_pending_if_authorized(number)
 
     def _compute_current_hash(self, change: SkillChange) -> str:
         before = self._read_current_tree(change)
@@ -466,5 +475,5 @@ class ReviewQueue:
                 assert_never(never)
 
 
-def _get_layer_root(layer: Layer) -> str:
+def _get_trust_or_claims_root(layer: Layer) -> str:
     return layer.trust_root or layer.claims_root

@@ -107,7 +107,7 @@ def update_main_file(tree: Tree, skill: Skill) -> dict[str, TreeFile]:
     }
 
 
-def rename_skill_tree(tree: Tree, name: str) -> dict[str, TreeFile]:
+def rename_skill_in_main_file(tree: Tree, name: str) -> dict[str, TreeFile]:
     """Return the files with another name in the main file."""
     main = find_main_file(tree)
     content = tree[main].content if main is not None else None
@@ -119,7 +119,7 @@ def rename_skill_tree(tree: Tree, name: str) -> dict[str, TreeFile]:
     }
 
 
-def restore_version_files(version: Tree, current: Tree) -> dict[str, TreeFile]:
+def combine_version_with_current_eval_files(version: Tree, current: Tree) -> dict[str, TreeFile]:
     """Return a version's files with today's tasks and cases; a file too large for the history is taken from the
     current files, if it is still there.
     """

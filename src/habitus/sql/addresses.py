@@ -17,14 +17,14 @@ from habitus.errors import Invalid, Refused
 _SECRET_QUERY_KEYS = ("password", "sslpassword")
 
 
-def get_workspace(engine: sa.Engine) -> str:
+def get_workspace_of_engine(engine: sa.Engine) -> str:
     """Return the PostgreSQL schema that an engine works in; empty for the connection's default."""
     return str(engine.get_execution_options().get("habitus_workspace", ""))
 
 
 def get_database_key(engine: sa.Engine) -> tuple[sa.URL, str]:
     """Return a key that distinguishes databases, and workspaces of one database."""
-    return engine.url, get_workspace(engine)
+    return engine.url, get_workspace_of_engine(engine)
 
 
 def build_sqlite_url(path: Path) -> str:
@@ -48,7 +48,7 @@ def describe_database(engine: sa.Engine) -> str:
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
     shown = engine.url.difference_update_query(_SECRET_QUERY_KEYS).render_as_string(hide_password=True)
-    return f"{shown} (workspace {workspace})" if (workspace := get_workspace(engine)) else shown
+    return f"{shown} (workspace {workspace})" if (workspace := get_workspace_of_engine(engine)) else shown
 
 
 # PostgreSQL truncates application names at this length.
@@ -80,7 +80,7 @@ def refuse_if_older_processes_connected(conn: sa.Connection, schema: str, worksp
         )
 
 
-def build_connect_options(url: sa.URL, name: str) -> dict[str, Any]:
+def build_missing_connect_options(url: sa.URL, name: str) -> dict[str, Any]:
     """Return the connection options that the address itself does not set."""
     known = {
         "connect_timeout": 5,
@@ -96,19 +96,19 @@ def build_connect_options(url: sa.URL, name: str) -> dict[str, Any]:
 metadata = sa.MetaData()
 
 
-def primary_key_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
+def build_primary_key_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
     """Return columns of one type that make up a primary key."""
     return [sa.Column(name, kind, primary_key=True) for name in names]
 
 
-def required_columns(
+def build_required_columns(
     kind: Any, *names: str, default: str | sa.ColumnElement[bool] | None = None
 ) -> list[sa.Column[Any]]:
     """Return columns of one type that are never NULL."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
-def optional_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
+def build_optional_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
     """Return columns of one type that may be NULL."""
     return [sa.Column(name, kind) for name in names]
 

@@ -1,7 +1,7 @@
 """Notifications of changes that other hosts make to a shared database, through PostgreSQL's LISTEN.
 
 Without them (SQLite, a pooler in transaction mode, a cut connection) readers query the database each time. Open pages
-follow `read_commit_marker`, which on SQLite is one `PRAGMA data_version`.
+follow `read_token_of_all_commits`, which on SQLite is one `PRAGMA data_version`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ChangeFeed:
         with self._lock:
             self._listeners += 1
             if self._thread is None and self._engine.dialect.name == "postgresql":
-                self._thread = _NotificationListener(self._engine, self._call_back)
+                self._thread = _NotificationListener(self._engine, self._call_callbacks_of_topic)
                 self._thread.start()
 
     def close(self) -> None:
@@ -100,17 +100,17 @@ class ChangeFeed:
             self.close()
             self._callbacks.remove((topic, callback))
 
-    def _call_back(self, topic: ChangeTopic | None, name: str = "") -> None:
+    def _call_callbacks_of_topic(self, topic: ChangeTopic | None, name: str = "") -> None:
         for of, callback in tuple(self._callbacks):
             if topic in (None, of):
                 callback(name)
 
-    def get_change_token(self, topic: ChangeTopic) -> Hashable:
+    def get_token_of_announced_changes(self, topic: ChangeTopic) -> Hashable:
         """Return a token that changes with every announced change; None while notifications do not work."""
         thread = self._thread
         return None if thread is None or not thread.is_receiving else (thread.name, thread.change_counts[topic])
 
-    def read_commit_marker(self) -> str | None:
+    def read_token_of_all_commits(self) -> str | None:
         """Return a token that changes with every commit by any process; None while changes go unnoticed."""
         if self._engine.dialect.name == "sqlite":
             return self._read_data_version()
@@ -132,11 +132,11 @@ class ChangeFeed:
         `key` distinguishes several values of one topic. The value is refetched every few seconds regardless, because a
         restored dump may lack the triggers.
         """
-        heard = self.get_change_token(topic)
+        heard = self.get_token_of_announced_changes(topic)
         if heard is None:
             return fetch()
         # Our own commits count too: their notification arrives only after the next wait.
-        mark = heard, sql.get_commit_token(self._engine, topic), time.monotonic() // _VERIFY_INTERVAL_S
+        mark = heard, sql.get_token_of_own_table_commits(self._engine, topic), time.monotonic() // _VERIFY_INTERVAL_S
         kept = self._known.get((topic, key))
         if kept is None or kept[0] != mark:
             self._known[topic, key] = kept = mark, fetch()
@@ -160,7 +160,7 @@ class _NotificationListener(threading.Thread):
 
     def __init__(self, engine: sa.Engine, call_back: Callable[..., object]) -> None:
         super().__init__(name=f"habitus-news-{secrets.token_hex(4)}", daemon=True)
-        self._call_back = call_back
+        self._call_callbacks_of_topic = call_back
         self.is_receiving = False
         self.change_counts = dict.fromkeys(ChangeTopic, 0)
         self._engine = engine
@@ -176,7 +176,7 @@ class _NotificationListener(threading.Thread):
                 log.debug("no news from the database, so it is asked each time: %s", error)
             finally:
                 self.is_receiving = False
-                self._call_back(None)
+                self._call_callbacks_of_topic(None)
             self._stopped.wait(_RETRY_DELAY_S)
 
     def count_changes(self) -> int:
@@ -186,7 +186,7 @@ class _NotificationListener(threading.Thread):
         self._stopped.set()
         with suppress(StorageFailed):
             # Wakes the thread from its wait.
-            self._send_ping()
+            self._send_test_notification()
         self.join(_STOP_TIMEOUT_S)
 
     def _listen_until_stopped(self) -> None:
@@ -206,16 +206,16 @@ class _NotificationListener(threading.Thread):
 
     def _verify_delivery(self, kept: sa.Connection) -> None:
         """Send a notification over another connection; raise if it does not arrive."""
-        self._send_ping()
+        self._send_test_notification()
         if not self._receive_notifications(kept, _VERIFY_TIMEOUT_S, until_ping=True):
             raise StorageFailed("Notifications of one connection do not reach another.", hint="Is there a pooler?")
         if not self.is_receiving:
             # Changes during the gap were missed, so every topic counts as changed.
             self.change_counts = {topic: count + 1 for topic, count in self.change_counts.items()}
             self.is_receiving = True
-            self._call_back(None)
+            self._call_callbacks_of_topic(None)
 
-    def _send_ping(self) -> None:
+    def _send_test_notification(self) -> None:
         with sql.read_transaction(self._engine) as conn:
             conn.execute(sa.text("SELECT pg_notify(:name, '')"), {"name": self.name})
 
@@ -232,5 +232,5 @@ class _NotificationListener(threading.Thread):
             if word in self.change_counts:
                 topic = ChangeTopic(word)
                 self.change_counts[topic] += 1
-                self._call_back(topic, name)
+                self._call_callbacks_of_topic(topic, name)
         return False

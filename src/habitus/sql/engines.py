@@ -14,7 +14,12 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
 from habitus.sql import schema
-from habitus.sql.addresses import build_application_name, build_connect_options, get_workspace, metadata
+from habitus.sql.addresses import (
+    build_application_name,
+    build_missing_connect_options,
+    get_workspace_of_engine,
+    metadata,
+)
 from habitus.sql.errors import BUSY_TIMEOUT_S, busy_timeout_s
 from habitus.sql.transactions import record_written_table
 
@@ -92,7 +97,7 @@ def _create_postgresql_engine(url: sa.URL, workspace: str, connections: int) -> 
             pool_size=connections,
             max_overflow=0,
             pool_timeout=BUSY_TIMEOUT_S,
-            connect_args=build_connect_options(url, build_application_name(schema.HEAD, workspace)),
+            connect_args=build_missing_connect_options(url, build_application_name(schema.HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
         # Imports the driver, which only PostgreSQL users have installed.
@@ -105,7 +110,7 @@ def _create_postgresql_engine(url: sa.URL, workspace: str, connections: int) -> 
     sa.event.listen(engine, "begin", _begin_postgresql_transaction)
     sa.event.listen(engine, "do_execute", _execute_batch)
     sa.event.listen(engine, "before_execute", record_written_table)
-    _ping_idle_connections(engine)
+    _install_ping_of_idle_connections(engine)
     return engine
 
 
@@ -119,7 +124,7 @@ def _execute_batch(cursor: Any, statement: str, parameters: object, context: obj
     return True
 
 
-def _ping_idle_connections(engine: sa.Engine) -> None:
+def _install_ping_of_idle_connections(engine: sa.Engine) -> None:
     """Check idle connections before use."""
 
     # A ping costs as much as a short read, so connections that have just been used are trusted.
@@ -158,7 +163,7 @@ def get_engine_for_user(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.E
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 
-def get_engine_user(engine: sa.Engine) -> tuple[str, str]:
+def get_user_and_role_of_engine(engine: sa.Engine) -> tuple[str, str]:
     """Return the user and role that the engine's transactions run as."""
     options = engine.get_execution_options()
     return options.get("habitus_user", ""), options.get("habitus_role", "admin")
@@ -170,7 +175,7 @@ def _begin_postgresql_transaction(conn: sa.Connection) -> None:
     The row-level security of the migrations uses the user and role; Habitus itself acts as an admin. Writing
     transactions get lock and idle timeouts and hold off migrations.
     """
-    options, workspace = conn.get_execution_options(), get_workspace(conn.engine)
+    options, workspace = conn.get_execution_options(), get_workspace_of_engine(conn.engine)
     # Set per transaction, because a pooler may give the next one another connection.
     told = {"habitus.user": options.get("habitus_user", ""), "habitus.role": options.get("habitus_role", "admin")}
     if workspace:

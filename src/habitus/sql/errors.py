@@ -53,7 +53,7 @@ _UNREACHABLE_PATTERN = r"^08|^53300|^57P|connection|resolve host|too many (clien
 _DRIVER_PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")
 
 
-def explain_database_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
+def translate_database_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
     """Translate a driver's error; `waited` is the time limit for a busy database, in seconds."""
     said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
     known = getattr(error.orig, "sqlstate", None) or said
@@ -63,7 +63,7 @@ def explain_database_error(where: str, error: sa.exc.DBAPIError, *, waited: floa
                 "where": where,
                 "said": _DRIVER_PREFIX.sub("", said),
                 "waited": waited,
-                "way_back": describe_recovery(where),
+                "way_back": build_damaged_file_recovery_hint(where),
             }
             return StorageFailed(what.format(**filled), hint=hint.format(**filled))
     if re.search(_UNREACHABLE_PATTERN, known, re.IGNORECASE):
@@ -74,7 +74,7 @@ def explain_database_error(where: str, error: sa.exc.DBAPIError, *, waited: floa
     return StorageFailed(f"{where}: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
 
 
-def describe_recovery(path: str) -> str:
+def build_damaged_file_recovery_hint(path: str) -> str:
     """Return the hint for recovering from a damaged database file."""
     name = Path(path).name
     return (
@@ -110,7 +110,7 @@ def translate_storage_errors(engine: sa.Engine) -> Iterator[None]:
             raise DatabaseUnavailable(
                 "The database is unreachable.", hint="Nothing was changed; retry when it is back."
             ) from error
-        raise explain_database_error(describe_database(engine), error, waited=busy_timeout_s.get()) from error
+        raise translate_database_error(describe_database(engine), error, waited=busy_timeout_s.get()) from error
     # From the query that goes to the driver directly when a transaction begins.
     except sqlite3.Error as error:
         raise StorageFailed(

@@ -38,14 +38,14 @@ class OutageGuard:
         self._asked = (float("-inf"), "")
         self._is_told = False
 
-    def begin_turn(self) -> None:
+    def reset_outage_for_turn(self) -> None:
         """Start a new turn, which tries the database again."""
         if not self.failure_reason:
             self._is_told = False
         self.failure_reason = ""
         self._asked = (float("-inf"), "")
 
-    def claim_first_report(self) -> bool:
+    def claim_first_outage_report(self) -> bool:
         """Return whether this outage has not been reported yet, and mark it as reported."""
         is_first, self._is_told = not self._is_told, True
         return is_first

@@ -25,7 +25,7 @@ def limit_connection_waits(engine: sa.Engine, get_timeout_s: Callable[[], float]
             if seconds >= _UNBOUNDED_FROM_S:
                 return super().wait(gen, *given, **more)
             try:
-                return super().wait(_limit_wait(gen, seconds), *given, **more)
+                return super().wait(_run_driver_wait_with_timeout(gen, seconds), *given, **more)
             except _NoAnswerError:
                 # A late answer would be mistaken for the answer to the next query.
                 self.pgconn.finish()
@@ -43,7 +43,7 @@ class _NoAnswerError(Exception):
     pass
 
 
-def _limit_wait(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+def _run_driver_wait_with_timeout(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
     """Run the driver's wait generator, and raise when nothing arrives for so many seconds."""
     until = time.monotonic() + seconds
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus.errors import StorageFailed
-from habitus.sql.addresses import describe_database, get_workspace, refuse_if_older_processes_connected
+from habitus.sql.addresses import describe_database, get_workspace_of_engine, refuse_if_older_processes_connected
 from habitus.sql.errors import translate_storage_errors
 from habitus.sql.transactions import write_transaction
 
@@ -104,13 +104,15 @@ def _run_migrations(engine: sa.Engine, *, force: bool) -> None:
         before = ""
         if engine.dialect.name == "postgresql":
             conn.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK_ID})"))
-            _create_workspace_schema(conn, get_workspace(engine))
+            _create_workspace_schema(conn, get_workspace_of_engine(engine))
             before = "" if force else conn.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()
         config.attributes["connection"] = conn
         command.upgrade(config, "head")
         # Checked inside the transaction: a refusal rolls the migration back.
         if before and (oldest := conn.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()) > before:
-            refuse_if_older_processes_connected(conn, oldest, get_workspace(engine), describe_database(engine))
+            refuse_if_older_processes_connected(
+                conn, oldest, get_workspace_of_engine(engine), describe_database(engine)
+            )
 
 
 def _enable_incremental_vacuum(engine: sa.Engine) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from habitus import tracing
-from habitus.sql.addresses import get_database_key, get_workspace
+from habitus.sql.addresses import get_database_key, get_workspace_of_engine
 from habitus.sql.errors import BUSY_TIMEOUT_S, busy_timeout_s, translate_storage_errors
 
 
@@ -37,14 +37,18 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
         yield conn
         return
     with (
-        tracing.trace_child_span("database", access="write"),
+        tracing.trace_span_if_inside_another("database", access="write"),
         translate_storage_errors(engine),
         engine.connect() as plain,
         _apply_busy_timeout(plain),
     ):
         touched: set[str] = set()
         conn = plain.execution_options(habitus_writing=True, habitus_lock=lock, habitus_touched=touched)
-        with _apply_durability(conn, durable), _begin_with_retry(conn), _register_transaction(engine, conn):
+        with (
+            _apply_durability(conn, durable),
+            _begin_transaction_with_reconnect(conn),
+            _register_transaction(engine, conn),
+        ):
             if lock:
                 _acquire_advisory_lock(engine, conn, lock)
             yield conn
@@ -53,7 +57,7 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
     _commits.update({(get_database_key(engine), table): object() for table in touched})
 
 
-def _begin_with_retry(conn: sa.Connection) -> sa.RootTransaction:
+def _begin_transaction_with_reconnect(conn: sa.Connection) -> sa.RootTransaction:
     """Begin a transaction, once more on a new connection if the server had closed this one."""
     try:
         return conn.begin()
@@ -65,7 +69,7 @@ def _begin_with_retry(conn: sa.Connection) -> sa.RootTransaction:
 
 def _acquire_advisory_lock(engine: sa.Engine, conn: sa.Connection, lock: str) -> None:
     if engine.dialect.name == "postgresql":
-        name = {"name": f"{get_workspace(engine)} {lock}".strip()}
+        name = {"name": f"{get_workspace_of_engine(engine)} {lock}".strip()}
         conn.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
 
 
@@ -77,11 +81,11 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield joined
         return
     with (
-        tracing.trace_child_span("database", access="read"),
+        tracing.trace_span_if_inside_another("database", access="read"),
         translate_storage_errors(engine),
         engine.connect() as conn,
         _apply_busy_timeout(conn),
-        _begin_with_retry(conn),
+        _begin_transaction_with_reconnect(conn),
         _register_transaction(engine, conn),
     ):
         yield conn
@@ -116,7 +120,7 @@ def has_open_write(engine: sa.Engine) -> bool:
 _commits: dict[tuple[tuple[sa.URL, str], str], object] = {}
 
 
-def get_commit_token(engine: sa.Engine, table: str) -> Hashable:
+def get_token_of_own_table_commits(engine: sa.Engine, table: str) -> Hashable:
     """Return a token that changes with each commit of this process that wrote to a PostgreSQL table.
 
     Statements sent as text are not tracked; their changes arrive only as notifications.

@@ -19,7 +19,7 @@ _RUBRIC = 0.25  # weight relative to a check that no model judges
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ContainsCheck:
+class ReplyContainsCheck:
     """The reply contains this text, ignoring case and white space."""
 
     kind: ClassVar[str] = "contains"
@@ -27,7 +27,7 @@ class ContainsCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MatchesCheck:
+class ReplyMatchesPatternCheck:
     """This regular expression matches somewhere in the reply."""
 
     kind: ClassVar[str] = "matches"
@@ -35,7 +35,7 @@ class MatchesCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EqualsCheck:
+class ReplyEqualsCheck:
     """The reply is this value, or has it at `path` (keys and indices joined by dots; empty for the whole reply).
 
     `apart` are fields that are not compared: they vary between runs, or were secret. `moved` are fields that had
@@ -55,7 +55,7 @@ class EqualsCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShapeCheck:
+class ReplyShapeCheck:
     """The reply has these keys and types, as JSON Schema."""
 
     kind: ClassVar[str] = "shape"
@@ -78,7 +78,7 @@ class FileEqualsCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableEqualsCheck:
+class CsvTableEqualsCheck:
     """A CSV file has these rows: columns by name, rows in order, numbers within the tolerance."""
 
     kind: ClassVar[str] = "table_equals"
@@ -97,7 +97,7 @@ class ToolCalledCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidatorCheck:
+class PythonValidatorCheck:
     """Python that ends without an error, run in the sandbox in the task's folder."""
 
     kind: ClassVar[str] = "validator"
@@ -113,15 +113,15 @@ class RubricCheck:
 
 
 Check = (
-    ContainsCheck
-    | MatchesCheck
-    | EqualsCheck
-    | ShapeCheck
+    ReplyContainsCheck
+    | ReplyMatchesPatternCheck
+    | ReplyEqualsCheck
+    | ReplyShapeCheck
     | FileExistsCheck
     | FileEqualsCheck
-    | TableEqualsCheck
+    | CsvTableEqualsCheck
     | ToolCalledCheck
-    | ValidatorCheck
+    | PythonValidatorCheck
     | RubricCheck
 )
 CHECK_TYPES: Mapping[str, type[Check]] = {each.kind: each for each in get_args(Check)}
@@ -148,7 +148,7 @@ def parse_check(row: Any, where: str) -> Check:
             raise Invalid(f"The check '{kind}' needs '{name}', in {where}.", hint="Write it.")
     values = {name: _coerce_field(name, known[name].type, value, kind, where) for name, value in given.items()}
     check = made(**values)
-    if isinstance(check, EqualsCheck):
+    if isinstance(check, ReplyEqualsCheck):
         check = replace(check, path=_normalize_json_path(check.path))
     if problem := _find_check_problem(check):
         raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", hint="Correct it.")
@@ -158,21 +158,21 @@ def parse_check(row: Any, where: str) -> Check:
 def describe_check(check: Check) -> str:
     """Return what passes a check, in words."""
     match check:
-        case ContainsCheck(text=text):
+        case ReplyContainsCheck(text=text):
             return f"the reply contains “{text}”"
-        case MatchesCheck(pattern=pattern):
+        case ReplyMatchesPatternCheck(pattern=pattern):
             return f"the reply matches {pattern}"
-        case EqualsCheck(value=value, path=path):
+        case ReplyEqualsCheck(value=value, path=path):
             return f"the reply {f'has at {path}' if path else 'is'} {json.dumps(value, ensure_ascii=False)}"
-        case ShapeCheck():
+        case ReplyShapeCheck():
             return "the reply has the expected fields"
         case FileExistsCheck(path=path):
             return f"{path} exists"
-        case FileEqualsCheck(path=path) | TableEqualsCheck(path=path):
+        case FileEqualsCheck(path=path) | CsvTableEqualsCheck(path=path):
             return f"{path} has the expected content"
         case ToolCalledCheck(tool=tool, command=command):
             return f"it calls {tool or command}"
-        case ValidatorCheck():
+        case PythonValidatorCheck():
             return "its validator accepts the files"
         case RubricCheck(text=text):
             return f"a model agrees: {text}"
@@ -215,23 +215,23 @@ def _normalize_json_path(path: str) -> str:
 def _find_check_problem(check: Check) -> str:
     """Return why a check could never be evaluated; empty if it can."""
     match check:
-        case ContainsCheck(text=text) | RubricCheck(text=text):
+        case ReplyContainsCheck(text=text) | RubricCheck(text=text):
             return "" if text.strip() else "'text' is empty"
-        case ValidatorCheck(code=code):
+        case PythonValidatorCheck(code=code):
             return "" if code.strip() else "'code' is empty"
         case ToolCalledCheck(tool=tool, command=command):
             return "" if bool(tool.strip()) is not bool(command.strip()) else "give 'tool' or 'command', one of them"
         case FileExistsCheck(path=path) | FileEqualsCheck(path=path):
-            return find_path_problem(path)
-        case TableEqualsCheck(path=path, table=table):
-            return find_path_problem(path) or ("" if parse_csv_rows(table) else "'table' has no header")
-        case MatchesCheck(pattern=pattern):
+            return find_reason_path_leaves_folder(path)
+        case CsvTableEqualsCheck(path=path, table=table):
+            return find_reason_path_leaves_folder(path) or ("" if parse_csv_rows(table) else "'table' has no header")
+        case ReplyMatchesPatternCheck(pattern=pattern):
             try:
                 count_pattern_instructions(pattern)
             except Invalid as error:
                 return f"{error.message} {error.hint}".rstrip(".")
             return "" if pattern else "'pattern' is empty"
-        case ShapeCheck(schema=schema):
+        case ReplyShapeCheck(schema=schema):
             try:
                 validate_result_schema(schema)
             except ToolFailed as error:
@@ -239,7 +239,7 @@ def _find_check_problem(check: Check) -> str:
     return ""
 
 
-def find_path_problem(path: str) -> str:
+def find_reason_path_leaves_folder(path: str) -> str:
     """Return why a path leaves the task's folder; empty if it does not."""
     parts = path.replace("\\", "/").split("/")
     is_inside = bool(path.strip()) and not path.startswith(("/", "~")) and ".." not in parts and ":" not in parts[0]

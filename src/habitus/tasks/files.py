@@ -11,12 +11,12 @@ from typing import Any
 from habitus.errors import Invalid, did_you_mean
 from habitus.tasks.checks import (
     Check,
-    ContainsCheck,
-    MatchesCheck,
+    PythonValidatorCheck,
+    ReplyContainsCheck,
+    ReplyMatchesPatternCheck,
     RubricCheck,
-    ValidatorCheck,
     check_to_row,
-    find_path_problem,
+    find_reason_path_leaves_folder,
     parse_check,
 )
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
@@ -45,7 +45,9 @@ def parse_task_rows(
     for where, row in rows:
         tasks.append(parse_task(row, where, origin=origin, is_foreign=is_foreign))
         size += sum(
-            count_pattern_instructions(check.pattern) for check in tasks[-1].checks if isinstance(check, MatchesCheck)
+            count_pattern_instructions(check.pattern)
+            for check in tasks[-1].checks
+            if isinstance(check, ReplyMatchesPatternCheck)
         )
         if size > _MAX_PATTERN_SIZE:
             raise Invalid(f"The patterns of {about} are too large together.", hint="Use smaller repetitions.")
@@ -137,7 +139,7 @@ def parse_json_rows(text: str, *, about: str) -> Sequence[Any]:
     return rows
 
 
-def is_task_row(row: Any) -> bool:
+def is_evals_row_with_expected_result(row: Any) -> bool:
     """Return whether a row of `evals/evals.json` states an expected result, and is not only a trigger case."""
     return isinstance(row, dict) and any(row.get(key) for key in ("expect", "matches", "check", "expectations"))
 
@@ -150,11 +152,11 @@ def _parse_checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     if len(rows) > _MAX_CHECKS:
         raise Invalid(f"{where} has {len(rows):,} checks.", hint=f"{_MAX_CHECKS} is the most.")
     found: list[Check] = [parse_check(_decode_json_field(row, "value", where), where) for row in rows]
-    found += [ContainsCheck(text=text) for text in _parse_text_list(given, "expect", where)]
+    found += [ReplyContainsCheck(text=text) for text in _parse_text_list(given, "expect", where)]
     if matches := _parse_text(given, "matches", where):
-        found.append(parse_check({"kind": MatchesCheck.kind, "pattern": matches}, where))
+        found.append(parse_check({"kind": ReplyMatchesPatternCheck.kind, "pattern": matches}, where))
     if validator := _parse_text(given, "validator", where):
-        found.append(ValidatorCheck(code=validator))
+        found.append(PythonValidatorCheck(code=validator))
     return (*found, *(RubricCheck(text=text) for text in _parse_text_list(given, "expectations", where)))
 
 
@@ -190,7 +192,7 @@ def _parse_files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict
         return {}
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
         raise Invalid(f"'files' of {where} is not a table of path and text.", hint='Write files = { "a.csv" = "…" }.')
-    if problem := next(filter(None, map(find_path_problem, files)), ""):
+    if problem := next(filter(None, map(find_reason_path_leaves_folder, files)), ""):
         raise Invalid(f"'files' of {where}: {problem}.", hint="Name it by its path in the task's folder.")
     return dict(files)
 

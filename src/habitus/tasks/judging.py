@@ -10,21 +10,21 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.redact import MARKER
 from habitus.tasks import schema
 from habitus.tasks.checks import (
     Check,
-    ContainsCheck,
-    EqualsCheck,
+    CsvTableEqualsCheck,
     FileEqualsCheck,
     FileExistsCheck,
-    MatchesCheck,
+    PythonValidatorCheck,
+    ReplyContainsCheck,
+    ReplyEqualsCheck,
+    ReplyMatchesPatternCheck,
+    ReplyShapeCheck,
     RubricCheck,
-    ShapeCheck,
-    TableEqualsCheck,
     ToolCalledCheck,
-    ValidatorCheck,
     get_check_weight,
     parse_csv_rows,
 )
@@ -57,7 +57,7 @@ async def judge_submission(task: Task, submission: Submission, *, ask: AskModel 
     results = [
         CheckResult(check=check, outcome=await _judge_check(task, check, submission, ask))
         for check in task.checks
-        if ask is not None or not isinstance(check, RubricCheck) or not task.is_deterministic
+        if ask is not None or not isinstance(check, RubricCheck) or not task.has_check_without_model
     ]
     return _combine_check_results(task, tuple(results))
 
@@ -66,7 +66,7 @@ def _combine_check_results(task: Task, results: tuple[CheckResult, ...]) -> Task
     counted = [one for one in results if one.outcome.kind is not OutcomeKind.INFRA]
     whole = sum(get_check_weight(one.check) for one in counted)
     score = sum(get_check_weight(one.check) for one in counted if one.outcome.is_ok) / whole if whole else 0.0
-    deciding = [one for one in results if not (task.is_deterministic and isinstance(one.check, RubricCheck))]
+    deciding = [one for one in results if not (task.has_check_without_model and isinstance(one.check, RubricCheck))]
     worst = next((one for one in deciding if one.outcome.kind is OutcomeKind.FAILED), None) or next(
         (one for one in deciding if not one.outcome.is_ok), None
     )
@@ -77,34 +77,40 @@ def _combine_check_results(task: Task, results: tuple[CheckResult, ...]) -> Task
 async def _judge_check(task: Task, check: Check, submission: Submission, ask: AskModel | None) -> Outcome:
     reply = submission.reply
     match check:
-        case ContainsCheck(text=text):
+        case ReplyContainsCheck(text=text):
             is_said = _normalize_text(text) in _normalize_text(reply)
-            return _make_outcome(is_said, f"it does not say '{shorten_value(text)}'")
-        case MatchesCheck(pattern=pattern):
-            return _make_outcome(has_pattern_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'")
-        case ShapeCheck(schema=schema):
+            return _build_ok_or_failed_outcome(is_said, f"it does not say '{shorten_value(text)}'")
+        case ReplyMatchesPatternCheck(pattern=pattern):
+            return _build_ok_or_failed_outcome(
+                has_pattern_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'"
+            )
+        case ReplyShapeCheck(schema=schema):
             other = f"it has another shape than expected: {shorten_value(reply.strip())}"
-            return _make_outcome(has_result_shape(schema, reply), other)
-        case EqualsCheck():
-            other = describe_result_difference(check, reply)
-            return _make_outcome(not other, f"it gives another result: {other}")
+            return _build_ok_or_failed_outcome(is_result_fitting_schema(schema, reply), other)
+        case ReplyEqualsCheck():
+            other = describe_first_differing_field(check, reply)
+            return _build_ok_or_failed_outcome(not other, f"it gives another result: {other}")
         case ToolCalledCheck(tool=tool, command=command):
             calls = ((tool and one.tool == tool) or _has_words(command, one.command) for one in submission.calls)
-            return _make_outcome(any(calls), f"'{tool or command}' was not called")
+            return _build_ok_or_failed_outcome(any(calls), f"'{tool or command}' was not called")
         case RubricCheck():
-            return build_infra_outcome("no model was asked") if ask is None else await ask(task, check, submission)
+            return (
+                build_infrastructure_failure_outcome("no model was asked")
+                if ask is None
+                else await ask(task, check, submission)
+            )
         case _ if submission.workspace is None:
-            return build_infra_outcome("no folder is left to look into")
-        case ValidatorCheck(code=code):
+            return build_infrastructure_failure_outcome("no folder is left to look into")
+        case PythonValidatorCheck(code=code):
             return await submission.workspace.run_code(code)
-        case FileExistsCheck() | FileEqualsCheck() | TableEqualsCheck():
+        case FileExistsCheck() | FileEqualsCheck() | CsvTableEqualsCheck():
             return await _judge_file_check(check, submission.workspace)
         case never:
             assert_never(never)
 
 
 async def _judge_file_check(
-    check: FileExistsCheck | FileEqualsCheck | TableEqualsCheck, workspace: Workspace
+    check: FileExistsCheck | FileEqualsCheck | CsvTableEqualsCheck, workspace: Workspace
 ) -> Outcome:
     content = await workspace.read_file(check.path)
     if content is None:
@@ -115,13 +121,13 @@ async def _judge_file_check(
             return OK
         case FileEqualsCheck(content=expected):
             is_same = _normalize_lines(text) == _normalize_lines(expected)
-            return _make_outcome(is_same, f"{check.path} says something else")
-        case TableEqualsCheck(table=table, tolerance=tolerance):
+            return _build_ok_or_failed_outcome(is_same, f"{check.path} says something else")
+        case CsvTableEqualsCheck(table=table, tolerance=tolerance):
             other = _describe_table_difference(parse_csv_rows(table), parse_csv_rows(text), tolerance)
-            return _make_outcome(not other, f"{check.path}: {other}")
+            return _build_ok_or_failed_outcome(not other, f"{check.path}: {other}")
 
 
-def _make_outcome(is_met: bool, reason: str) -> Outcome:
+def _build_ok_or_failed_outcome(is_met: bool, reason: str) -> Outcome:
     return OK if is_met else build_failed_outcome(reason)
 
 
@@ -176,16 +182,16 @@ def parse_printed_result(printed: str) -> Json:
     return text if schema.is_nested_deeper(value, schema.DEEPEST) else value
 
 
-def infer_result_shape(printed: str) -> dict[str, Json]:
+def infer_json_schema_of_result(printed: str) -> dict[str, Json]:
     """Return the JSON Schema of a result; text that is not JSON is a string."""
-    return _infer_value_shape(parse_printed_result(printed), 0)
+    return _infer_json_schema_of_value(parse_printed_result(printed), 0)
 
 
-def has_result_shape(shape: Mapping[str, Json], printed: str) -> bool:
+def is_result_fitting_schema(shape: Mapping[str, Json], printed: str) -> bool:
     return schema.fits_schema(shape, parse_printed_result(printed)) or schema.fits_schema(shape, printed)
 
 
-def _infer_value_shape(value: Json, depth: int) -> dict[str, Json]:
+def _infer_json_schema_of_value(value: Json, depth: int) -> dict[str, Json]:
     match value:
         case bool():
             return {"type": "boolean"}
@@ -194,11 +200,11 @@ def _infer_value_shape(value: Json, depth: int) -> dict[str, Json]:
         case str():
             return {"type": "string"}
         case list():
-            kinds = [_infer_value_shape(item, depth + 1) for item in value[:20]] if depth < _DEEPEST else []
+            kinds = [_infer_json_schema_of_value(item, depth + 1) for item in value[:20]] if depth < _DEEPEST else []
             is_uniform = bool(kinds) and all(kind == kinds[0] for kind in kinds)
             return {"type": "array", "items": kinds[0]} if is_uniform else {"type": "array"}
         case dict() if depth < _DEEPEST and len(value) <= _MOST_KEYS:
-            below = {key: _infer_value_shape(item, depth + 1) for key, item in value.items()}
+            below = {key: _infer_json_schema_of_value(item, depth + 1) for key, item in value.items()}
             return {"type": "object", "properties": below, "required": sorted(below)}
         case dict():
             return {"type": "object"}
@@ -212,7 +218,7 @@ _TOLERANCE = 1e-9  # relative; summation order changes the last digits
 _WHOLE = "the whole result"
 
 
-def describe_result_difference(expected: EqualsCheck, printed: str) -> str:
+def describe_first_differing_field(expected: ReplyEqualsCheck, printed: str) -> str:
     """Return the first field that differs from the expected result, in words; empty if none does."""
     now = _get_at_path(parse_printed_result(printed), expected.path)
     wrong = [path for path in find_differing_paths(expected.value, now) if not _is_path_within(path, expected.apart)]
@@ -223,17 +229,17 @@ def describe_result_difference(expected: EqualsCheck, printed: str) -> str:
     return f"{where or _WHOLE} is {has}, and should be {had}"
 
 
-def drop_changed_fields(expected: EqualsCheck) -> EqualsCheck | None:
+def drop_fields_that_changed_since_recording(expected: ReplyEqualsCheck) -> ReplyEqualsCheck | None:
     """Return the check as it is stored: fields that changed since they were recorded will change again."""
-    return drop_compared_fields(replace(expected, moved=()), expected.moved)
+    return exclude_fields_from_check(replace(expected, moved=()), expected.moved)
 
 
-def make_temporary_check(expected: EqualsCheck) -> EqualsCheck:
+def make_check_valid_today_only(expected: ReplyEqualsCheck) -> ReplyEqualsCheck:
     """Return the check for a trial today only: tomorrow any field may differ."""
     return replace(expected, moved=("",))
 
 
-def drop_compared_fields(expected: EqualsCheck, fields: Iterable[str]) -> EqualsCheck | None:
+def exclude_fields_from_check(expected: ReplyEqualsCheck, fields: Iterable[str]) -> ReplyEqualsCheck | None:
     """Return the check without these fields; None if nothing is left to compare."""
     apart = tuple(sorted({*expected.apart, *fields}))
     is_comparable = "" not in apart and bool(_list_leaves(expected.value, apart))
@@ -242,7 +248,7 @@ def drop_compared_fields(expected: EqualsCheck, fields: Iterable[str]) -> Equals
 
 def derive_expected_result(
     printed: Sequence[str], *, before: Iterable[str] = (), redacted: Callable[[str], str] = str
-) -> EqualsCheck | None:
+) -> ReplyEqualsCheck | None:
     """Return the result that runs on the same input agree on; `before` are earlier results that may be outdated.
 
     None if it is too long to store, or no field is stable.
@@ -258,10 +264,10 @@ def derive_expected_result(
     }
     secret = {path for path, leaf in _list_leaves(value, ()) if isinstance(leaf, str) and MARKER.search(leaf)}
     moved = {path for old in before for path in find_differing_paths(parse_printed_result(old), value)} - unsteady
-    return drop_compared_fields(EqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
+    return exclude_fields_from_check(ReplyEqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
 
 
-def has_distinct_results(expected: Collection[EqualsCheck]) -> bool:
+def has_distinct_results(expected: Collection[ReplyEqualsCheck]) -> bool:
     """Return whether these results, each of another input, distinguish a right program from a constant."""
     compared = (_list_leaves(one.value, one.apart) for one in expected)
     return len({json.dumps(leaves, sort_keys=True, ensure_ascii=False) for leaves in compared}) >= MIN_DISTINCT_RESULTS
@@ -318,11 +324,13 @@ def _list_leaves(value: Json, apart: Collection[str], path: str = "") -> list[tu
 
 def _get_at_path(value: Json, path: str) -> Json:
     """Return the value at a path; "nothing" if there is no such field."""
-    return dict(_list_nodes(value)).get(path, "nothing")
+    return dict(_list_values_with_paths(value)).get(path, "nothing")
 
 
-def _list_nodes(value: Json, path: str = "") -> list[tuple[str, Json]]:
-    below = (node for key, item in _list_json_items(value) for node in _list_nodes(item, _join_path(path, key)))
+def _list_values_with_paths(value: Json, path: str = "") -> list[tuple[str, Json]]:
+    below = (
+        node for key, item in _list_json_items(value) for node in _list_values_with_paths(item, _join_path(path, key))
+    )
     return [(path, value), *below]
 
 

@@ -11,16 +11,16 @@ from typing import Any, assert_never
 
 from habitus.tasks.checks import (
     Check,
-    ContainsCheck,
-    EqualsCheck,
+    CsvTableEqualsCheck,
     FileEqualsCheck,
     FileExistsCheck,
-    MatchesCheck,
+    PythonValidatorCheck,
+    ReplyContainsCheck,
+    ReplyEqualsCheck,
+    ReplyMatchesPatternCheck,
+    ReplyShapeCheck,
     RubricCheck,
-    ShapeCheck,
-    TableEqualsCheck,
     ToolCalledCheck,
-    ValidatorCheck,
     parse_csv_rows,
 )
 from habitus.tasks.model import Task
@@ -53,9 +53,9 @@ _LISTING = frozenset(("or", "and", "either", "maybe", "perhaps", "both"))
 _EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "not", "the", "all", "any", "one", "two"))
 
 
-def find_copied_words(said: str, task: Task, known: str = "") -> str:
+def find_words_copied_from_task(said: str, task: Task, known: str = "") -> str:
     """Return words copied from a task, several in a row, a literal or an answer; empty if none are beyond `known`."""
-    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_list_long_texts(task)))
+    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_list_texts_of_checks(task)))
     given = set(_list_word_runs(exercise)) - set(_list_word_runs(known))
     if run := next((run for line in said.splitlines() for run in _list_word_runs(line) if run in given), None):
         return " ".join(run)
@@ -66,15 +66,20 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
     if named := next(
-        (one for one in list_task_answers(task) if _is_answer_named(one, said) and not _has_words(one, public)), ""
+        (
+            one
+            for one in list_answers_passing_task_checks(task)
+            if _is_answer_given_away(one, said) and not _has_words(one, public)
+        ),
+        "",
     ):
         return named
     for check in task.checks:
         parts = next(
             (
                 each
-                for each in _list_answer_parts(check)
-                if _has_all_parts(each, said) and not _has_all_parts(each, public)
+                for each in _list_answers_split_in_parts(check)
+                if _has_line_all_answer_parts(each, said) and not _has_line_all_answer_parts(each, public)
             ),
             (),
         )
@@ -83,15 +88,15 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
         values = next(
             (
                 each
-                for each in _list_named_values(check)
-                if _are_values_given(each, said) and not _are_values_given(each, public)
+                for each in _list_answer_values_with_names(check)
+                if _are_named_values_stated(each, said) and not _are_named_values_stated(each, public)
             ),
             (),
         )
         if values:
             return ", ".join(f"{name} is {value}" for name, value in values)
         if (
-            isinstance(check, MatchesCheck)
+            isinstance(check, ReplyMatchesPatternCheck)
             and _has_text_of_pattern(check.pattern, said)
             and not _has_text_of_pattern(check.pattern, public)
         ):
@@ -99,24 +104,26 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
     return ""
 
 
-def list_task_answers(task: Task) -> Iterator[str]:
+def list_answers_passing_task_checks(task: Task) -> Iterator[str]:
     """Yield what would pass the checks of a task, if somebody said it."""
     for check in task.checks:
-        yield from _list_check_answers(check)
+        yield from _list_answers_passing_check(check)
 
 
-def list_answers_of_others(reply: str, task: Task, others: Iterable[Task]) -> list[str]:
+def list_answers_of_other_tasks_in_reply(reply: str, task: Task, others: Iterable[Task]) -> list[str]:
     """Return the answers of other tasks if a reply lists answers instead of giving one; empty if it does not.
 
     It lists them if it names several, or one besides its own and says nothing else, as in "yes or no".
     """
-    if not any(isinstance(check, ContainsCheck) for check in task.checks):
+    if not any(isinstance(check, ReplyContainsCheck) for check in task.checks):
         return []
-    own = {_normalize_text(text) for text in list_task_answers(task)}
-    texts = {_normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
+    own = {_normalize_text(text) for text in list_answers_passing_task_checks(task)}
+    texts = {
+        _normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ReplyContainsCheck)
+    }
     beside = _remove_words(own, _normalize_text(reply))
     there = [text for text in texts - own if _has_words(text, beside) and not _has_words(text, task.request)]
-    named = [text for text in there if _is_answer_named(text, reply)]
+    named = [text for text in there if _is_answer_given_away(text, reply)]
     if len(named) >= MOST_NAMED:
         return named
     return there if set(_remove_words(there, beside).split()) <= _LISTING else []
@@ -127,17 +134,17 @@ def _remove_words(texts: Collection[str], text: str) -> str:
     return re.sub("|".join(rf"\b{re.escape(one)}\b" for one in longest_first), " ", text)
 
 
-def _list_check_answers(check: Check) -> Iterator[str]:
+def _list_answers_passing_check(check: Check) -> Iterator[str]:
     match check:
-        case ContainsCheck(text=text):
+        case ReplyContainsCheck(text=text):
             yield text
-        case MatchesCheck(pattern=pattern):
-            yield from _list_pattern_texts(pattern)
-        case EqualsCheck(value=value, path=path):
+        case ReplyMatchesPatternCheck(pattern=pattern):
+            yield from _list_fixed_texts_of_pattern(pattern)
+        case ReplyEqualsCheck(value=value, path=path):
             yield from _iterate_leaf_texts(value)
             if path:
                 yield f"{path.split('.')[-1]} {json.dumps(value, ensure_ascii=False)}"
-        case ShapeCheck(schema=schema):
+        case ReplyShapeCheck(schema=schema):
             yield from _iterate_schema_answers(schema)
         case FileExistsCheck(path=path):
             yield from (path, posixpath.basename(path))
@@ -145,27 +152,27 @@ def _list_check_answers(check: Check) -> Iterator[str]:
             yield from content.splitlines()
         case ToolCalledCheck(tool=tool, command=command):
             yield tool or command
-        case ValidatorCheck(code=code):
-            yield from _iterate_compared_texts(code)
+        case PythonValidatorCheck(code=code):
+            yield from _iterate_constants_compared_by_validator(code)
         case RubricCheck(text=text):
             yield from (text for words in [_WORD.findall(text)] if len(words) > 2)
             yield from (*_QUOTED.findall(text), *_NAMED_IN_RUBRIC.findall(text))
-        case TableEqualsCheck():
+        case CsvTableEqualsCheck():
             return  # its parts, literals and runs of words are found as such
         case never:
             assert_never(never)
 
 
-def _list_answer_parts(check: Check) -> Iterator[tuple[str, ...]]:
+def _list_answers_split_in_parts(check: Check) -> Iterator[tuple[str, ...]]:
     """Yield texts that give an answer away if one line has them all: a table's row, the keys of a shape."""
     match check:
-        case TableEqualsCheck(table=table):
+        case CsvTableEqualsCheck(table=table):
             yield from (tuple(filter(None, row.values())) for row in parse_csv_rows(table)[1:])
-        case ShapeCheck(schema=schema):
+        case ReplyShapeCheck(schema=schema):
             yield tuple(map(str, schema.get("required") or schema.get("properties") or ()))
 
 
-def _has_all_parts(parts: tuple[str, ...], text: str) -> bool:
+def _has_line_all_answer_parts(parts: tuple[str, ...], text: str) -> bool:
     is_telling = any(len(part) > 2 and part.casefold() not in _EVERYDAY for part in parts) and len("".join(parts)) > 3
     joined = re.compile(rf"(?<![\w.,]){_SEPARATOR.join(map(re.escape, parts))}(?!\w)")
     return len(parts) > 0 and any(
@@ -175,29 +182,31 @@ def _has_all_parts(parts: tuple[str, ...], text: str) -> bool:
     )
 
 
-def _list_named_values(check: Check) -> Iterator[tuple[tuple[str, str], ...]]:
+def _list_answer_values_with_names(check: Check) -> Iterator[tuple[tuple[str, str], ...]]:
     """Yield what gives an answer away if it is said together: a value and the name of its field, column or file."""
     match check:
-        case EqualsCheck(value=value, path=path):
+        case ReplyEqualsCheck(value=value, path=path):
             named = value if isinstance(value, dict) else {path.split(".")[-1]: value} if path else {}
             yield from (((name, text),) for name, below in named.items() for text in _iterate_leaf_texts(below))
         case FileEqualsCheck(path=path, content=content) if len(content.split()) == 1:
             yield from (((name, content),) for name in {path, posixpath.basename(path)})
-        case TableEqualsCheck(table=table):
+        case CsvTableEqualsCheck(table=table):
             yield from (tuple((name, cell) for name, cell in row.items() if cell) for row in parse_csv_rows(table)[1:])
-        case ValidatorCheck(code=code):
+        case PythonValidatorCheck(code=code):
             constants = (node.value for node in ast.walk(_parse_code(code)) if isinstance(node, ast.Constant))
             files = {one for one in constants if isinstance(one, str) and len(one.split()) == 1}
-            yield from (((name, text),) for text in _iterate_compared_texts(code) for name in files - {text})
+            yield from (
+                ((name, text),) for text in _iterate_constants_compared_by_validator(code) for name in files - {text}
+            )
 
 
-def _are_values_given(values: tuple[tuple[str, str], ...], text: str) -> bool:
+def _are_named_values_stated(values: tuple[tuple[str, str], ...], text: str) -> bool:
     return bool(values) and all(
-        _is_value_given(re.escape(_normalize_text(name)), _normalize_text(value), text) for name, value in values
+        _is_named_value_stated(re.escape(_normalize_text(name)), _normalize_text(value), text) for name, value in values
     )
 
 
-def _is_value_given(name: str, value: str, text: str) -> bool:
+def _is_named_value_stated(name: str, value: str, text: str) -> bool:
     """Return whether a clause says that something is this value: "n is 7", "put 7 into n"."""
     if not name or not value:
         return False
@@ -208,21 +217,21 @@ def _is_value_given(name: str, value: str, text: str) -> bool:
 
 def _has_text_of_pattern(pattern: str, text: str) -> bool:
     """Return whether a text has what a pattern asks for; one with few fixed characters fits most texts."""
-    fixed = sum(letter.isalnum() for run in _split_pattern(pattern) for letter in run)
-    parts = ([text] if fixed >= MOST_NAMED else []) + (_find_directed_words(text) if fixed else [])
+    fixed = sum(letter.isalnum() for run in _split_pattern_at_special_characters(pattern) for letter in run)
+    parts = ([text] if fixed >= MOST_NAMED else []) + (_find_words_told_to_answer(text) if fixed else [])
     return any(has_pattern_match(pattern, part) for part in parts)
 
 
-def _list_pattern_texts(pattern: str) -> Iterator[str]:
+def _list_fixed_texts_of_pattern(pattern: str) -> Iterator[str]:
     """Yield the pattern itself, and the runs of characters that every match of it has; a short one if it is all."""
     if (whole := re.sub(r"^\^|\\b|\$$", "", pattern)).isdigit():
         yield whole
     if len(pattern) > MOST_NAMED:
         yield pattern
-    yield from (run for run in _split_pattern(pattern) if len(run.strip()) >= MOST_NAMED)
+    yield from (run for run in _split_pattern_at_special_characters(pattern) if len(run.strip()) >= MOST_NAMED)
 
 
-def _split_pattern(pattern: str) -> list[str]:
+def _split_pattern_at_special_characters(pattern: str) -> list[str]:
     return re.sub(r"\\.|\[[^\]]*\]|\{[^}]*\}|\(\?[^)]*\)|[.^$*+?(){}|]", "\0", pattern).split("\0")
 
 
@@ -231,7 +240,7 @@ def _iterate_schema_answers(schema: Any) -> Iterator[str]:
         case dict():
             yield from _iterate_leaf_texts([schema[key] for key in ("const", "enum") if key in schema])
             if isinstance(pattern := schema.get("pattern"), str):
-                yield from _list_pattern_texts(pattern)
+                yield from _list_fixed_texts_of_pattern(pattern)
             if "minimum" in schema and schema["minimum"] == schema.get("maximum"):
                 yield json.dumps(schema["minimum"])
             for below in schema.values():
@@ -241,7 +250,7 @@ def _iterate_schema_answers(schema: Any) -> Iterator[str]:
                 yield from _iterate_schema_answers(below)
 
 
-def _iterate_compared_texts(code: str) -> Iterator[str]:
+def _iterate_constants_compared_by_validator(code: str) -> Iterator[str]:
     """Yield the constants that a validator compares with."""
     for node in ast.walk(_parse_code(code)):
         sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
@@ -264,17 +273,17 @@ def _iterate_leaf_texts(value: Any) -> Iterator[str]:
             yield json.dumps(value)
 
 
-def _is_answer_named(answer: str, text: str) -> bool:
+def _is_answer_given_away(answer: str, text: str) -> bool:
     """Return whether a text gives an answer away; a short or everyday word does so in quotes or as an instruction."""
     if not _has_words(answer, text):
         return False
     words = _normalize_text(answer)
     is_telling = " " in words or (len(words) > 1 if words.isdigit() else len(words) > 2 and words not in _EVERYDAY)
-    is_said = words in map(_normalize_text, (*_QUOTED.findall(text), *_find_directed_words(text)))
-    return is_telling or is_said or _is_value_given(_OUTCOME, words, text)
+    is_said = words in map(_normalize_text, (*_QUOTED.findall(text), *_find_words_told_to_answer(text)))
+    return is_telling or is_said or _is_named_value_stated(_OUTCOME, words, text)
 
 
-def _find_directed_words(text: str) -> list[str]:
+def _find_words_told_to_answer(text: str) -> list[str]:
     """Return the words that somebody is told to answer, unconditionally."""
     found = ((_CLAUSE.split(text[: match.start()])[-1], match[1]) for match in _DIRECTED.finditer(text))
     return [word for before, word in found if not _CONDITION.search(before)]
@@ -296,14 +305,14 @@ def _normalize_number(found: re.Match[str]) -> str:
     return re.sub(r"[.,]", "", found[1]) + (f"dot{decimals}" if decimals else "")
 
 
-def _list_long_texts(task: Task) -> Iterator[str]:
+def _list_texts_of_checks(task: Task) -> Iterator[str]:
     for check in task.checks:
         match check:
-            case ContainsCheck(text=text) | FileEqualsCheck(content=text) | TableEqualsCheck(table=text):
+            case ReplyContainsCheck(text=text) | FileEqualsCheck(content=text) | CsvTableEqualsCheck(table=text):
                 yield text
             case RubricCheck(text=text):
                 yield text
-            case EqualsCheck(value=value):
+            case ReplyEqualsCheck(value=value):
                 yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -322,16 +331,16 @@ def _list_distinctive_texts(task: Task) -> Iterator[str]:
                 if len(str(abs(node.value)).replace(".", "")) >= 3:
                     yield str(node.value)
             elif isinstance(node.value, str):
-                yield from _find_odd_tokens(node.value)
-    for text in (*task.files.values(), *_list_long_texts(task)):
-        yield from _find_odd_tokens(text)
+                yield from _find_distinctive_tokens(node.value)
+    for text in (*task.files.values(), *_list_texts_of_checks(task)):
+        yield from _find_distinctive_tokens(text)
 
 
-def _find_odd_tokens(text: str) -> Iterator[str]:
-    return (piece for piece in _PIECE.findall(text) if _is_odd_token(piece))
+def _find_distinctive_tokens(text: str) -> Iterator[str]:
+    return (piece for piece in _PIECE.findall(text) if _is_distinctive_token(piece))
 
 
-def _is_odd_token(piece: str) -> bool:
+def _is_distinctive_token(piece: str) -> bool:
     return bool(re.search(r"\d{3}", piece)) or (len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece))
 
 

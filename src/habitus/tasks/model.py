@@ -12,15 +12,15 @@ from typing import Protocol
 from habitus.events import Outcome
 from habitus.tasks.checks import (
     Check,
-    ContainsCheck,
-    EqualsCheck,
+    CsvTableEqualsCheck,
     FileEqualsCheck,
     FileExistsCheck,
+    PythonValidatorCheck,
+    ReplyContainsCheck,
+    ReplyEqualsCheck,
+    ReplyShapeCheck,
     RubricCheck,
-    ShapeCheck,
-    TableEqualsCheck,
     ToolCalledCheck,
-    ValidatorCheck,
     check_to_row,
 )
 from habitus.tasks.schema import Json
@@ -110,11 +110,11 @@ class Task:
         return not self.request
 
     @property
-    def expected_result(self) -> EqualsCheck | None:
+    def expected_result(self) -> ReplyEqualsCheck | None:
         """The whole result to compare with, if there is one."""
-        return next((one for one in self.checks if isinstance(one, EqualsCheck) and not one.path), None)
+        return next((one for one in self.checks if isinstance(one, ReplyEqualsCheck) and not one.path), None)
 
-    def with_expected_result(self, expected: EqualsCheck | None) -> Task:
+    def with_expected_result(self, expected: ReplyEqualsCheck | None) -> Task:
         """Return the task with another expected result, or none."""
         others = tuple(one for one in self.checks if one is not self.expected_result)
         return replace(self, checks=(*others, expected) if expected is not None else others)
@@ -122,7 +122,7 @@ class Task:
     @property
     def result_schema(self) -> Mapping[str, Json]:
         """The JSON Schema of a valid result."""
-        return next((one.schema for one in self.checks if isinstance(one, ShapeCheck)), {})
+        return next((one.schema for one in self.checks if isinstance(one, ReplyShapeCheck)), {})
 
     @property
     def compared_in_words(self) -> str:
@@ -132,7 +132,7 @@ class Task:
     @property
     def validator(self) -> str:
         """The code of all validators."""
-        return "\n".join(one.code for one in self.checks if isinstance(one, ValidatorCheck))
+        return "\n".join(one.code for one in self.checks if isinstance(one, PythonValidatorCheck))
 
     @property
     def hash(self) -> str:
@@ -140,28 +140,29 @@ class Task:
         return hashlib.sha256("\0".join((self.request, self.setup, self.validator)).encode()).hexdigest()[:16]
 
     @property
-    def implied_reference(self) -> TaskSolution | None:
+    def stored_or_implied_solution(self) -> TaskSolution | None:
         """The stored reference, or the solution that the checks themselves spell out."""
         if self.reference is not None or not all(
-            isinstance(one, ContainsCheck | ToolCalledCheck | ShapeCheck | EqualsCheck) for one in self.checks
+            isinstance(one, ReplyContainsCheck | ToolCalledCheck | ReplyShapeCheck | ReplyEqualsCheck)
+            for one in self.checks
         ):
             return self.reference
         if self.expected_result is not None:
             return TaskSolution(reply=json.dumps(self.expected_result.value, ensure_ascii=False))
-        if any(isinstance(one, ShapeCheck | EqualsCheck) for one in self.checks):
+        if any(isinstance(one, ReplyShapeCheck | ReplyEqualsCheck) for one in self.checks):
             return None
-        texts = [one.text for one in self.checks if isinstance(one, ContainsCheck)]
+        texts = [one.text for one in self.checks if isinstance(one, ReplyContainsCheck)]
         calls = tuple(one.tool or one.command for one in self.checks if isinstance(one, ToolCalledCheck))
         return TaskSolution(reply=" ".join(texts), calls=calls)
 
     @property
     def needs_workspace(self) -> bool:
         """Whether the task needs a folder."""
-        of_files = FileExistsCheck | FileEqualsCheck | TableEqualsCheck | ValidatorCheck
+        of_files = FileExistsCheck | FileEqualsCheck | CsvTableEqualsCheck | PythonValidatorCheck
         return bool(self.files or self.setup) or any(isinstance(one, of_files) for one in self.checks)
 
     @property
-    def is_deterministic(self) -> bool:
+    def has_check_without_model(self) -> bool:
         return any(not isinstance(one, RubricCheck) for one in self.checks)
 
 
@@ -187,7 +188,7 @@ class Workspace(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SubmittedCall:
+class SubmittedToolCall:
     """A tool call; `command` is the command line of a shell."""
 
     tool: str
@@ -195,14 +196,14 @@ class SubmittedCall:
     command: str = ""
 
 
-def parse_submitted_call(tool: str, arguments: str) -> SubmittedCall:
+def parse_submitted_call(tool: str, arguments: str) -> SubmittedToolCall:
     """Return a call with its arguments as a model wrote them."""
     try:
         given = json.loads(arguments)
     except ValueError:
         given = None
     command = given.get("command") if isinstance(given, dict) else None
-    return SubmittedCall(tool=tool, arguments=arguments, command=command if isinstance(command, str) else "")
+    return SubmittedToolCall(tool=tool, arguments=arguments, command=command if isinstance(command, str) else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,5 +211,5 @@ class Submission:
     """What an attempt submits to be judged."""
 
     reply: str = ""
-    calls: tuple[SubmittedCall, ...] = ()
+    calls: tuple[SubmittedToolCall, ...] = ()
     workspace: Workspace | None = None

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import TokenUsage
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 LOST = "lost"  # the outcome of a rollout whose process was killed
 PASSED = "passed"
@@ -66,7 +66,7 @@ class Rollout:
             tokens=used.input_tokens + used.output_tokens,
             steps=steps,
             dollars=used.cost or 0.0,
-            record=f"{to_one_line(outcome.reason) or PASSED}\n{did}",
+            record=f"{clean_to_one_line(outcome.reason) or PASSED}\n{did}",
         )
 
     @property

@@ -32,7 +32,7 @@ def validate_parameters_schema(given: Json) -> dict[str, Json]:
         raise ToolFailed(f"The schema of the parameters is nested deeper than {DEEPEST} levels.")
     if schema.get("type", "object") != "object":
         raise ToolFailed(f"The parameters must be of type object, not {json.dumps(schema['type'])[:80]}.")
-    _check_references(schema)
+    _refuse_endless_schema_references(schema)
     _make_validator(_dump_json(schema, "The parameters"))
     return {"type": "object", **schema}
 
@@ -56,7 +56,7 @@ def validate_result_schema(schema: Json) -> None:
     """Raise `ToolFailed` if the schema of a result can't be used."""
     if not isinstance(schema, dict) or is_nested_deeper(schema, DEEPEST):
         raise ToolFailed("It is not a JSON Schema object.")
-    _check_references(schema)
+    _refuse_endless_schema_references(schema)
     _make_validator(_dump_json(schema, "The shape"))
 
 
@@ -100,7 +100,7 @@ def _make_validator(schema: str) -> Validator:
         raise ToolFailed(f"The parameters are not valid JSON Schema{at}: {_to_one_line(problem)}.") from None
 
 
-def _check_references(schema: dict[str, Json]) -> None:
+def _refuse_endless_schema_references(schema: dict[str, Json]) -> None:
     """Reject circular or fanned-out references: expanded they would never end, or take the validator hours."""
     if _count_subschemas(schema, schema, {}, ()) > _WIDEST:
         raise ToolFailed("The references of the parameters' schema fan out too far. Write it with fewer.")

@@ -14,7 +14,7 @@ from habitus.skills.model import SkillSource, SkillState, Stage
 from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT, TrustStore
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
-from habitus.tools.code_stage import parse_program
+from habitus.tools.code_stage import parse_tool_program_from_files
 from habitus.tools.execution import compute_tool_fingerprint
 from habitus.tools.health import ToolHealthRecord, ToolHealthStore
 from habitus.tools.model import CodeTool, ToolProgram, ToolStatus
@@ -52,7 +52,9 @@ class ToolCatalogue:
         known = self._health.list_all()
         self._approvals.read_revision()
         return tuple(
-            self._build_tool(item, known.get((self.get_health_key(item), item.name), ToolHealthRecord()))
+            self._build_tool(
+                item, known.get((self.get_layer_or_folder_key_of_health(item), item.name), ToolHealthRecord())
+            )
             for item in items
         )
 
@@ -60,7 +62,7 @@ class ToolCatalogue:
         """Return a tool by its skill's name or its callable name."""
         item = self.find_tool_skill(name)
         self._approvals.read_revision()
-        return self._build_tool(item, self._health.get(self.get_health_key(item), item.name))
+        return self._build_tool(item, self._health.get(self.get_layer_or_folder_key_of_health(item), item.name))
 
     def get_code(self, name: str) -> str:
         """Return the text of its `scripts/tool.py`."""
@@ -103,7 +105,7 @@ class ToolCatalogue:
         """Return the files of a skill."""
         return self._library.read_tree(f"{item.name}@{item.layer}")
 
-    def get_health_key(self, item: ListedSkill) -> str:
+    def get_layer_or_folder_key_of_health(self, item: ListedSkill) -> str:
         """Return the key of its health: the layer, or the folder of a project's layer."""
         return self._library.get_layer(item.layer).trust_root or item.layer
 
@@ -112,7 +114,7 @@ class ToolCatalogue:
         read = self._parse_tool(item)
         status, reason = self._determine_status(item, read, health)
         program = read.program or ToolProgram(name=item.name, description="", parameters={}, code="")
-        tool = build_code_tool(program, status, reason)
+        tool = build_code_tool_from_program(program, status, reason)
         return replace(
             tool,
             description=tool.description or item.summary.description,
@@ -152,14 +154,14 @@ class ToolCatalogue:
             try:
                 tree = self.read_tree(item)
                 trees.refuse_code_name_conflict(item.name, tree)
-                program = parse_program(item.name, tree)
+                program = parse_tool_program_from_files(item.name, tree)
                 self._known[key] = _ParsedTool(program=program, code=compute_tool_fingerprint(program))
             except HabitusError as error:
                 self._known[key] = _ParsedTool(problem=str(error))
         return self._known[key]
 
 
-def build_code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool:
+def build_code_tool_from_program(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool:
     """Build the description of a program for others."""
     return CodeTool(
         name=program.name,
@@ -171,14 +173,14 @@ def build_code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> Co
         example=program.cases[-1].payload if program.cases else None,
         permissions=program.permissions,
         dependencies=program.dependencies,
-        returns=_infer_return_schema(program.cases),
+        returns=_infer_schema_of_printed_keys(program.cases),
         cases=len(program.cases),
         by_shape=sum(case.expected_result is None for case in program.cases),
         is_compared=program.is_compared,
     )
 
 
-def _infer_return_schema(cases: Sequence[Task]) -> dict[str, Json] | None:
+def _infer_schema_of_printed_keys(cases: Sequence[Task]) -> dict[str, Json] | None:
     """Return the keys that every case printed, without types, which other payloads may change."""
     if not cases or any(case.result_schema.get("type") != "object" for case in cases):
         return None

@@ -19,7 +19,7 @@ from habitus.skills.formats.base import UnreadableEntryError
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillSource
-from habitus.tasks.checks import EqualsCheck, ShapeCheck
+from habitus.tasks.checks import ReplyEqualsCheck, ReplyShapeCheck
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, compute_task_id
 from habitus.tasks.schema import Json, validate_parameters_schema
 from habitus.tools.model import ToolProgram
@@ -66,7 +66,7 @@ _PERMISSIONS = {"network", "read", "write", "env"}
 _COMPARED = "compared"
 
 
-def parse_program(name: str, tree: Tree) -> ToolProgram:
+def parse_tool_program_from_files(name: str, tree: Tree) -> ToolProgram:
     """Parse the tool from these files; `Invalid` or `ToolFailed` says why they form none."""
     manifest, code = tree.get(trees.TOOL_FILE), tree.get(trees.TOOL_CODE)
     if manifest is None or code is None or manifest.content is None or code.content is None:
@@ -91,13 +91,13 @@ def parse_program(name: str, tree: Tree) -> ToolProgram:
 
 
 def build_case_from_call(
-    payload: Json, shape: Mapping[str, Json], expected: EqualsCheck | None = None, *, conversation: str = ""
+    payload: Json, shape: Mapping[str, Json], expected: ReplyEqualsCheck | None = None, *, conversation: str = ""
 ) -> Task:
     """Build a test case from a successful call: the shape of its result, and the result itself if it is stable."""
     return Task(
         id=compute_task_id("", payload, {}, ""),
         payload=payload,
-        checks=(ShapeCheck(schema=shape), *([expected] if expected is not None else [])),
+        checks=(ReplyShapeCheck(schema=shape), *([expected] if expected is not None else [])),
         origin=TaskOrigin(kind=TaskOriginKind.TOOL, conversation=conversation),
     )
 
@@ -109,7 +109,7 @@ def _parse_test_case(written: Mapping[str, Any]) -> Task:
     return build_case_from_call(
         written["payload"],
         shape if isinstance(shape, dict) else {},
-        EqualsCheck(value=expected["value"], apart=tuple(map(str, apart or ())))
+        ReplyEqualsCheck(value=expected["value"], apart=tuple(map(str, apart or ())))
         if isinstance(expected, dict) and "value" in expected
         else None,
         conversation=str(written.get("conversation", "")),
@@ -142,7 +142,7 @@ def parse_permissions(asked: Mapping[str, Any]) -> Permissions:
     )
 
 
-def write_program_to_skill_tree(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, TreeFile]:
+def build_skill_files_with_code_stage(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, TreeFile]:
     """Return the skill's files with this code stage; a new skill gets steps that say how to call it."""
     code = program.code.encode("utf-8", "surrogatepass")
     manifest = tool_json.ToolContract(
@@ -169,12 +169,12 @@ def write_program_to_skill_tree(tree: Tree, program: ToolProgram, *, is_automati
     return files
 
 
-def remove_tool_files(tree: Tree) -> dict[str, TreeFile]:
+def build_skill_files_without_code_stage(tree: Tree) -> dict[str, TreeFile]:
     """Return the skill's files without its code stage."""
     return {path: file for path, file in tree.items() if path not in (trees.TOOL_FILE, trees.TOOL_CODE)}
 
 
-def is_only_a_tool(name: str, tree: Tree) -> bool:
+def is_unedited_skill_of_tool(name: str, tree: Tree) -> bool:
     """Whether a skill was created for its tool and has not been edited since."""
     skill = trees.parse_skill_tree(name, tree).skill
     return (
@@ -198,7 +198,7 @@ def _render_tool_call_steps(name: str) -> str:
     return f"Call the tool `{names.to_tool_name(name)}` by its name, with the parameters it asks for.\n"
 
 
-class ReadableFileFolders:
+class ReadableFolderProvider:
     """Provides the folder of files that a tool's call may read."""
 
     def __init__(self, library: Library, open_given_folder: Callable[[str], GivenFolder]) -> None:
@@ -206,13 +206,13 @@ class ReadableFileFolders:
         self._library = library
         self._given = open_given_folder
 
-    def prepare_readable_folder(self, item: ListedSkill, session: GivenFolder | None = None) -> Path | None:
+    def provide_readable_folder(self, item: ListedSkill, session: GivenFolder | None = None) -> Path | None:
         """Return the folder that a call may read: the session's files and those of its own skill; None if empty."""
         files = self._library.read_files(item)
         if not files.supporting_files:
-            return session.folder if session is not None and session.is_used else None
+            return session.folder if session is not None and session.has_ever_held_files else None
         tree = files.trusted_tree
         given = session or self._given(compute_tree_hash(tree))
-        if session is not None or not given.has_tree(item.name):
-            given.place_tree(item.name, tree, folders=files.folders)
+        if session is not None or not given.has_skill_files(item.name):
+            given.replace_skill_files(item.name, tree, folders=files.folders)
         return given.folder

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
-from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.sandbox.child import NO_SERVICES, HostServices, parse_reported_error
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.model import KIB, SandboxLimits, ToolRunResult
 from habitus.sandbox.venvs import EnvironmentCache, check_requirement, compute_environment_hash
 from habitus.tasks.judging import (
     derive_expected_result,
-    drop_changed_fields,
-    infer_result_shape,
+    drop_fields_that_changed_since_recording,
+    infer_json_schema_of_result,
     judge_submission,
     shorten_value,
 )
@@ -26,7 +26,7 @@ from habitus.tasks.model import Submission, Task
 from habitus.tasks.schema import Json, validate_parameters_schema, validate_payload
 from habitus.tools.code_repair import repair_code
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
-from habitus.tools.model import CaseResult, RegressionReport, ToolDraft, ToolNotTestable, ToolProgram
+from habitus.tools.model import ToolCaseRerunReport, ToolCaseResult, ToolDraft, ToolNotTestableError, ToolProgram
 
 # Limits on what is stored with a skill.
 LONGEST_CODE = 512 * KIB
@@ -60,7 +60,7 @@ class ToolExecutor:
         """Stop the sandboxed processes."""
         await self._warm.close()
 
-    async def build_tested_program(
+    async def test_draft_and_build_program(
         self,
         draft: ToolDraft,
         *,
@@ -70,25 +70,25 @@ class ToolExecutor:
     ) -> ToolProgram:
         """Test a draft and return its program; `ToolFailed` says in one line why not. `stored_cases` must still
         pass."""
-        tool = _check_draft(draft)
+        tool = _check_draft_without_running(draft)
         payload = _check_test_payload(tool, draft.payload)
         run = await self._run_in_sandbox(tool, payload, env, services)
         # A timeout is reported as an infrastructure failure but is the draft's own fault.
         if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
-            raise ToolNotTestable(f"It could not be tested: {run.outcome.reason}")
-        if objection := _find_run_objection(run):
+            raise ToolNotTestableError(f"It could not be tested: {run.outcome.reason}")
+        if objection := _find_test_run_objection(run):
             raise ToolFailed(objection)
         tried = []
         for case in stored_cases:
             result = await self._rerun_case(tool, case, env, services)
             tried.append(result)
             if result.outcome.kind is OutcomeKind.INFRA:
-                raise ToolNotTestable(f"It could not be tested: {result.outcome.reason}")
+                raise ToolNotTestableError(f"It could not be tested: {result.outcome.reason}")
             if not result.outcome.is_ok:
                 raise ToolFailed(
                     f"It fails a case that worked before, {shorten_value(case.payload)}: {result.outcome.reason}"
                 )
-        call = build_case_from_call(payload, infer_result_shape(run.stdout), conversation=draft.conversation)
+        call = build_case_from_call(payload, infer_json_schema_of_result(run.stdout), conversation=draft.conversation)
         case = await self._build_test_case(tool, call, run, env, services)
         others = [_drop_unstable_expectations(old, tool.code) for old in stored_cases if old.payload != payload]
         same = [
@@ -107,7 +107,7 @@ class ToolExecutor:
         A program with access to the outside is not run twice.
         """
         may = tool.permissions
-        if may.network or may.read or may.write or is_nondeterministic(tool.code):
+        if may.network or may.read or may.write or is_using_time_or_random_numbers(tool.code):
             return case
         again = await self._run_in_sandbox(tool, case.payload, env, services)
         if not again.outcome.is_ok:
@@ -127,33 +127,33 @@ class ToolExecutor:
         try:
             return await self._run_in_sandbox(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
-            return ToolRunResult(outcome=build_infra_outcome(str(error)))
+            return ToolRunResult(outcome=build_infrastructure_failure_outcome(str(error)))
 
-    async def run_cases(
+    async def rerun_stored_cases(
         self,
         tool: ToolProgram,
         *,
         passed_fingerprint: str = "",
         env: Mapping[str, str] = NO_VARIABLES,
         services: HostServices = NO_SERVICES,
-    ) -> RegressionReport:
+    ) -> ToolCaseRerunReport:
         """Run every stored case again. `passed_fingerprint` is the one under which they last passed."""
         results = [await self._rerun_case(tool, case, env, services) for case in tool.cases]
         now = compute_tool_fingerprint(tool)
-        return RegressionReport(results=tuple(results), fingerprint=now, was_stale=now != passed_fingerprint)
+        return ToolCaseRerunReport(results=tuple(results), fingerprint=now, was_stale=now != passed_fingerprint)
 
     async def _rerun_case(
         self, tool: ToolProgram, case: Task, env: Mapping[str, str], services: HostServices
-    ) -> CaseResult:
+    ) -> ToolCaseResult:
         try:
             payload = validate_payload(tool.parameters, case.payload)
         except ToolFailed as error:
-            return CaseResult(payload=case.payload, outcome=build_failed_outcome(str(error)))
+            return ToolCaseResult(payload=case.payload, outcome=build_failed_outcome(str(error)))
         try:
             run = await self._run_in_sandbox(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
-            return CaseResult(payload=payload, outcome=build_infra_outcome(str(error)))
-        return CaseResult(
+            return ToolCaseResult(payload=payload, outcome=build_infrastructure_failure_outcome(str(error)))
+        return ToolCaseResult(
             payload=payload,
             outcome=await _judge_case_run(run, case),
             compares=case.compared_in_words,
@@ -176,7 +176,7 @@ class ToolExecutor:
         return replace(run, outcome=build_failed_outcome(f"It reports an error: {told}")) if told else run
 
 
-class ToolExecutorPool:
+class ToolExecutorPerEventLoop:
     """Keeps an executor for the current event loop: its processes can't be awaited from another one."""
 
     def __init__(self, opened: Callable[[], ToolExecutor]) -> None:
@@ -203,7 +203,7 @@ def compute_tool_fingerprint(tool: ToolProgram) -> str:
     return hashlib.sha256(f"{code} {compute_environment_hash(tool.dependencies)}".encode()).hexdigest()
 
 
-def _check_draft(draft: ToolDraft) -> ToolProgram:
+def _check_draft_without_running(draft: ToolDraft) -> ToolProgram:
     """Check everything that can be checked without running the draft."""
     description = " ".join(draft.description.split())
     if not description:
@@ -244,7 +244,7 @@ def _check_test_payload(tool: ToolProgram, given: Json) -> Json:
     return payload
 
 
-def _find_run_objection(run: ToolRunResult) -> str:
+def _find_test_run_objection(run: ToolRunResult) -> str:
     """Return in one line why the run on the test payload is not good enough, or ""."""
     if run.timed_out:
         return f"It did not end by itself. {run.outcome.reason}"
@@ -264,18 +264,20 @@ def _find_run_objection(run: ToolRunResult) -> str:
 async def _judge_case_run(run: ToolRunResult, case: Task) -> Outcome:
     if not run.outcome.is_ok:
         return run.outcome
-    if objection := _find_run_objection(run):
+    if objection := _find_test_run_objection(run):
         return build_failed_outcome(objection)
     return (await judge_submission(case, Submission(reply=run.stdout))).outcome
 
 
 def _drop_unstable_expectations(case: Task, code: str) -> Task:
     """Return the case with only the expectations that will still hold tomorrow."""
-    expected = None if is_nondeterministic(code) else case.expected_result
-    return case.with_expected_result(drop_changed_fields(expected) if expected is not None else None)
+    expected = None if is_using_time_or_random_numbers(code) else case.expected_result
+    return case.with_expected_result(
+        drop_fields_that_changed_since_recording(expected) if expected is not None else None
+    )
 
 
-def is_nondeterministic(code: str) -> bool:
+def is_using_time_or_random_numbers(code: str) -> bool:
     """Whether a program uses the time or random numbers, so that two equal runs prove nothing."""
     try:
         calls = [node.func for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]

@@ -44,7 +44,7 @@ class ToolHealthRecord:
         return f"failed its own cases: {self.last_failure.rstrip('.')}"
 
 
-def update_health_after_call(health: ToolHealthRecord, code: str, outcome: Outcome, now: datetime) -> ToolHealthRecord:
+def compute_health_after_call(health: ToolHealthRecord, code: str, outcome: Outcome, now: datetime) -> ToolHealthRecord:
     """Return the health after a call: success resets the streak, failure extends it, infrastructure counts
     for nothing.
     """
@@ -60,7 +60,7 @@ def update_health_after_call(health: ToolHealthRecord, code: str, outcome: Outco
     return replace(health, streak=streak, degraded_on=degraded_on, last_failure=outcome.reason)
 
 
-def update_health_after_failed_cases(
+def compute_health_after_failed_cases(
     health: ToolHealthRecord, code: str, reason: str, now: datetime
 ) -> ToolHealthRecord:
     """Return the health after its cases failed: the code, its packages or the interpreter have changed."""
@@ -69,14 +69,14 @@ def update_health_after_failed_cases(
     return replace(health, degraded_on=health.degraded_on or now, last_failure=reason)
 
 
-def update_health_after_passed_cases(health: ToolHealthRecord, code: str, now: datetime) -> ToolHealthRecord:
+def compute_health_after_passed_cases(health: ToolHealthRecord, code: str, now: datetime) -> ToolHealthRecord:
     """Return the health after its cases passed. That clears failed cases, but not a streak of failed calls."""
     is_answered = health.streak < FAILURES_IN_A_ROW
     degraded_on = None if is_answered else health.degraded_on
     return replace(health, proved_as=code, proved_on=now, degraded_on=degraded_on)
 
 
-def update_health_after_curation(health: ToolHealthRecord) -> ToolHealthRecord:
+def compute_health_after_curation(health: ToolHealthRecord) -> ToolHealthRecord:
     """Return the health after a curation that found it degraded."""
     return replace(health, curator_runs=health.curator_runs + 1)
 
@@ -100,7 +100,7 @@ def find_retirement_reason(
 tool_health = sa.Table(
     "tool_health",
     sql.metadata,
-    *sql.primary_key_columns(sa.String, "place", "name"),
+    *sql.build_primary_key_columns(sa.String, "place", "name"),
     sa.Column("code", sa.String(64), nullable=False, server_default=""),
     sa.Column("streak", sa.Integer, nullable=False, server_default="0"),
     sa.Column("degraded_on", sql.UtcDateTime),
@@ -150,7 +150,7 @@ class ToolHealthStore:
 
     def record_passed_cases(self, place: str, name: str, code: str, now: datetime) -> None:
         """Record that the cases passed with this code."""
-        self.update_health(place, name, lambda health: update_health_after_passed_cases(health, code, now))
+        self.update_health(place, name, lambda health: compute_health_after_passed_cases(health, code, now))
 
     def open_transaction(self) -> AbstractContextManager[sa.Connection]:
         """Open a transaction for several changes that belong together."""

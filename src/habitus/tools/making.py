@@ -29,25 +29,30 @@ from habitus.skills.sources.trust import APPROVED_ROOT, TreeScanner, TrustStore,
 from habitus.tasks.judging import shorten_value
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
-from habitus.tools.code_stage import ReadableFileFolders, is_only_a_tool, remove_tool_files, write_program_to_skill_tree
-from habitus.tools.execution import ToolExecutorPool, compute_tool_fingerprint
+from habitus.tools.code_stage import (
+    ReadableFolderProvider,
+    build_skill_files_with_code_stage,
+    build_skill_files_without_code_stage,
+    is_unedited_skill_of_tool,
+)
+from habitus.tools.execution import ToolExecutorPerEventLoop, compute_tool_fingerprint
 from habitus.tools.health import (
     ToolHealthRecord,
     ToolHealthStore,
+    compute_health_after_curation,
+    compute_health_after_failed_cases,
     find_retirement_reason,
-    update_health_after_curation,
-    update_health_after_failed_cases,
 )
 from habitus.tools.model import (
     NOTHING_GRANTED,
     CodeTool,
-    RegressionReport,
     RetiredTool,
+    ToolCaseRerunReport,
     ToolCreationResult,
     ToolDraft,
-    ToolNotTestable,
+    ToolNotTestableError,
     ToolProgram,
-    ToolProposalGrounds,
+    ToolProposalEvidence,
     ToolStatus,
 )
 
@@ -64,8 +69,8 @@ class ToolServices:
     library: Library
     review: ReviewQueue
     health: ToolHealthStore
-    workshops: ToolExecutorPool
-    files: ReadableFileFolders
+    workshops: ToolExecutorPerEventLoop
+    files: ReadableFolderProvider
     approvals: TrustStore
     scan: TreeScanner
     clock: Callable[[], datetime]
@@ -76,7 +81,7 @@ class ToolServices:
     record_use: Callable[[ItemUse], None]
     user: str  # of calls outside a session
 
-    async def resolve_services(self, given: HostServices | None) -> HostServices:
+    async def get_session_or_person_services(self, given: HostServices | None) -> HostServices:
         """Return the session's services or, without a session, those of the person."""
         return given if given is not None else await asyncio.to_thread(self.services)
 
@@ -101,7 +106,7 @@ class ToolMaker:
         drop_cases: bool = False,
         conversation: str = "",
         services: HostServices | None = None,
-        evidence: ToolProposalGrounds = ToolProposalGrounds(),  # noqa: B008  # frozen
+        evidence: ToolProposalEvidence = ToolProposalEvidence(),  # noqa: B008  # frozen
     ) -> ToolCreationResult:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
@@ -109,7 +114,7 @@ class ToolMaker:
         granted yet. `ToolFailed` gives the cause in one line, and nothing is changed. Existing cases must still pass
         unless dropped (for the payload under test, only the shape); those of `evidence` must pass in any case.
         """
-        name = _require_free_name(name)
+        name = _validate_name_not_built_in(name)
         layer, before, old, had, given = await asyncio.to_thread(self._load_current_tool, name)
         granted = _intersect_permissions(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
@@ -129,12 +134,12 @@ class ToolMaker:
             *(case.with_expected_result(None) if case.payload == payload else case for case in had_cases),
             *evidence.cases,
         )
-        asked = await self._parts.resolve_services(services)
+        asked = await self._parts.get_session_or_person_services(services)
         try:
-            program = await self._parts.workshops.get_for_current_loop().build_tested_program(
+            program = await self._parts.workshops.get_for_current_loop().test_draft_and_build_program(
                 draft, stored_cases=kept, env=self._parts.environ, services=asked
             )
-        except ToolNotTestable:
+        except ToolNotTestableError:
             raise
         except ToolFailed as error:
             reason = self._parts.redact(str(error))
@@ -148,9 +153,9 @@ class ToolMaker:
         layer, before = self._find_target_layer(item)
         old = self._parts.catalogue.find_program(item) if item else None
         had = old.permissions if item and old and self._parts.catalogue.is_approved(item) else NOTHING_GRANTED
-        return layer, before, old, had, self._parts.files.prepare_readable_folder(item) if item else None
+        return layer, before, old, had, self._parts.files.provide_readable_folder(item) if item else None
 
-    def on_approval(self, proposal: Proposal) -> None:
+    def approve_code_of_accepted_proposal(self, proposal: Proposal) -> None:
         """Approve the code of a proposal that a person accepted."""
         change = proposal.change
         if change.action is ProposalAction.WRITE and has_callable_code(change.tree):
@@ -181,9 +186,9 @@ class ToolMaker:
         before: Tree,
         author: Author,
         conversation: str,
-        grounds: ToolProposalGrounds,
+        grounds: ToolProposalEvidence,
     ) -> ToolCreationResult:
-        tree = write_program_to_skill_tree(before, program, is_automatic=author.is_automatic)
+        tree = build_skill_files_with_code_stage(before, program, is_automatic=author.is_automatic)
         change = SkillChange(
             action=ProposalAction.WRITE,
             name=program.name,
@@ -194,7 +199,7 @@ class ToolMaker:
             else (),
             details={
                 **grounds.details,
-                **self._build_trial_table(program, grounds),
+                **self._build_table_comparing_draft_results(program, grounds),
                 _PROVED: compute_tool_fingerprint(program),
             },
         )
@@ -210,7 +215,9 @@ class ToolMaker:
         back = f"{program.name}@{layer.name}:{version}"
         return ToolCreationResult(name=program.name, applied=True, version=version, undo=("undo", back))
 
-    def _build_trial_table(self, program: ToolProgram, grounds: ToolProposalGrounds) -> dict[str, Json]:
+    def _build_table_comparing_draft_results(
+        self, program: ToolProgram, grounds: ToolProposalEvidence
+    ) -> dict[str, Json]:
         """Return a table for the reviewer: each recorded input, its recorded result and the draft's result."""
         tried = program.tried[len(program.tried) - len(grounds.cases) :]
         rows = [
@@ -235,7 +242,7 @@ class ToolMaker:
             self._parts.health.record_passed_cases(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
 
 
-def _build_weaker_tests_notice(program: ToolProgram, grounds: ToolProposalGrounds) -> tuple[str, ...]:
+def _build_weaker_tests_notice(program: ToolProgram, grounds: ToolProposalEvidence) -> tuple[str, ...]:
     """Return a note for the reviewer if values were compared that later tests won't compare."""
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:
@@ -243,7 +250,7 @@ def _build_weaker_tests_notice(program: ToolProgram, grounds: ToolProposalGround
     return ("its cases compare only the shape: its results vary",)
 
 
-def _require_free_name(name: str) -> str:
+def _validate_name_not_built_in(name: str) -> str:
     try:
         name = names.check_name(name)
     except Invalid as error:
@@ -269,14 +276,14 @@ def _build_untested_permissions_notice(wanted: Permissions, granted: Permissions
     return " (It was tested without the permissions it asks for: only a person can grant them.)"
 
 
-class ToolRetirement:
+class ToolRetirementService:
     """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
-    def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[RegressionReport]]) -> None:
+    def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[ToolCaseRerunReport]]) -> None:
         self._parts = parts
         self._test = test
 
-    async def retire_degraded_tools(self, author: Author) -> list[RetiredTool]:
+    async def retest_and_retire_degraded_tools(self, author: Author) -> list[RetiredTool]:
         """Test every degraded tool and retire those that are due; return the retired ones."""
         known = await asyncio.to_thread(self._parts.catalogue.list_all)
         degraded = [tool for tool in known if tool.status is ToolStatus.DEGRADED]
@@ -284,35 +291,40 @@ class ToolRetirement:
         for tool in degraded:
             report = await self._test(tool.name)
             gone = await asyncio.to_thread(
-                self._retire_if_due, tool.name, author, fails_its_cases=bool(report.failed_cases)
+                self._count_curation_and_retire_if_due,
+                tool.name,
+                author,
+                fails_its_cases=bool(report.cases_counting_against_tool),
             )
             retired += [gone] if gone else []
         return retired
 
-    async def retest_stale_tool(self, name: str) -> RegressionReport:
+    async def retest_stale_tool(self, name: str) -> ToolCaseRerunReport:
         """Run the cases of a tool whose proof is stale, and mark it as degraded if they fail."""
         report = await self._test(name)
-        if report.failed_cases:
+        if report.cases_counting_against_tool:
             await asyncio.to_thread(self._mark_degraded, name, report)
         return report
 
-    def _mark_degraded(self, name: str, report: RegressionReport) -> None:
+    def _mark_degraded(self, name: str, report: ToolCaseRerunReport) -> None:
         item, now, reason = (
             self._parts.catalogue.find_tool_skill(name),
             self._parts.clock(),
-            report.failed_cases[0].outcome.reason,
+            report.cases_counting_against_tool[0].outcome.reason,
         )
-        place = self._parts.catalogue.get_health_key(item)
+        place = self._parts.catalogue.get_layer_or_folder_key_of_health(item)
         self._parts.health.update_health(
-            place, item.name, lambda health: update_health_after_failed_cases(health, report.fingerprint, reason, now)
+            place, item.name, lambda health: compute_health_after_failed_cases(health, report.fingerprint, reason, now)
         )
 
-    def _retire_if_due(self, name: str, author: Author, *, fails_its_cases: bool) -> RetiredTool | None:
+    def _count_curation_and_retire_if_due(
+        self, name: str, author: Author, *, fails_its_cases: bool
+    ) -> RetiredTool | None:
         """Count this curation and retire the tool if it is due."""
         item = self._parts.catalogue.find_tool_skill(name)
         reason = find_retirement_reason(
             self._parts.health.update_health(
-                self._parts.catalogue.get_health_key(item), item.name, update_health_after_curation
+                self._parts.catalogue.get_layer_or_folder_key_of_health(item), item.name, compute_health_after_curation
             ),
             self._parts.clock(),
             fails_its_cases=fails_its_cases,
@@ -333,13 +345,13 @@ class ToolRetirement:
         author = replace(author, reason=author.reason or "tool retired")
         tree = self._parts.catalogue.read_tree(item)
         address = f"{item.name}@{item.layer}"
-        if is_only_a_tool(item.name, tree):
+        if is_unedited_skill_of_tool(item.name, tree):
             self._parts.library.remove(address, author)
         else:
-            self._parts.library.write_tree(item.layer, item.name, remove_tool_files(tree), author)
+            self._parts.library.write_tree(item.layer, item.name, build_skill_files_without_code_stage(tree), author)
         return RetiredTool(name=item.name, reason=author.reason, undo=("tools", "restore", address))
 
-    def list_retired(self) -> list[RetiredTool]:
+    def list_restorable_tools(self) -> list[RetiredTool]:
         """Return the tools that can be restored, by name: of archived skills, or of skills that lost their code."""
         items, archived = self._parts.catalogue.list_all(), {}
         for old in reversed(self._parts.library.list_archived()):
@@ -349,12 +361,12 @@ class ToolRetirement:
         found = []
         for name in gone:
             item = self._parts.catalogue.find_skill(name)
-            reason = archived.get(name) if item is None else self._find_removal_reason(item)
+            reason = archived.get(name) if item is None else self._find_reason_code_was_removed(item)
             if reason is not None:
                 found.append(RetiredTool(name=name, reason=reason, undo=("tools", "restore", name)))
         return found
 
-    def _find_removal_reason(self, item: ListedSkill) -> str | None:
+    def _find_reason_code_was_removed(self, item: ListedSkill) -> str | None:
         """Return why the code of a skill was removed, or None if it never had any."""
         history = self._parts.library.get_layer(item.layer).store.list_versions(item.name)
         with_code = [number for number, version in enumerate(history) if trees.TOOL_CODE in version.paths]
@@ -370,16 +382,16 @@ class ToolRetirement:
         elif item.summary is not None and Stage.CODE in item.summary.stages:
             raise Invalid(f"The tool '{item.name}' is there already.", hint="See 'habitus tools list'.")
         else:
-            self._restore_code(item, author)
+            self._restore_newest_code_from_history(item, author)
         found = self._parts.catalogue.find_tool_skill(wanted.name)
         self._parts.health.update_health(
-            self._parts.catalogue.get_health_key(found),
+            self._parts.catalogue.get_layer_or_folder_key_of_health(found),
             found.name,
             lambda health: ToolHealthRecord(proved_as=health.proved_as, proved_on=health.proved_on),
         )
         return self._parts.catalogue.get(found.name)
 
-    def _restore_code(self, item: ListedSkill, author: Author) -> None:
+    def _restore_newest_code_from_history(self, item: ListedSkill, author: Author) -> None:
         """Write the newest code in the skill's history back into the current skill."""
         store = self._parts.library.get_layer(item.layer).store
         with_code = [version for version in store.list_versions(item.name) if trees.TOOL_CODE in version.paths]

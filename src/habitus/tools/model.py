@@ -35,12 +35,12 @@ class ToolDraft:
     conversation: str = ""
 
 
-class ToolNotTestable(ToolFailed):
+class ToolNotTestableError(ToolFailed):
     """The sandbox could not run a draft, which says nothing about the draft."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolProposalGrounds:
+class ToolProposalEvidence:
     """The evidence for a tool that was not requested: earlier uses it must pass, and reasons for the reviewer."""
 
     cases: tuple[Task, ...] = ()
@@ -69,11 +69,11 @@ class ToolProgram:
     # Otherwise it was drafted from text alone, without recorded results.
     is_compared: bool = True
     # The case results when it was created.
-    tried: tuple[CaseResult, ...] = field(default=(), compare=False, repr=False)
+    tried: tuple[ToolCaseResult, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaseResult:
+class ToolCaseResult:
     """The result of one stored case; `outcome` is also failed if the output differs from the expected one."""
 
     payload: Json
@@ -84,7 +84,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RegressionReport:
+class ToolCaseRerunReport:
     """The results of running all stored cases again.
 
     `was_stale` if code, dependencies or interpreter differ from when the cases last passed.
@@ -92,7 +92,7 @@ class RegressionReport:
 
     IN_JSON: ClassVar = ("passed",)
 
-    results: tuple[CaseResult, ...]
+    results: tuple[ToolCaseResult, ...]
     fingerprint: str
     was_stale: bool
 
@@ -101,7 +101,7 @@ class RegressionReport:
         return all(result.outcome.is_ok for result in self.results)
 
     @property
-    def failed_cases(self) -> tuple[CaseResult, ...]:
+    def cases_counting_against_tool(self) -> tuple[ToolCaseResult, ...]:
         """The cases that count against the tool; failures of the sandbox itself are not among them."""
         return tuple(result for result in self.results if result.outcome.kind is OutcomeKind.FAILED)
 

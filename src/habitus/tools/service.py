@@ -9,7 +9,7 @@ from typing import Self
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome
-from habitus.journal.usage import build_use_of_run
+from habitus.journal.usage import build_use_of_code_or_recipe_run
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import ToolRunResult
@@ -18,12 +18,12 @@ from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Stage
 from habitus.skills.review import ProposalAction
 from habitus.tasks.schema import Json
-from habitus.tools.catalogue import build_code_tool
-from habitus.tools.code_stage import parse_program
+from habitus.tools.catalogue import build_code_tool_from_program
+from habitus.tools.code_stage import parse_tool_program_from_files
 from habitus.tools.execution import compute_tool_fingerprint
-from habitus.tools.health import ToolHealthRecord, update_health_after_call
-from habitus.tools.making import ToolMaker, ToolRetirement, ToolServices
-from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
+from habitus.tools.health import ToolHealthRecord, compute_health_after_call
+from habitus.tools.making import ToolMaker, ToolRetirementService, ToolServices
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, ToolCaseRerunReport, ToolProgram, ToolStatus
 
 
 class ToolRunner:
@@ -48,41 +48,47 @@ class ToolRunner:
         `services` override what the tool may ask; `given` is the session's folder of files; `turn` and `user` say where
         and for whom it runs. With `counts` False the call counts neither as use nor for its health.
         """
-        item, tool, program = await asyncio.to_thread(self._prepare_run, name, given)
-        asked = await self._parts.resolve_services(services)
-        run = self._redact_run(
+        item, tool, program = await asyncio.to_thread(self._load_program_for_run, name, given)
+        asked = await self._parts.get_session_or_person_services(services)
+        run = self._redact_output_of_run(
             await self._parts.workshops.get_for_current_loop().run_tool(
                 program, payload, env=self._parts.environ, services=asked
             )
         )
         if not counts:
             return run
-        record = partial(self._record_call, item, compute_tool_fingerprint(program), run.outcome, turn, user)
+        record = partial(
+            self._record_call_as_use_and_health, item, compute_tool_fingerprint(program), run.outcome, turn, user
+        )
         health = await asyncio.to_thread(record)
         return replace(run, notice=_build_health_notice(tool, health))
 
-    def _prepare_run(self, name: str, given: GivenFolder | None) -> tuple[ListedSkill, CodeTool, ToolProgram]:
+    def _load_program_for_run(self, name: str, given: GivenFolder | None) -> tuple[ListedSkill, CodeTool, ToolProgram]:
         item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
         if not tool.can_run:
-            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", hint=_get_run_hint(tool))
+            raise Refused(
+                f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", hint=_get_hint_if_tool_cannot_run(tool)
+            )
         program = self._parts.catalogue.get_program(item)
-        return item, tool, replace(program, given=self._parts.files.prepare_readable_folder(item, given))
+        return item, tool, replace(program, given=self._parts.files.provide_readable_folder(item, given))
 
-    def _redact_run(self, run: ToolRunResult) -> ToolRunResult:
+    def _redact_output_of_run(self, run: ToolRunResult) -> ToolRunResult:
         """Redact the output: neither a person nor a model may see a printed secret."""
         reason = self._parts.redact(run.outcome.reason)
         stdout, stderr = self._parts.redact(run.stdout), self._parts.redact(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
-    def _record_call(self, item: ListedSkill, code: str, outcome: Outcome, turn: str, user: str) -> ToolHealthRecord:
+    def _record_call_as_use_and_health(
+        self, item: ListedSkill, code: str, outcome: Outcome, turn: str, user: str
+    ) -> ToolHealthRecord:
         """Record the call as a use, and in the tool's health."""
-        place, now = self._parts.catalogue.get_health_key(item), self._parts.clock()
+        place, now = self._parts.catalogue.get_layer_or_folder_key_of_health(item), self._parts.clock()
         layer, version = (
             self._parts.library.get_layer(item.layer).store.key,
             item.summary.version if item.summary else 0,
         )
         self._parts.record_use(
-            build_use_of_run(
+            build_use_of_code_or_recipe_run(
                 skill=(item.name, layer, version),
                 stage=Stage.CODE.value,
                 outcome=outcome.kind,
@@ -92,54 +98,69 @@ class ToolRunner:
             )
         )
         return self._parts.health.update_health(
-            place, item.name, lambda health: update_health_after_call(health, code, outcome, now)
+            place, item.name, lambda health: compute_health_after_call(health, code, outcome, now)
         )
 
-    async def test_tool(self, name: str, *, services: HostServices | None = None) -> RegressionReport:
+    async def test_tool(self, name: str, *, services: HostServices | None = None) -> ToolCaseRerunReport:
         """Run the stored cases again; unapproved code runs without the permissions it asks for."""
-        item, program, proved_as = await asyncio.to_thread(self._prepare_test, name)
-        asked = await self._parts.resolve_services(services)
+        item, program, proved_as = await asyncio.to_thread(self._load_program_for_test, name)
+        asked = await self._parts.get_session_or_person_services(services)
         shop = self._parts.workshops.get_for_current_loop()
-        report = await shop.run_cases(program, passed_fingerprint=proved_as, env=self._parts.environ, services=asked)
+        report = await shop.rerun_stored_cases(
+            program, passed_fingerprint=proved_as, env=self._parts.environ, services=asked
+        )
         if report.passed and report.results:
-            proved = (self._parts.catalogue.get_health_key(item), item.name, report.fingerprint, self._parts.clock())
+            proved = (
+                self._parts.catalogue.get_layer_or_folder_key_of_health(item),
+                item.name,
+                report.fingerprint,
+                self._parts.clock(),
+            )
             await asyncio.to_thread(self._parts.health.record_passed_cases, *proved)
         return report
 
-    def _prepare_test(self, name: str) -> tuple[ListedSkill, ToolProgram, str]:
+    def _load_program_for_test(self, name: str) -> tuple[ListedSkill, ToolProgram, str]:
         item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
         program = replace(
-            self._parts.catalogue.get_program(item), given=self._parts.files.prepare_readable_folder(item)
+            self._parts.catalogue.get_program(item), given=self._parts.files.provide_readable_folder(item)
         )
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
-        return item, trial, self._parts.health.get(self._parts.catalogue.get_health_key(item), item.name).proved_as
+        return (
+            item,
+            trial,
+            self._parts.health.get(self._parts.catalogue.get_layer_or_folder_key_of_health(item), item.name).proved_as,
+        )
 
-    def list_pending_tools(self, conversation: str) -> tuple[CodeTool, ...]:
+    def list_pending_tools_of_conversation(self, conversation: str) -> tuple[CodeTool, ...]:
         """Return the pending tools written in this conversation, which can already be called there."""
-        programs = self._load_pending_programs(conversation).values()
-        return tuple(build_code_tool(program, ToolStatus.UNAPPROVED, "needs review") for program in programs)
+        programs = self._load_pending_programs_of_conversation(conversation).values()
+        return tuple(
+            build_code_tool_from_program(program, ToolStatus.UNAPPROVED, "needs review") for program in programs
+        )
 
     async def run_pending_tool(
         self, conversation: str, name: str, payload: Json, *, services: HostServices, given: GivenFolder | None = None
     ) -> ToolRunResult:
         """Call a pending tool without any permission and without counting."""
-        trial = await asyncio.to_thread(self._prepare_pending_run, conversation, names.canonicalize_name(name), given)
-        return self._redact_run(
+        trial = await asyncio.to_thread(
+            self._load_pending_program_for_run, conversation, names.canonicalize_name(name), given
+        )
+        return self._redact_output_of_run(
             await self._parts.workshops.get_for_current_loop().run_tool(trial, payload, services=services)
         )
 
-    def _prepare_pending_run(self, conversation: str, name: str, given: GivenFolder | None) -> ToolProgram:
-        program = self._load_pending_programs(conversation).get(name)
+    def _load_pending_program_for_run(self, conversation: str, name: str, given: GivenFolder | None) -> ToolProgram:
+        program = self._load_pending_programs_of_conversation(conversation).get(name)
         if program is None:
             raise NotFound(f"No tool '{name}' is pending in this conversation.", hint="See 'habitus review list'.")
         item = self._parts.catalogue.find_skill(name)
-        folder = self._parts.files.prepare_readable_folder(item, given) if item else None
+        folder = self._parts.files.provide_readable_folder(item, given) if item else None
         return replace(program, permissions=NOTHING_GRANTED, given=folder)
 
-    def _load_pending_programs(self, conversation: str) -> dict[str, ToolProgram]:
+    def _load_pending_programs_of_conversation(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._parts.review.list() if proposal.conversation == conversation]
         return {
-            change.name: parse_program(change.name, change.tree)
+            change.name: parse_tool_program_from_files(change.name, change.tree)
             for change in changes
             if change.action is ProposalAction.WRITE and trees.TOOL_CODE in change.tree
         }
@@ -155,7 +176,7 @@ def _build_health_notice(tool: CodeTool, health: ToolHealthRecord) -> str:
     return ""
 
 
-def _get_run_hint(tool: CodeTool) -> str:
+def _get_hint_if_tool_cannot_run(tool: CodeTool) -> str:
     match tool.status:
         case ToolStatus.UNAPPROVED:
             return f"Read it first: 'habitus tools show {tool.name}'."
@@ -171,15 +192,23 @@ class ToolService:
     def __init__(self, parts: ToolServices) -> None:
         self._workshops, known = parts.workshops, parts.catalogue
         maker, runner = ToolMaker(parts), ToolRunner(parts)
-        curator = ToolRetirement(parts, runner.test_tool)
+        curator = ToolRetirementService(parts, runner.test_tool)
 
         self.all, self.active, self.get, self.code = known.list_all, known.list_active, known.get, known.get_code
         self.cases, self.objection = known.get_cases, known.find_approval_objection
-        self.create, self.approve, self.on_approval = maker.create_tool, maker.approve_tool, maker.on_approval
+        self.create, self.approve, self.approve_code_of_accepted_proposal = (
+            maker.create_tool,
+            maker.approve_tool,
+            maker.approve_code_of_accepted_proposal,
+        )
         self.run, self.test = runner.run_tool, runner.test_tool
-        self.waiting, self.run_waiting = runner.list_pending_tools, runner.run_pending_tool
-        self.curate, self.renew = curator.retire_degraded_tools, curator.retest_stale_tool
-        self.retire, self.restore, self.list_retired = curator.retire_tool, curator.restore_tool, curator.list_retired
+        self.waiting, self.run_waiting = runner.list_pending_tools_of_conversation, runner.run_pending_tool
+        self.curate, self.renew = curator.retest_and_retire_degraded_tools, curator.retest_stale_tool
+        self.retire, self.restore, self.list_restorable_tools = (
+            curator.retire_tool,
+            curator.restore_tool,
+            curator.list_restorable_tools,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from habitus.app.operating.people import open_user_accounts
 from habitus.web.api import events, skills, use_case_routes
 from habitus.web.api.wording import API_ROOT
 from habitus.web.data_changes import ChangeWatcher
-from habitus.web.home_pool import HomePool, OfflineRetryMiddleware
+from habitus.web.home_pool import HomePool, SnapshotFallbackMiddleware
 from habitus.web.pages import (
     activity,
     chat,
@@ -31,7 +31,7 @@ from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import ERROR_RESPONSES, register_error_handlers
-from habitus.web.routing import AccessCheckedApp, RouteAccessRule
+from habitus.web.routing import FastAPIWithAccessRules, RouteAccessRule
 from habitus.web.security import SecurityMiddleware, SignInService, TrustedProxy
 from habitus.web.static_files import StaticFileApp
 
@@ -45,7 +45,7 @@ def make_web_app(
     hosts: Collection[str],
     *,
     open_reading: bool = False,
-    app: AccessCheckedApp | None = None,
+    app: FastAPIWithAccessRules | None = None,
 ) -> ASGIApp:
     """Return the application for these homes.
 
@@ -53,20 +53,20 @@ def make_web_app(
     built
     earlier and binds them to these homes.
     """
-    app = app or build_application()
-    app.check_rules()
+    app = app or build_application_without_home()
+    app.require_rule_for_every_route()
     app.state.desks, app.state.keys, app.state.changes = homes, keys, ChangeWatcher(homes)
     # Users live in the database, so sign-in has to move with it when it is back.
-    homes.on_reconnect(lambda home: keys.use_account_store(open_user_accounts(home)))
+    homes.add_reconnect_callback(lambda home: keys.switch_to_account_store(open_user_accounts(home)))
     web = homes.owner_home.settings.web
     proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
-    compressed = GZipMiddleware(OfflineRetryMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
+    compressed = GZipMiddleware(SnapshotFallbackMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
     return SecurityMiddleware(compressed, app.find_rule, keys, hosts, proxy, open_reading=open_reading)
 
 
-def build_application() -> AccessCheckedApp:
+def build_application_without_home() -> FastAPIWithAccessRules:
     """Return an application with every route, not yet bound to a home."""
-    app = AccessCheckedApp(
+    app = FastAPIWithAccessRules(
         title="Habitus",
         version=version("habitus"),
         summary="Skills that agents learn, prove and keep.",

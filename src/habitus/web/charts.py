@@ -8,8 +8,8 @@ from datetime import date, timedelta
 
 from markupsafe import Markup
 
-from habitus.app.learning.insights import SkillEffect, SkillUsageHistory
-from habitus.app.library.browsing import MapCluster, MapDot, SkillMap
+from habitus.app.learning.insights import SkillEffectHistory, SkillUsageHistory
+from habitus.app.library.browsing import SkillMap, SkillMapCluster, SkillMapDot
 from habitus.evidence.findings import ItemFinding
 from habitus.evidence.model import EffectEstimate
 from habitus.improve.report import CandidateReport, VersionComparison
@@ -54,7 +54,7 @@ def _render_bar(label: str | None, *inside: str, back: tuple[int, int] = (0, 12)
     return _render_element("svg", ground, *inside, css="bar", **box, **described)
 
 
-def _classify_effect(effect: EffectEstimate) -> str:
+def _get_effect_css_class(effect: EffectEstimate) -> str:
     """Return the CSS class of an effect: good or bad only if the whole interval agrees."""
     return "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
 
@@ -64,9 +64,9 @@ def render_usage_charts(usage: SkillUsageHistory) -> dict[str, Markup]:
     versions = {f"v{number}": uses for number, uses in usage.versions}
     drawn = {}
     if any(uses.used for _, uses in usage.weeks):
-        drawn["By week"] = _render_weekly_lines(usage.weeks, usage.made)
+        drawn["By week"] = _render_weekly_outcome_lines(usage.weeks, usage.made)
     if any(uses.used for uses in versions.values()):
-        drawn["By version"] = _render_usage_bars(versions)
+        drawn["By version"] = _render_outcome_bars_by_version(versions)
     return drawn
 
 
@@ -74,7 +74,9 @@ _HEIGHT, _FOOT, _HEAD = 136, 22, 20
 _WEEK_STEP, _LEAST_WEEKS = 64, 8
 
 
-def _render_weekly_lines(weeks: Sequence[tuple[date, UsageCounts]], made: Mapping[date, Sequence[int]]) -> Markup:
+def _render_weekly_outcome_lines(
+    weeks: Sequence[tuple[date, UsageCounts]], made: Mapping[date, Sequence[int]]
+) -> Markup:
     """Return a line each for succeeded, failed and no feedback, with a mark where versions were made."""
     earlier = [weeks[0][0] - timedelta(weeks=number) for number in range(_LEAST_WEEKS - len(weeks), 0, -1)]
     weeks = [*((week, UsageCounts()) for week in earlier), *weeks]
@@ -87,7 +89,9 @@ def _render_weekly_lines(weeks: Sequence[tuple[date, UsageCounts]], made: Mappin
             drawn.append(_render_element("line", css="version", x1=x, y1=_HEAD - 4, x2=x, y2=_HEIGHT))
             drawn.append(_render_element("text", label, x=x, y=12, text_anchor="middle"))
         drawn.append(_render_element("text", _format_day(week), x=x, y=_HEIGHT + 16, text_anchor="middle"))
-        said.append(f"{_format_day(week)}: {_describe_outcomes(uses)}, {uses.no_feedback} without feedback")
+        said.append(
+            f"{_format_day(week)}: {_describe_succeeded_and_failed_counts(uses)}, {uses.no_feedback} without feedback"
+        )
     # The last line is painted on top.
     for css, name in reversed(_OUTCOMES):
         points = [
@@ -107,41 +111,41 @@ def _format_day(day: date) -> str:
     return f"{day:%b} {day.day}"
 
 
-def _describe_outcomes(counts: UsageCounts | DailyRequestCounts) -> str:
+def _describe_succeeded_and_failed_counts(counts: UsageCounts | DailyRequestCounts) -> str:
     return f"{counts.succeeded} succeeded, {counts.failed} failed"
 
 
 def _render_linked_mark(mark: Markup, uses: UsageCounts, name: str, label: str) -> Markup:
     """Return a mark of a chart as a link to the uses that it counts, if there is an address."""
-    said = f"{label} {_name_outcome(name)}"
+    said = f"{label} {_get_outcome_label(name)}"
     return _render_element("a", mark, href=uses.links[name], aria_label=said) if uses.links.get(name) else mark
 
 
-def _name_outcome(name: str) -> str:
+def _get_outcome_label(name: str) -> str:
     return name.replace("no_feedback", "without feedback")
 
 
 _COLUMN = 54
 
 
-def _render_usage_bars(versions: Mapping[str, UsageCounts]) -> Markup:
+def _render_outcome_bars_by_version(versions: Mapping[str, UsageCounts]) -> Markup:
     """Return one stacked bar per version, each with its total."""
     most = max(uses.used for uses in versions.values())
     drawn = []
     for number, (label, uses) in enumerate(versions.items()):
         left, width, top = number * _COLUMN + 11, _COLUMN - 22, float(_HEIGHT)
-        for name, mark in _render_stacked_outcomes(uses, left, width, _HEIGHT, (_HEIGHT - _HEAD) / most):
+        for name, mark in _iterate_stacked_outcome_bars(uses, left, width, _HEIGHT, (_HEIGHT - _HEAD) / most):
             drawn.append(_render_linked_mark(mark, uses, name, f"{label}: {getattr(uses, name)}"))
             top -= (_HEIGHT - _HEAD) * getattr(uses, name) / most
         if uses.used:
             total = _render_element("text", str(uses.used), x=left + width / 2, y=top - 6, text_anchor="middle")
             drawn.append(_render_linked_mark(total, uses, "used", f"{label}: {uses.used} times"))
         drawn.append(_render_element("text", label, x=left + width / 2, y=_HEIGHT + 16, text_anchor="middle"))
-    said = "; ".join(f"{label}: {_describe_outcomes(uses)}" for label, uses in versions.items())
+    said = "; ".join(f"{label}: {_describe_succeeded_and_failed_counts(uses)}" for label, uses in versions.items())
     return _render_chart(f"By version. {said}", (_COLUMN * len(versions), _HEIGHT + _FOOT), *drawn, role="group")
 
 
-def _render_stacked_outcomes(
+def _iterate_stacked_outcome_bars(
     counts: UsageCounts | DailyRequestCounts, left: float, width: float, bottom: float, scale: float
 ) -> Iterator[tuple[str, Markup]]:
     """Yield the outcomes that occurred with their part of a stacked bar, from below."""
@@ -154,7 +158,7 @@ def _render_stacked_outcomes(
 _DAY, _DAYS_HIGH = 15, 110
 
 
-def render_daily_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date, str], str]) -> Markup:
+def render_daily_outcome_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date, str], str]) -> Markup:
     """Return one stacked bar per day, from below: succeeded, failed, no feedback.
 
     `locate` returns the address of the requests of a day with an outcome.
@@ -162,8 +166,8 @@ def render_daily_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date
     most = max((day.total for day in days), default=0) or 1
     drawn = []
     for number, day in enumerate(days):
-        stack = _render_stacked_outcomes(day, number * _DAY + 2, _DAY - 4, _DAYS_HIGH, (_DAYS_HIGH - 4) / most)
-        title = _render_element("title", f"{_format_day(day.day)}: {_describe_outcomes(day)}")
+        stack = _iterate_stacked_outcome_bars(day, number * _DAY + 2, _DAY - 4, _DAYS_HIGH, (_DAYS_HIGH - 4) / most)
+        title = _render_element("title", f"{_format_day(day.day)}: {_describe_succeeded_and_failed_counts(day)}")
         # The sums below the chart are links too, so Tab does not stop at each bar.
         linked = [
             _render_element(
@@ -171,7 +175,7 @@ def render_daily_bars(days: Sequence[DailyRequestCounts], locate: Callable[[date
                 mark,
                 href=locate(day.day, name),
                 tabindex=-1,
-                aria_label=f"{getattr(day, name)} {_name_outcome(name)}",
+                aria_label=f"{getattr(day, name)} {_get_outcome_label(name)}",
             )
             for name, mark in stack
         ]
@@ -208,15 +212,15 @@ def render_version_effects(found: Sequence[ItemFinding]) -> Markup | None:
 
 def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
     """Return a chart of each candidate's effect on the gate's tasks, compared with its base version, or None."""
-    return _render_comparisons({f"no. {one.candidate.number}": one.gate for one in found})
+    return _render_version_comparisons({f"no. {one.candidate.number}": one.gate for one in found})
 
 
 def render_exam_effects(found: Sequence[CandidateReport]) -> Markup | None:
     """Return a chart of what each candidate's exam measured, or None if no exam was taken."""
-    return _render_comparisons({f"exam of no. {one.candidate.number}": one.exam for one in found})
+    return _render_version_comparisons({f"exam of no. {one.candidate.number}": one.exam for one in found})
 
 
-def _render_comparisons(found: Mapping[str, VersionComparison | None]) -> Markup | None:
+def _render_version_comparisons(found: Mapping[str, VersionComparison | None]) -> Markup | None:
     drawn = {
         label: EffectEstimate(value=one.difference, low=one.interval.low, high=one.interval.high)
         for label, one in found.items()
@@ -245,7 +249,7 @@ def render_confidence_intervals(
     tall = line * len(effects)
     drawn = [_render_element("line", css="zero", x1=locate(0), y1=0, x2=locate(0), y2=tall)]
     for number, (label, effect) in enumerate(effects.items()):
-        y, css = number * line + line / 2, _classify_effect(effect)
+        y, css = number * line + line / 2, _get_effect_css_class(effect)
         short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
         drawn.append(_render_element("text", short, x=0, y=y + 4))
         drawn.append(_render_element("line", css=css, x1=locate(effect.low), y1=y, x2=locate(effect.high), y2=y))
@@ -265,7 +269,7 @@ def _describe_interval(effect: EffectEstimate) -> str:
 _WEEK_WIDTH, _TALL = 40, 64
 
 
-def render_effect_over_time(skill: SkillEffect) -> Markup:
+def render_effect_over_time(skill: SkillEffectHistory) -> Markup:
     """Return the effect as it was known week by week, each with its interval."""
     known = [(number, week.at, week.effect) for number, week in enumerate(skill.over_time) if week.effect]
     reach = max((max(abs(effect.low), abs(effect.high)) for _, _, effect in known), default=0) or 1.0
@@ -276,7 +280,7 @@ def render_effect_over_time(skill: SkillEffect) -> Markup:
     wide = _WEEK_WIDTH * len(skill.over_time)
     drawn = [_render_element("line", css="zero", x1=0, y1=locate(0), x2=wide, y2=locate(0))]
     for number, _, effect in known:
-        x, css = number * _WEEK_WIDTH + _WEEK_WIDTH / 2, _classify_effect(effect)
+        x, css = number * _WEEK_WIDTH + _WEEK_WIDTH / 2, _get_effect_css_class(effect)
         drawn.append(_render_element("line", css=css, x1=x, y1=locate(effect.low), x2=x, y2=locate(effect.high)))
         drawn.append(_render_element("circle", css=css, cx=x, cy=locate(effect.value), r=4))
     said = "; ".join(f"{_format_day(at)}: {_describe_interval(effect)}" for _, at, effect in known)
@@ -292,21 +296,21 @@ _CARD_CHARS = 90
 def render_skill_map(found: SkillMap) -> Markup:
     """Return a map with a dot per skill, placed by meaning; the most used ones and the areas are labelled."""
     most = max((dot.row.counters.used for dot in found.dots), default=0) or 1
-    named = _choose_named_dots(found)
+    named = _choose_skills_with_labels(found)
     dots = [_render_skill_dot(dot, most, is_named=dot.row.item.name in named) for dot in found.dots]
     rings = [_render_cluster_ring(area) for area in found.clusters]
-    areas = [_render_area(area) for area in found.areas]
+    areas = [_render_area_label(area) for area in found.areas]
     # SVG paints in order: reversed, the most used skills end up on top.
     return _render_chart("Map of skills", _MAP, *rings, *reversed(dots), *areas, role="group", is_wide=True)
 
 
-def _choose_named_dots(found: SkillMap) -> set[str]:
+def _choose_skills_with_labels(found: SkillMap) -> set[str]:
     """Return the names of the most used skills, or of all if there are few; the page hides labels that overlap."""
     is_small = len(found.dots) <= _FEW
     return {dot.row.item.name for dot in found.dots[:_FEW] if is_small or dot.row.counters.used}
 
 
-def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
+def _render_skill_dot(dot: SkillMapDot, most: int, *, is_named: bool) -> Markup:
     """Return a dot with its label and the text of its card: when to use the skill, whether it was used, its effect."""
     row, title, (x, y) = dot.row, _get_dot_title(dot), _locate_on_map(dot.x, dot.y)
     about = row.item.summary.when_to_use_line if row.item.summary else ""
@@ -316,7 +320,7 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     shown = about if len(about) <= _CARD_CHARS else f"{about[: _CARD_CHARS - 1]}…"
     # The square root makes the area, not the radius, proportional to use.
     radius = 4 + 9 * math.sqrt(row.counters.used / most)
-    css = _classify_effect(row.effect) if row.effect else "unknown"
+    css = _get_effect_css_class(row.effect) if row.effect else "unknown"
     anchor = _get_label_anchor(x)
     return _render_element(
         "a",
@@ -329,7 +333,7 @@ def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     )
 
 
-def _render_cluster_ring(area: MapCluster) -> Markup:
+def _render_cluster_ring(area: SkillMapCluster) -> Markup:
     """Return a ring that stands for several rarely used skills."""
     x, y = _locate_on_map(area.x, area.y)
     ring = _render_element("circle", cx=x, cy=y, r=16 + 6 * math.log10(area.number))
@@ -338,12 +342,12 @@ def _render_cluster_ring(area: MapCluster) -> Markup:
     )
 
 
-def _render_area(area: MapCluster) -> Markup:
+def _render_area_label(area: SkillMapCluster) -> Markup:
     x, y = _locate_on_map(area.x, area.y)
     return _render_element("text", area.label, css="area", x=x, y=y, text_anchor=_get_label_anchor(x) or "middle")
 
 
-def _get_dot_title(dot: MapDot) -> str:
+def _get_dot_title(dot: SkillMapDot) -> str:
     return (dot.row.item.summary.title if dot.row.item.summary else "") or dot.row.item.name
 
 

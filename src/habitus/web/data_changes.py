@@ -29,9 +29,9 @@ class ChangeWatcher:
         self._feed: ChangeFeed | None = None
         self._asked_at = -_POLL_S
         self._marker: str | None = None
-        homes.on_close(self.close)
+        homes.add_close_callback(self.close)
 
-    def read_marker(self) -> str | None:
+    def read_data_change_marker(self) -> str | None:
         """Return a token that changes with the data; None while changes go unnoticed."""
         with self._lock:
             if time.monotonic() - self._asked_at >= _POLL_S:
@@ -40,7 +40,7 @@ class ChangeWatcher:
                 feed = None if home.is_offline else get_change_feed(home.shared)
                 if feed is None or self._feed is None or self._feed.key != feed.key:
                     self._replace_change_feed(feed)
-                self._marker = None if self._feed is None else self._feed.read_commit_marker()
+                self._marker = None if self._feed is None else self._feed.read_token_of_all_commits()
                 self._asked_at = time.monotonic()
             return self._marker
 
@@ -59,7 +59,7 @@ class ChangeWatcher:
     async def watch(self) -> AsyncIterator[LiveUpdate]:
         """Yield the marker now and after each change; ends when changes go unnoticed."""
         said, said_at = "", time.monotonic()
-        while (marker := await run_in_thread(self.read_marker)) is not None:
+        while (marker := await run_in_thread(self.read_data_change_marker)) is not None:
             if marker != said or time.monotonic() - said_at > _KEEP_ALIVE_S:
                 yield LiveUpdate(mode=LiveUpdateMode.CHANGED, data=marker)
                 said, said_at = marker, time.monotonic()

@@ -20,13 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import run_in_thread
 from habitus.app import Habitus
-from habitus.app.conversations.chats import ChatSessions, open_chats
+from habitus.app.conversations.chats import UserChatSessions, get_or_open_user_chat_sessions
 from habitus.app.home import DATABASE_AWAY
 from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
 from habitus.app.operating import configuring
 from habitus.app.operating.people import UserAccount, UserRole
 from habitus.app.sharing.approvals import ApprovalWatcher
-from habitus.app.sharing.availability import explain_unreachable, is_database_back
+from habitus.app.sharing.availability import explain_unreachable_database, is_shared_database_back
 from habitus.errors import DatabaseUnavailable, HabitusError
 from habitus.sql.outage import PROBE_TIMEOUT_S
 
@@ -61,11 +61,11 @@ class HomePool:
         if own.is_offline:
             self._returning.start()
 
-    def on_reconnect(self, callback: Callable[[Habitus], None]) -> None:
+    def add_reconnect_callback(self, callback: Callable[[Habitus], None]) -> None:
         """Call `callback` with the home on the database when it replaces the snapshot."""
         self._followers.append(callback)
 
-    def on_close(self, callback: Callable[[], None]) -> None:
+    def add_close_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` before the homes are closed."""
         self._at_close.append(callback)
 
@@ -93,7 +93,7 @@ class HomePool:
         with self._lock:
             is_due = is_away or time.monotonic() - self._asked_at >= _PROBE_INTERVAL_S
             if is_due and self.owner_home.shared.dialect.name == "postgresql":
-                is_away = is_away or bool(explain_unreachable(self.owner_home.shared.url, PROBE_TIMEOUT_S))
+                is_away = is_away or bool(explain_unreachable_database(self.owner_home.shared.url, PROBE_TIMEOUT_S))
                 self._asked_at = time.monotonic()
                 if is_away and self._copy is None:
                     # Without a snapshot the request fails with the database's own error.
@@ -126,7 +126,7 @@ class HomePool:
             try:
                 # On the connection that has just answered. While it is away, opening it would only say so again.
                 if (
-                    is_database_back(self.owner_home.settings)
+                    is_shared_database_back(self.owner_home.settings)
                     and (opened := self._open_database_or_snapshot(is_stand_in=False)) is not None
                 ):
                     self._replace_snapshot_by_database(opened)
@@ -155,9 +155,9 @@ class HomePool:
         log.info("The database is back.")
 
     @contextmanager
-    def reopen_on_settings_change(self) -> Iterator[None]:
+    def reopen_home_with_settings_changed_in_block(self) -> Iterator[None]:
         """Reopen the home with the settings changed inside the block; running requests finish on the old one."""
-        if self.owner_home.is_offline or explain_unreachable(self.owner_home.shared.url, PROBE_TIMEOUT_S):
+        if self.owner_home.is_offline or explain_unreachable_database(self.owner_home.shared.url, PROBE_TIMEOUT_S):
             raise DatabaseUnavailable(
                 f"{DATABASE_AWAY} Changes are possible again when it is back.", hint="Retry then."
             )
@@ -220,12 +220,12 @@ async def get_request_home_async(request: Request) -> Habitus:
     return await run_in_thread(lambda: get_request_home(request)) if open_already is None else open_already
 
 
-def get_request_conversations(request: Request) -> ChatSessions:
+def get_request_conversations(request: Request) -> UserChatSessions:
     """Return the sender's open conversations."""
-    return open_chats(get_request_home(request))
+    return get_or_open_user_chat_sessions(get_request_home(request))
 
 
-class OfflineRetryMiddleware:
+class SnapshotFallbackMiddleware:
     """Middleware that answers a read from the offline snapshot if it found the database unreachable."""
 
     def __init__(self, app: ASGIApp, desks: HomePool) -> None:

@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 
 from habitus.app.library.content import FileChange
-from habitus.app.review.inbox import InboxItem
+from habitus.app.review.inbox import ReviewInboxItem
 from habitus.memory.model import Engram
 from habitus.skills.review import Proposal, ProposalAction, ProposalState
-from habitus.text import format_count
+from habitus.text import format_quantity
 from habitus.web.labels import (
     ACTIONS,
     PRODUCERS,
     capitalise_first,
     describe_author,
     describe_pending_reason,
-    remove_file_fingerprint,
+    remove_fingerprint_from_capability,
 )
 
 _IMPORT_PREFIX = "import of "
@@ -26,7 +26,7 @@ _FINDING_PATTERN = re.compile(
 )
 
 
-def describe_item(item: InboxItem, reader: str = "") -> str:
+def describe_item(item: ReviewInboxItem, reader: str = "") -> str:
     """Return an item as one sentence; `reader` is the name of the person who reads it."""
     match item.subject:
         case Engram(text=text):
@@ -45,7 +45,7 @@ def describe_item(item: InboxItem, reader: str = "") -> str:
             return f"{capitalise_first(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
 
 
-def describe_item_briefly(item: InboxItem) -> str:
+def describe_item_briefly(item: ReviewInboxItem) -> str:
     """Return an item in a few words, for a row."""
     match item.subject:
         case Engram(text=text):
@@ -68,7 +68,7 @@ KINDS = {
 }
 
 
-def get_item_kind(item: InboxItem) -> str:
+def get_item_kind(item: ReviewInboxItem) -> str:
     """Return the key of what an item asks for."""
     subject = item.subject
     if not isinstance(subject, Proposal):
@@ -78,7 +78,7 @@ def get_item_kind(item: InboxItem) -> str:
     return "new" if subject.is_new and subject.change.action is ProposalAction.WRITE else subject.change.action.value
 
 
-def get_item_origin(item: InboxItem) -> str:
+def get_item_origin(item: ReviewInboxItem) -> str:
     """Return who an item comes from."""
     subject = item.subject
     return describe_author(subject.author) if isinstance(subject, Proposal) else PRODUCERS[subject.produced_by]
@@ -92,7 +92,7 @@ def list_filter_choices(
     return [(value, f"{labels[value] if labels else value} ({count})") for value, count in found]
 
 
-def get_item_headline(item: InboxItem, reader: str = "") -> tuple[str, str]:
+def get_item_headline(item: ReviewInboxItem, reader: str = "") -> tuple[str, str]:
     """Return an item's name and the wanted change, for a row of a list."""
     match item.subject:
         case Engram(text=text):
@@ -117,10 +117,12 @@ def list_pending_reasons(reasons: Sequence[str]) -> list[str]:
         if (found := _FINDING_PATTERN.fullmatch(reason)) is not None:
             kinds.setdefault(found["why"], []).append(found)
         elif reason:
-            said.append(capitalise_first(remove_file_fingerprint(describe_pending_reason(reason))).rstrip(".") + ".")
+            said.append(
+                capitalise_first(remove_fingerprint_from_capability(describe_pending_reason(reason))).rstrip(".") + "."
+            )
     for why, places in kinds.items():
         more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
-        others = f", and in {format_count(more, 'more place')}" if more else ""
+        others = f", and in {format_quantity(more, 'more place')}" if more else ""
         quote = f": {places[0]['quote']}" if places[0]["quote"] else ""
         where = f"{places[0]['path']}, line {places[0]['line']}{others}"
         said.append(f"{capitalise_first(why.rstrip('.'))} ({where}){quote}.")
@@ -132,11 +134,11 @@ def describe_file_change(change: FileChange) -> str:
     if not change.is_text:
         return "binary"
     if change.before is None:
-        return f"new, {format_count(len((change.after or '').splitlines()), 'line')}"
+        return f"new, {format_quantity(len((change.after or '').splitlines()), 'line')}"
     return "removed" if change.after is None else "changed"
 
 
-def describe_decision(item: InboxItem) -> str:
+def describe_decision(item: ReviewInboxItem) -> str:
     """Return the decision in words."""
     match item.state:
         case ProposalState.REJECTED:
@@ -150,7 +152,7 @@ def describe_decision(item: InboxItem) -> str:
 _NAMED_TURNS = re.compile(r": turns? [^ ,]+(?:, [^ ,]+)*(?: and \d+ before)?(?=\.)")
 
 
-def get_item_reason(item: InboxItem) -> str:
+def get_item_reason(item: ReviewInboxItem) -> str:
     """Return the agent's reason for the proposal without the turns it names, or else why it is pending."""
     if isinstance(item.subject, Proposal) and item.subject.author.reason:
         return _NAMED_TURNS.sub("", item.subject.author.reason)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from habitus.agent.choosing import SkillExplanation
+from habitus.agent.choosing import SkillPlacementExplanation
 from habitus.agent.stream import Consent
 from habitus.app.conversations.past_sessions import TurnDetails
 from habitus.events import OutcomeKind
@@ -25,7 +25,7 @@ from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Sta
 from habitus.skills.proposals import AGENT_INITIATED
 from habitus.skills.review import ProposalAction
 from habitus.skills.sources.importing import ImportVerdict as ImportVerdict
-from habitus.text import format_count, format_dollars
+from habitus.text import format_dollars, format_quantity
 from habitus.tools.model import ToolStatus
 from habitus.use_counts import UsageCounts
 from habitus.web.site_map import remove_cli_commands
@@ -187,7 +187,7 @@ ACTIONS = {
 }
 
 
-def get_request_source_label(source_type: str) -> tuple[str, str]:
+def get_request_source_id_and_label(source_type: str) -> tuple[str, str]:
     """Return the id and the label of the place where a request came from."""
     return source_type, AGENTS.get(source_type, source_type)
 
@@ -230,12 +230,12 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
 
 def describe_offer_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
-    value, low, high = (_format_share_of_100(each) for each in (effect.value, effect.low, effect.high))
+    value, low, high = (_format_signed_share_of_100(each) for each in (effect.value, effect.low, effect.high))
     sure = "helps so far" if effect.low > 0 else "hurts so far" if effect.high < 0 else "not known yet"
     return f"{value} successes per 100 conversations ({low} to {high}): {sure}"
 
 
-def _format_share_of_100(share: float) -> str:
+def _format_signed_share_of_100(share: float) -> str:
     """Return a share with its sign, as whole numbers; with a decimal where the sign would be lost."""
     return f"{100 * share:+.0f}" if round(100 * share) else f"{100 * share:+.1f}"
 
@@ -243,7 +243,7 @@ def _format_share_of_100(share: float) -> str:
 _DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
-def estimate_time_left(job: Job) -> str:
+def estimate_job_time_left(job: Job) -> str:
     """Return about how long a job still takes; empty until its worker has finished a part."""
     # Only parts of the current run count: earlier ones may have run on another machine.
     done = job.parts_done - job.parts_done_at_start
@@ -251,7 +251,7 @@ def estimate_time_left(job: Job) -> str:
         return ""
     seconds = (job.changed_on - job.begun_on).total_seconds() / done * (job.parts_total - job.parts_done)
     name, length = next(((name, length) for name, length in _DURATIONS if seconds >= length), ("minute", 60))
-    return f"about {format_count(max(1, round(seconds / length)), name)} left"
+    return f"about {format_quantity(max(1, round(seconds / length)), name)} left"
 
 
 def split_schedule_form_values(when: str) -> tuple[str, str]:
@@ -263,7 +263,7 @@ def split_schedule_form_values(when: str) -> tuple[str, str]:
     return when.partition(" ")[0], at
 
 
-def get_check_label(name: str) -> str:
+def get_doctor_check_label(name: str) -> str:
     """Return the label of a doctor check; parts of the sandbox keep their names."""
     kind, _, part = name.partition(" ")
     match kind:
@@ -294,14 +294,14 @@ def describe_author(author: Author) -> str:
 
 def describe_skill_uses(counters: UsageCounts) -> str:
     """Return how often a skill was used and how often it succeeded."""
-    return "".join(text for text, _ in list_use_counts(counters))
+    return "".join(text for text, _ in list_use_count_phrases(counters))
 
 
-def list_use_counts(counters: UsageCounts) -> list[tuple[str, str]]:
+def list_use_count_phrases(counters: UsageCounts) -> list[tuple[str, str]]:
     """Return the parts of the sentence about the uses of a skill, each with the name of the count that it states."""
     if not counters.used:
         return [("not used yet", "")]
-    parts = [("used ", ""), (format_count(counters.used, "time"), "used")]
+    parts = [("used ", ""), (format_quantity(counters.used, "time"), "used")]
     for name in (UseVerdict.SUCCEEDED, UseVerdict.FAILED, UseVerdict.NO_FEEDBACK):
         if count := getattr(counters, name):
             parts += [(": " if len(parts) == 2 else ", ", ""), (f"{count:,} {FEEDBACK[name]}", name.value)]
@@ -315,15 +315,15 @@ def list_use_counts(counters: UsageCounts) -> list[tuple[str, str]]:
 
 def describe_effect_interval(effect: EffectEstimate) -> str:
     """Return a skill's effect with its confidence interval as a sentence."""
-    value, low, high = (_format_share_difference(share) for share in (effect.value, effect.low, effect.high))
+    value, low, high = (_format_difference_per_hundred(share) for share in (effect.value, effect.low, effect.high))
     return f"Of 100 conversations, {value} succeed with it (between {low} and {high})"
 
 
-def _format_share_difference(share: float) -> str:
+def _format_difference_per_hundred(share: float) -> str:
     return f"{abs(100 * share):.0f} {'fewer' if share < 0 else 'more'}"
 
 
-def describe_finding(found: ItemFinding) -> Markup:
+def describe_finding_with_link(found: ItemFinding) -> Markup:
     """Return what is known about an item, without its token cost; the number of conversations is a link to them."""
     sentence = re.sub(r" Costs [\d,.]+ tokens a turn\.", "", found.sentence)
     address = found.links.get("sentence", "").replace("/evidence/rows", "/insights/evidence", 1)
@@ -333,7 +333,7 @@ def describe_finding(found: ItemFinding) -> Markup:
     return Markup('{}<a href="{}">{}</a>{}').format(before, address, number, after)
 
 
-def remove_file_fingerprint(told: str) -> str:
+def remove_fingerprint_from_capability(told: str) -> str:
     """Return a capability without the fingerprint of its file."""
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
@@ -342,16 +342,16 @@ def describe_time_to_known_effect(plan: WithholdingForecast) -> str:
     """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
         return "The effect can't be measured while every conversation gets it. Withhold some offers in Settings."
-    if plan.days is not None and not plan.is_practical:
+    if plan.days is not None and not plan.is_waiting_time_practical:
         return (
             f"Withholding can't answer this at this pace; 'habitus skills trial' can, for about "
-            f"{format_count(plan.trials, 'trial')}."
+            f"{format_quantity(plan.trials, 'trial')}."
         )
-    about = f"About {format_count(plan.missing, 'more conversation')} with feedback are needed"
+    about = f"About {format_quantity(plan.missing, 'more conversation')} with feedback are needed"
     return (
         f"{about}."
         if plan.days is None
-        else f"{about}, some {format_count(max(1, round(plan.days)), 'day')} at this rate."
+        else f"{about}, some {format_quantity(max(1, round(plan.days)), 'day')} at this rate."
     )
 
 
@@ -359,7 +359,10 @@ def describe_recipe_runs(counts: UsageCounts) -> Markup:
     """Return how often a recipe ran and succeeded, as a phrase with links to the runs."""
     run, succeeded = (
         Markup('<a href="{}">{}</a>').format(counts.links[name], text)
-        for name, text in (("used", format_count(counts.used, "time")), ("succeeded", f"{counts.succeeded} succeeded"))
+        for name, text in (
+            ("used", format_quantity(counts.used, "time")),
+            ("succeeded", f"{counts.succeeded} succeeded"),
+        )
     )
     return Markup("run {}, {}").format(run, succeeded)
 
@@ -369,7 +372,7 @@ def make_recipe_argument_template(parameters: Sequence[RecipeParameter]) -> dict
     return {one.name: "" if one.default is None else one.default for one in parameters}
 
 
-def summarise_skill(item: ListedSkill) -> str:
+def describe_when_to_use_or_problem(item: ListedSkill) -> str:
     """Return when to use a skill, or why it can't be used."""
     if item.state in (SkillState.OK, SkillState.DISABLED) and item.summary is not None:
         return item.summary.when_to_use_line
@@ -403,7 +406,7 @@ def describe_selection_reason(reason: str) -> str:
     return said.get(kind, reason)
 
 
-def explain_selection(why: SkillExplanation) -> list[str]:
+def explain_selection(why: SkillPlacementExplanation) -> list[str]:
     """Return whether a request would select a skill, and why, one sentence each."""
     lines = [_summarise_use_likelihood(why)]
     if why.place in (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LEFT_OUT):
@@ -415,7 +418,7 @@ def explain_selection(why: SkillExplanation) -> list[str]:
     return lines
 
 
-def _summarise_use_likelihood(why: SkillExplanation) -> str:
+def _summarise_use_likelihood(why: SkillPlacementExplanation) -> str:
     """Return in one sentence how likely the agent uses the skill."""
     match why.place:
         case SkillPlacementKind.EAGER | SkillPlacementKind.STICKY:

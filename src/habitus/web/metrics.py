@@ -111,11 +111,11 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] == METRICS_PATH:
-            await (await self._answer_scrape(scope))(scope, receive, send)
+            await (await self._authorize_and_answer_scrape(scope))(scope, receive, send)
         else:
-            await self._count_request(scope, receive, send)
+            await self._forward_and_count_request(scope, receive, send)
 
-    async def _answer_scrape(self, scope: Scope) -> Response:
+    async def _authorize_and_answer_scrape(self, scope: Scope) -> Response:
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         given = token.encode("utf-8", "replace")
         # Compared in constant time, so the token can't be guessed byte by byte.
@@ -124,7 +124,7 @@ class MetricsMiddleware:
             return PlainTextResponse(said, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
         return await run_in_thread(self._metrics.render_response)
 
-    async def _count_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward_and_count_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
 
         async def note(message: Message) -> None:

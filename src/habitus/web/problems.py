@@ -20,7 +20,7 @@ from habitus.agent.background import run_in_thread
 from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web import site_map
 from habitus.web.api.wording import API_ROOT, replace_commands_by_routes
-from habitus.web.rendering import is_htmx_request, make_error_notice, render_page, render_standalone_problem
+from habitus.web.rendering import is_htmx_request, make_error_notice, render_page, render_standalone_problem_page
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def make_refusal_app(
         answer = (
             make_error_notice(message, hint, status)
             if is_open
-            else render_standalone_problem(status, message, hint, sign_in_url)
+            else render_standalone_problem_page(status, message, hint, sign_in_url)
         )
         answer.headers.update(headers or {})
         await answer(scope, receive, send)
@@ -111,7 +111,7 @@ def register_error_handlers(app: FastAPI) -> None:
             return make_error_notice(site_map.replace_commands_by_pages(what), told, status)
         # The full page needs the home, which may be what failed, or data the sender may not see.
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.state.access < Access.VIEWER:
-            return render_standalone_problem(status, what, told)
+            return render_standalone_problem_page(status, what, told)
         return await run_in_thread(
             lambda: _render_problem_page(request, status, site_map.replace_commands_by_pages(what), told)
         )
@@ -155,7 +155,7 @@ def _render_problem_page(request: Request, status: HTTPStatus, what: str, hint: 
         return render_page(request, "problem.html", status=status, what=what, hint=hint, advice=advice)
     # The home can't be read either, so the page has to do without it.
     except UserError:
-        return render_standalone_problem(status, what, hint)
+        return render_standalone_problem_page(status, what, hint)
 
 
 def get_error_status(error: Exception) -> HTTPStatus:

@@ -23,15 +23,15 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from habitus.access import Access
-from habitus.app.home import open_read_transaction
+from habitus.app.home import open_read_transaction_if_single_database
 from habitus.app.library.content import FileChange
 from habitus.app.operating import job_kinds
 from habitus.app.review.reminding import count_pending_items
-from habitus.app.tasks.proposing import describe_period
-from habitus.comparing import BoundedMatcher, StepBudget
+from habitus.app.tasks.proposing import describe_months_of_requests
+from habitus.comparing import BoundedSequenceMatcher, ComparisonStepBudget
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
-from habitus.text import format_count, format_dollars, format_seconds, replace_surrogates
+from habitus.text import format_dollars, format_quantity, format_seconds, replace_surrogates
 from habitus.web import charts, inbox_labels, labels, site_map
 from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_request_home
@@ -64,8 +64,8 @@ def render_page(
 ) -> HTMLResponse:
     """Return a whole page; htmx takes its part out of it. Below `required_access` the page is read-only."""
     habitus, access = get_request_home(request), request.state.access
-    with open_read_transaction(habitus):
-        waiting, pause = count_pending_items(habitus), habitus.pause.get_last_known()
+    with open_read_transaction_if_single_database(habitus):
+        waiting, pause = count_pending_items(habitus), habitus.pause.get_last_known_pause()
     around = {
         "path": request.url.path,
         "csrf": request.state.csrf,
@@ -84,15 +84,15 @@ def render_page(
         "now": habitus.clock(),
         "commands": site_map.find_palette_entries("", is_admin=access >= Access.ADMIN),
         "status": status,
-        "marker": get_change_watcher(request).read_marker() or "",
+        "marker": get_change_watcher(request).read_data_change_marker() or "",
     }
     # A lone surrogate in a skill's text would make the whole page fail to encode.
-    text = replace_surrogates(_load_templates().get_template(template).render(around | values))
+    text = replace_surrogates(_make_template_environment().get_template(template).render(around | values))
     known = request.headers.get(_LIVE_PARTS_HEADER)
-    return HTMLResponse(text, status_code=status) if known is None else _render_live_parts(text, known)
+    return HTMLResponse(text, status_code=status) if known is None else _render_changed_live_parts(text, known)
 
 
-def _render_live_parts(text: str, known: str) -> HTMLResponse:
+def _render_changed_live_parts(text: str, known: str) -> HTMLResponse:
     """Return the live parts of a page, or nothing if the browser has just these."""
     parts = "".join(_LIVE_PART.findall(text))
     digest = hashlib.sha256(parts.encode()).hexdigest()[:16]
@@ -107,7 +107,9 @@ def render_fragment(template: str, **values: Any) -> HTMLResponse:
 
 def render_template(template: str, **values: Any) -> str:
     """Return a rendered template as text."""
-    return replace_surrogates(_load_templates().get_template(template).render({"now": datetime.now(UTC)} | values))
+    return replace_surrogates(
+        _make_template_environment().get_template(template).render({"now": datetime.now(UTC)} | values)
+    )
 
 
 def is_htmx_request(request: Request) -> bool:
@@ -126,15 +128,15 @@ def make_error_notice(message: str, hint: str, status: HTTPStatus) -> HTMLRespon
     return answer
 
 
-def render_standalone_problem(status: HTTPStatus, what: str, hint: str, sign_in_url: str = "") -> HTMLResponse:
+def render_standalone_problem_page(status: HTTPStatus, what: str, hint: str, sign_in_url: str = "") -> HTMLResponse:
     """Return an error page that needs nothing from the home, with a button if one can sign in at a provider."""
     values = {"status": status, "what": what, "hint": hint, "sign_in_url": sign_in_url}
-    text = _load_templates().get_template("problem_alone.html").render(values)
+    text = _make_template_environment().get_template("problem_alone.html").render(values)
     return HTMLResponse(replace_surrogates(text), status_code=status)
 
 
 @functools.cache
-def _load_templates() -> Environment:
+def _make_template_environment() -> Environment:
     made = Environment(
         # StrictUndefined: a misspelt attribute fails in tests instead of showing nothing.
         loader=FileSystemLoader(WEB_DIRECTORY / "templates"),
@@ -150,11 +152,11 @@ def _load_templates() -> Environment:
         "ladder": render_stage_ladder,
         "markdown": render_markdown,
         "timestamp": format_timestamp,
-        "counted": format_count,
+        "counted": format_quantity,
         "dollars": format_dollars,
-        "period": describe_period,
+        "period": describe_months_of_requests,
         "duration": format_seconds,
-        "source_word": labels.get_request_source_label,
+        "source_word": labels.get_request_source_id_and_label,
         "twice": lambda text: (text, text),
     }
     made.globals |= {
@@ -210,7 +212,7 @@ def render_relative_time(then: datetime | None, now: datetime) -> Markup:
     seconds = max((now - then).total_seconds(), 0)
     for name, length in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
-            text = f"{format_count(int(seconds // length), name)} ago"
+            text = f"{format_quantity(int(seconds // length), name)} ago"
             break
     else:
         text = "just now"
@@ -252,7 +254,7 @@ class FileComparison:
 
 def build_file_comparisons(changes: Iterable[FileChange]) -> tuple[FileComparison, ...]:
     """Return each changed file as rows to show side by side."""
-    budget, left = StepBudget(), _MAX_DIFF_LINES
+    budget, left = ComparisonStepBudget(), _MAX_DIFF_LINES
     compared: list[FileComparison] = []
     for change in changes:
         is_shown = change.is_text and left > 0
@@ -262,12 +264,12 @@ def build_file_comparisons(changes: Iterable[FileChange]) -> tuple[FileCompariso
     return tuple(compared)
 
 
-def build_diff_rows(before: str, after: str, budget: StepBudget | None = None) -> tuple[DiffRow, ...]:
+def build_diff_rows(before: str, after: str, budget: ComparisonStepBudget | None = None) -> tuple[DiffRow, ...]:
     """Return the rows of a side-by-side diff, with gaps for unchanged lines."""
-    budget = budget or StepBudget()
+    budget = budget or ComparisonStepBudget()
     old, new = before.splitlines()[:_MAX_DIFF_LINES], after.splitlines()[:_MAX_DIFF_LINES]
     rows: list[DiffRow] = []
-    groups = BoundedMatcher(old, new, budget).get_grouped_opcodes(_CONTEXT_LINES)
+    groups = BoundedSequenceMatcher(old, new, budget).get_grouped_opcodes(_CONTEXT_LINES)
     end = 0
     for group in groups:
         if group[0][1] > end:
@@ -287,7 +289,7 @@ def _build_equal_rows(lines: Sequence[str]) -> Iterator[DiffRow]:
         yield DiffRow(before=((False, line),), after=((False, line),), is_changed=False)
 
 
-def _build_changed_rows(old: Sequence[str], new: Sequence[str], budget: StepBudget) -> Iterator[DiffRow]:
+def _build_changed_rows(old: Sequence[str], new: Sequence[str], budget: ComparisonStepBudget) -> Iterator[DiffRow]:
     for before, after in zip_longest(old, new):
         if before is None or after is None:
             yield DiffRow(
@@ -297,12 +299,12 @@ def _build_changed_rows(old: Sequence[str], new: Sequence[str], budget: StepBudg
             yield _build_word_diff_row(before, after, budget)
 
 
-def _build_word_diff_row(before: str, after: str, budget: StepBudget) -> DiffRow:
+def _build_word_diff_row(before: str, after: str, budget: ComparisonStepBudget) -> DiffRow:
     """Return a changed line with the words that differ marked."""
     old, new = re.findall(r"\s+|\w+|[^\w\s]", before), re.findall(r"\s+|\w+|[^\w\s]", after)
     left: list[DiffSpan] = []
     right: list[DiffSpan] = []
-    for tag, i1, i2, j1, j2 in BoundedMatcher(old, new, budget).get_opcodes():
+    for tag, i1, i2, j1, j2 in BoundedSequenceMatcher(old, new, budget).get_opcodes():
         left.append((tag != "equal", "".join(old[i1:i2])))
         right.append((tag != "equal", "".join(new[j1:j2])))
     return DiffRow(before=tuple(piece for piece in left if piece[1]), after=tuple(piece for piece in right if piece[1]))

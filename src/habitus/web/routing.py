@@ -69,14 +69,14 @@ class AccessRouter:
 
         return register
 
-    def add_routes_to(self, app: AccessCheckedApp, prefix: str = "", **options: Any) -> None:
+    def add_routes_to(self, app: FastAPIWithAccessRules, prefix: str = "", **options: Any) -> None:
         """Add the collected routes, each with its rule, to an application."""
         for one in self._registered:
             app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options)
             app.set_last_route_rule(one.rule)
 
 
-class AccessCheckedApp(FastAPI):
+class FastAPIWithAccessRules(FastAPI):
     """A FastAPI application that knows the rule of each of its routes."""
 
     def __init__(self, **given: Any) -> None:
@@ -91,7 +91,7 @@ class AccessCheckedApp(FastAPI):
             raise ValueError(f"{route} changes something, so nobody uses it without signing in.")
         self.rules.append((route, rule))
 
-    def check_rules(self) -> None:
+    def require_rule_for_every_route(self) -> None:
         """Raise `ValueError` if a route has no rule."""
         declared = [route for route, _ in self.rules]
         for route in self.routes:

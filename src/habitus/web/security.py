@@ -91,11 +91,11 @@ class SignInService:
         self.owner_token = _sign_text(key, "bearer")
         self.metrics_token = _sign_text(key, "metrics")
 
-    def use_account_store(self, people: UserAccountStore) -> None:
+    def switch_to_account_store(self, people: UserAccountStore) -> None:
         """Use the users of another database and its signing key from now on."""
         self.people, self._shared = people, b""
 
-    def create_sign_in_key(self) -> str:
+    def create_owner_sign_in_key(self) -> str:
         """Return a key for a sign-in link of the owner, which works once, in any process of this home."""
         told = f"{int(self._clock()) + LINK_SECONDS}.{secrets.token_hex(12)}"
         return f"{told}.{_sign_text(self._own, f'link {told}')}"
@@ -103,16 +103,16 @@ class SignInService:
     def redeem_sign_in_key(self, link: str) -> str | None:
         """Return the session cookie for an unused sign-in key, else None."""
         if self._redeem_owner_link(link):
-            return self._make_cookie(self._own)
+            return self._make_session_cookie(self._own)
         now = datetime.fromtimestamp(self._clock(), UTC)
-        person = self.people.redeem_link(link) or self.people.redeem_first_link(link, now)
-        return None if person is None else self.make_person_cookie(person)
+        person = self.people.redeem_sign_in_link(link) or self.people.redeem_first_admin_link(link, now)
+        return None if person is None else self.make_session_cookie_for_person(person)
 
-    def make_person_cookie(self, person: UserAccount) -> str:
+    def make_session_cookie_for_person(self, person: UserAccount) -> str:
         """Return the session cookie of a person who has just proved who they are."""
-        return self._make_cookie(self._get_user_signing_key(), person.key, person.name)
+        return self._make_session_cookie(self._get_user_signing_key(), person.key, person.name)
 
-    def _make_cookie(self, signing_key: bytes, key: str = "", name: str = "") -> str:
+    def _make_session_cookie(self, signing_key: bytes, key: str = "", name: str = "") -> str:
         told = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(8)}.{key}.{name}"
         return f"{told}.{_sign_text(signing_key, told)}"
 
@@ -155,11 +155,13 @@ class SignInService:
         person = self.people.get(name)
         if person is None or not hmac.compare_digest(person.key, key):
             return None
-        return _identify_person(self.people.confirm_with_provider(person))
+        return _identify_person(self.people.confirm_account_with_provider(person))
 
-    def identify_by_name(self, name: str) -> RequestIdentity:
+    def identify_by_proxy_name(self, name: str) -> RequestIdentity:
         """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
-        if (person := self.people.get(name)) is None or (person := self.people.confirm_with_provider(person)) is None:
+        if (person := self.people.get(name)) is None or (
+            person := self.people.confirm_account_with_provider(person)
+        ) is None:
             raise Refused(f"'{name}' can't sign in here.", hint="Ask an admin for 'habitus users add'.")
         return RequestIdentity(person=person, access=person.role.access)
 
@@ -184,7 +186,7 @@ class SignInService:
         return (mask + _xor_bytes(mask, token)).hex()
 
     def _get_user_signing_key(self) -> bytes:
-        self._shared = self._shared or self.people.get_signing_key()
+        self._shared = self._shared or self.people.get_or_create_signing_key()
         return self._shared or self._own
 
 
@@ -295,7 +297,7 @@ class SecurityMiddleware:
         scope.setdefault("state", {}).update(csrf=csrf, access=asker.access, person=asker.person)
         # An address that no route has is for those who are signed in to find out.
         rule = self._rules(scope) or RouteAccessRule(access=Access.VIEWER)
-        body = _LimitedBody(receive, rule.max_bytes)
+        body = _SizeLimitedRequestBody(receive, rule.max_bytes)
         answer = self._find_refusal(scope, headers, asker, csrf, rule.access) or body.check_declared_length(
             scope, headers
         )
@@ -315,7 +317,7 @@ class SecurityMiddleware:
         if kind.lower() == "bearer":
             return self._keys.identify_by_token(token), ""
         if name := self._proxy.get_signed_in_name(scope, headers):
-            return self._keys.identify_by_name(name), self._keys.make_csrf_token(name)
+            return self._keys.identify_by_proxy_name(name), self._keys.make_csrf_token(name)
         for cookie in _list_habitus_cookies(headers):
             if (asker := self._keys.identify_by_cookie(cookie)) is not None:
                 return asker, self._keys.make_csrf_token(cookie)
@@ -375,7 +377,7 @@ def _list_habitus_cookies(headers: Headers) -> list[str]:
         return []
 
 
-class _LimitedBody:
+class _SizeLimitedRequestBody:
     """A request body that ends the connection when it exceeds its limit."""
 
     def __init__(self, receive: Receive, most: int) -> None:

@@ -14,7 +14,7 @@ from habitus.app.conversations.running_code import open_scratchpads, resolve_rea
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
 from habitus.learning.self_play import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
-from habitus.tasks.checks import ValidatorCheck
+from habitus.tasks.checks import PythonValidatorCheck
 from habitus.tasks.files import serialize_task
 from habitus.tasks.model import Task, TaskSolution
 
@@ -106,7 +106,7 @@ async def test_an_exercise_that_can_t_tell_right_from_wrong_is_found_out(home: P
     good = parse_challenge(row, name="one", where="the test")
 
     def judged_by(code: str) -> Task:
-        return replace(good, checks=(ValidatorCheck(code=code),))
+        return replace(good, checks=(PythonValidatorCheck(code=code),))
 
     with Habitus.open(read_settings(home)) as habitus:
         always = await validate_task(habitus, judged_by("pass"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.learning.self_play import (
     Dreamer,
     DreamResult,
@@ -18,7 +18,7 @@ from habitus.learning.self_play import (
     find_lesson_objection,
 )
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
-from habitus.tasks.checks import ValidatorCheck
+from habitus.tasks.checks import PythonValidatorCheck
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -27,7 +27,7 @@ CHALLENGE = Task(
     domain="data_analysis",
     request="The file prices.csv has the columns item and price; write their sum to total.txt.",
     setup="open('prices.csv', 'w').write('item,price\\nRose-17B,12450\\n')",
-    checks=(ValidatorCheck(code="assert open('total.txt').read() == '98765'"),),
+    checks=(PythonValidatorCheck(code="assert open('total.txt').read() == '98765'"),),
 )
 GOOD = SelfPlayLessonBody(
     trigger="When numbers are read from text",
@@ -58,7 +58,7 @@ async def run(outcomes: Sequence[Outcome], lesson: SelfPlayLessonBody = GOOD) ->
     return await Dreamer(solver=solver, extract=extract).dream(CHALLENGE), solver
 
 
-NO, AWAY = build_failed_outcome("AssertionError"), build_infra_outcome("the provider is away")
+NO, AWAY = build_failed_outcome("AssertionError"), build_infrastructure_failure_outcome("the provider is away")
 
 
 @pytest.mark.req("LP-01", "LP-03")

@@ -11,7 +11,7 @@ from habitus.agent.background import EventLoopThread
 from habitus.app import Habitus, read_settings
 from habitus.app.learning import self_play
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.operating.job_kinds import DreamJob
+from habitus.app.operating.job_kinds import SelfPlayJob
 from habitus.app.tasks.workspaces import PAD
 from habitus.learning.budget import RunBudget
 from habitus.learning.self_play import DreamVerdict, parse_challenge
@@ -62,8 +62,8 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
     with Habitus.open(read_settings(home)) as habitus:
         player = ScriptedModel(_knows_only_with_its_lesson)
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        solver = self_play.SessionSolver(habitus, RunBudget().wrap_model(player), run="job/0")
-        dreamt = await self_play.dream_with_solver(
+        solver = self_play.ChallengeSessionSolver(habitus, RunBudget().wrap_model(player), run="job/0")
+        dreamt = await self_play.learn_from_challenge_with_solver(
             habitus, CHALLENGE, solver, RunBudget().wrap_model(teacher), key="job/0"
         )
 
@@ -71,13 +71,13 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.verified, kept.trust, kept.evidence.trace) == (True, TrustLevel.VERIFIED, "job/0")
         assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
-        again = await self_play.dream_challenge(habitus, CHALLENGE, key="job/0")
+        again = await self_play.learn_lesson_from_challenge(habitus, CHALLENGE, key="job/0")
         assert again.reason == "its lesson is stored or pending review"  # nobody is asked a second time
 
         tries = open_improve_store(habitus).list_rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
         assert all(one.tokens for one in tries)
-        killed = self_play.SessionSolver(
+        killed = self_play.ChallengeSessionSolver(
             habitus, RunBudget().wrap_model(ScriptedModel([])), run="job/0"
         )  # nobody to ask: it was tried
         attempts = [await killed.solve(CHALLENGE) for _ in tries]
@@ -98,14 +98,20 @@ async def test_a_challenge_whose_lesson_waits_is_not_dreamt_again(home: Path, mo
     with Habitus.open(read_settings(home)) as habitus:
         (home / self_play.CHALLENGES_FOLDER).mkdir()
         (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(serialize_task(CHALLENGE))
-        clumsy = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
+        clumsy = self_play.ChallengeSessionSolver(
+            habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't.")))
+        )
         teacher = ScriptedModel([says(json.dumps({**LESSON, "confidence": 0.3}))])
         own = next(one for one in self_play.list_challenges(habitus.settings) if one.id == CHALLENGE.id)
-        await self_play.dream_with_solver(habitus, own, clumsy, RunBudget().wrap_model(teacher), key="job/0")
+        await self_play.learn_from_challenge_with_solver(
+            habitus, own, clumsy, RunBudget().wrap_model(teacher), key="job/0"
+        )
         assert len(habitus.memory.list_pending_lessons()) == 1
-        again = await self_play.dream_challenge(habitus, own, key="job/1")  # no model is configured, and none is asked
+        again = await self_play.learn_lesson_from_challenge(
+            habitus, own, key="job/1"
+        )  # no model is configured, and none is asked
         assert (again.verdict, again.tokens) == (DreamVerdict.NOTHING, 0)
-        planned = DreamJob(habitus, EventLoopThread("dreams")).plan_parts({"domain": "python_general"})
+        planned = SelfPlayJob(habitus, EventLoopThread("dreams")).plan_parts({"domain": "python_general"})
         assert CHALLENGE.id not in [part["challenge"]["id"] for part in planned]
         assert planned
 
@@ -116,19 +122,23 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
     with Habitus.open(read_settings(home)) as habitus:
         (home / self_play.CHALLENGES_FOLDER).mkdir()
         (home / self_play.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(serialize_task(CHALLENGE))
-        clumsy = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
+        clumsy = self_play.ChallengeSessionSolver(
+            habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't.")))
+        )
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        dreamt = await self_play.dream_with_solver(
+        dreamt = await self_play.learn_from_challenge_with_solver(
             habitus, CHALLENGE, clumsy, RunBudget().wrap_model(teacher), key="job/0"
         )
         assert dreamt.verdict is DreamVerdict.CANDIDATE
-        (candidate,) = self_play.list_unverified_lessons(habitus)
+        (candidate,) = self_play.list_unverified_self_play_lesson_ids(habitus)
         still = await self_play.verify_lesson_with_solver(habitus, candidate, clumsy)
         assert still.verdict is DreamVerdict.CANDIDATE
-        able = self_play.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(_knows_only_with_its_lesson)))
+        able = self_play.ChallengeSessionSolver(
+            habitus, RunBudget().wrap_model(ScriptedModel(_knows_only_with_its_lesson))
+        )
         shown = await self_play.verify_lesson_with_solver(habitus, candidate, able)
         assert shown.verdict is DreamVerdict.VERIFIED, shown
-        assert self_play.list_unverified_lessons(habitus) == ()
+        assert self_play.list_unverified_self_play_lesson_ids(habitus) == ()
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.id, kept.verified, kept.trust) == (candidate, True, TrustLevel.VERIFIED)
         again = await self_play.verify_lesson_with_solver(habitus, candidate, clumsy)
@@ -144,8 +154,8 @@ async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nob
     )
     with Habitus.open(read_settings(home)) as habitus:
         nobody = ScriptedModel([])
-        solver = self_play.SessionSolver(habitus, RunBudget().wrap_model(nobody))
-        dreamt = await self_play.dream_with_solver(
+        solver = self_play.ChallengeSessionSolver(habitus, RunBudget().wrap_model(nobody))
+        dreamt = await self_play.learn_from_challenge_with_solver(
             habitus, unsound, solver, RunBudget().wrap_model(nobody), key="job/1"
         )
         assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
@@ -162,7 +172,7 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
             text="Rows may lack a name.", kind=LessonKind.LESSON, produced_by=LessonProducer.DETECTOR, evidence=evidence
         )
         habitus.memory.encode(lesson)
-        made, sound = await self_play.invent_challenge_with_model(habitus, RunBudget().wrap_model(teacher))
+        made, sound = await self_play.invent_and_store_challenge_with_model(habitus, RunBudget().wrap_model(teacher))
         assert (made.id, sound.is_sound, sound.reason) == ("join-names", True, "")
         assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
         assert made in self_play.list_challenges(habitus.settings)
@@ -175,8 +185,8 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
 async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(home: Path) -> None:
     with real_model() as address, Habitus.open(read_settings(home)) as habitus:
         model = open_provider_model("openai:smollm2", {}, base_url=address)
-        solver = self_play.SessionSolver(habitus, RunBudget().wrap_model(model))
-        dreamt = await self_play.dream_with_solver(
+        solver = self_play.ChallengeSessionSolver(habitus, RunBudget().wrap_model(model))
+        dreamt = await self_play.learn_from_challenge_with_solver(
             habitus, CHALLENGE, solver, RunBudget().wrap_model(model), key="job/2"
         )
         assert not dreamt.passed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from habitus import sql
 from habitus.sandbox.credentials.grants import (
     ALL_USERS,
-    EnvSpec,
+    EnvVariableSpec,
     Grant,
     GrantedCredentials,
     GrantStore,
@@ -196,7 +196,7 @@ def test_no_skill_sets_what_decides_how_a_process_runs(var: str) -> None:
 
 def test_a_source_that_nobody_knows_is_said() -> None:
     declared = parse_env_declarations([{"var": "A", "from": "resource"}, {"var": "B", "from": "user"}])
-    assert declared.specs == (EnvSpec(var="B", source=VariableOrigin.USER),)
+    assert declared.specs == (EnvVariableSpec(var="B", source=VariableOrigin.USER),)
     assert declared.problems == ("A comes from 'resource'; there are: config, secret, setup, template_file, user.",)
 
 

@@ -65,7 +65,7 @@ def test_what_is_kept_comes_back_whoever_opens_it_with_the_key(kept: dict[str, s
         again = with_keyring(Path(place), drawer)
         assert again.names() == tuple(sorted(kept))
         assert {name: again.get(name) for name in kept} == kept
-        assert again.known_values() == frozenset(kept.values())
+        assert again.list_known_values_to_redact() == frozenset(kept.values())
 
 
 @pytest.mark.req("SB-11")
@@ -147,7 +147,7 @@ def test_a_damaged_vault_says_so_in_one_line_and_is_left_alone(
         with pytest.raises(UserError, match=said):
             with_keyring(tmp_path, drawer).set("third", "a third value")
         assert (tmp_path / FILE).read_bytes() == before
-        assert with_keyring(tmp_path, drawer).known_values() == frozenset()
+        assert with_keyring(tmp_path, drawer).list_known_values_to_redact() == frozenset()
 
 
 @pytest.mark.req("SB-11")
@@ -162,7 +162,7 @@ def test_without_its_key_a_vault_stays_shut_and_loses_nothing(tmp_path: Path, pa
     for use in (lambda: shut.get("smtp.password"), lambda: shut.set("other", "another value")):
         with pytest.raises(UserError, match=said):
             use()
-    assert shut.known_values() == frozenset()
+    assert shut.list_known_values_to_redact() == frozenset()
     assert (tmp_path / FILE).read_bytes() == before
     assert with_password(tmp_path).get("smtp.password") == SECRET
 
@@ -189,7 +189,7 @@ def test_a_typed_password_opens_what_it_locked(tmp_path: Path) -> None:
         with_nobody.set("smtp.password", SECRET)
     for expected in ([True], [True, False]):
         vault = with_password(tmp_path, None)
-        with vault.prompting_with(type_it):
+        with vault.allow_password_prompt(type_it):
             vault.set("smtp.password", SECRET)
             assert vault.get("smtp.password") == SECRET
         assert asked == expected
@@ -241,7 +241,7 @@ def test_values_that_could_not_be_kept_out_of_texts_are_refused(tmp_path: Path) 
 @pytest.mark.req("SB-11", "SB-14")
 def test_a_value_that_another_process_sets_is_redacted_from_then_on(tmp_path: Path) -> None:
     here, there = with_password(tmp_path), with_password(tmp_path)
-    redactor = Redactor(kept=here.known_values)
+    redactor = Redactor(kept=here.list_known_values_to_redact)
     text = f"it is {SECRET}, or {base64.b64encode(SECRET.encode()).decode()}, or {SECRET.encode().hex()}"
     assert redactor.redact(text).text == text
     there.set("smtp.password", SECRET)

@@ -48,8 +48,8 @@ COUNTERS = {Stage.STEPS: UsageCounts(recommended=3, used=2, succeeded=1)}
 )
 def test_what_does_not_come_back_is_named(tmp_path: Path, name: str, missing: str) -> None:
     outgoing = [
-        OutgoingSkill(skill=RICH, tree={**conversion.build_imported_folder(RICH, {}), **FILES}, counters=COUNTERS),
-        OutgoingSkill(skill=PLAIN, tree=conversion.build_imported_folder(PLAIN, {})),
+        OutgoingSkill(skill=RICH, tree={**conversion.build_imported_skill_files(RICH, {}), **FILES}, counters=COUNTERS),
+        OutgoingSkill(skill=PLAIN, tree=conversion.build_imported_skill_files(PLAIN, {})),
     ]
     form = detect.get_format(name)
     form.write_skills(outgoing, tmp_path / "out")

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.plain_data import measure_depth
+from habitus.plain_data import measure_nesting_depth
 from habitus.skills.formats import frontmatter
 from habitus.skills.formats.frontmatter import FrontMatterDocument
 from habitus.skills.model import MalformedFileError
@@ -203,4 +203,4 @@ def test_a_harmless_text_is_written_plainly(text: str) -> None:
     st.recursive(st.text(max_size=2), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("a"), inner))
 )
 def test_the_height_of_a_value_is_that_of_its_tallest_part_and_one(value: object) -> None:
-    assert measure_depth([value, "x"]) == measure_depth(value) + 1
+    assert measure_nesting_depth([value, "x"]) == measure_nesting_depth(value) + 1

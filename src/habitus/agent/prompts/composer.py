@@ -15,21 +15,21 @@ from functools import partial
 
 from habitus.agent.background import BackgroundTasks
 from habitus.agent.choosing import (
-    SessionMemory,
+    UserProjectMemory,
     choose_skills,
-    find_relevant_skills,
-    find_skills_new_to_user,
+    find_library_news_for_user,
+    find_relevant_skills_on_menu,
     get_relevant_skill_limit,
-    make_skill_item,
+    make_skill_evidence_item,
 )
-from habitus.agent.library_view import LibraryView, SupportingFileReader
+from habitus.agent.library_view import LibraryView, SupportingFileReaderAndPlacer
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import ComposedPrompt, IdentityPrompt, Prompt, PromptSection
-from habitus.agent.stream import ConsentPromptTimer, defer_consent
+from habitus.agent.stream import TimedConsentPrompt, answer_consent_with_later
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
-from habitus.evidence.model import draw_last_place
+from habitus.evidence.model import select_items_drawing_last_place
 from habitus.journal.journal import Journal
 from habitus.journal.outbox import JournalOutbox
 from habitus.llm.transcription import Transcriber
@@ -43,7 +43,7 @@ from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Skill, SkillSummary, Stage
 from habitus.skills.review import Proposal
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 from habitus.use_counts import UsageCounts
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class PromptComposer:
         self._told: LibrarySnapshot | None = None
         self._settled: _SessionPrompt | None = None
 
-    def recall_memory(self, request: UserRequest) -> RecallResult:
+    def recall_lessons_for_request(self, request: UserRequest) -> RecallResult:
         """Recall what memory has for the request; empty while the database is down."""
         return self._away(lambda: self._parts.memory.recall_lessons(request.text), RecallResult())
 
@@ -92,20 +92,26 @@ class PromptComposer:
     def compose_prompt(self, request: UserRequest, chosen: SkillSelection, recalled: RecallResult) -> ComposedPrompt:
         """Compose the prompt of one turn: the session part and the block chosen for this request."""
         offers = self._parts.view.offers
-        chosen = offers.drop_withheld_skills(chosen)
-        if chosen.excludes_memory:
+        chosen = offers.drop_withheld_eager_skills(chosen)
+        if chosen.excludes_rules_and_profile:
             recalled = RecallResult()
         elif chosen.excludes_lessons:
             recalled = replace(recalled, lessons=(), tied=None)
-        eager, skills = self._build_eager_section(chosen)
-        lessons = offers.filter_showable_lessons(recalled)
+        eager, skills = self._build_eager_skills_section(chosen)
+        lessons = offers.assign_and_filter_showable_lessons(recalled)
         known = {note.id for note in self._session_prompt.standing.rules}
-        rules = tuple(note for note in recalled.rules if note.id not in known and offers.assign_lesson(note))
-        news = self._find_skill_news(request)
-        turned_down = self._away(self._list_rejected_proposals, ())
+        rules = tuple(
+            note for note in recalled.rules if note.id not in known and offers.assign_whether_to_show_lesson(note)
+        )
+        news = self._find_library_news_for_request(request)
+        turned_down = self._away(self._list_unreported_rejected_proposals, ())
         unlearned = self._parts.memory.cortex.list_untold_rejections(self._parts.view.user.name)
-        opened = [summary for summary in self._list_request_only_skills(chosen) if offers.assign_skill_line(summary)]
-        found = self._away(lambda: self._find_relevant_skills(request, chosen), ())
+        opened = [
+            summary
+            for summary in self._list_skills_only_this_request_enables(chosen)
+            if offers.assign_whether_to_show_skill_line(summary)
+        ]
+        found = self._away(lambda: self._find_and_assign_relevant_skills(request, chosen), ())
         context = (
             eager,
             prompt.build_bullet_section(
@@ -116,38 +122,39 @@ class PromptComposer:
                 "Lessons from earlier work",
                 self._drop_lesson_lines_already_shown([note for note in lessons if not note.is_from_self_play]),
             ),
-            prompt.build_playbook_section(
+            prompt.build_self_play_lessons_section(
                 self._drop_lesson_lines_already_shown([note for note in lessons if note.is_from_self_play])
             ),
-            prompt.build_request_only_section(opened),
-            prompt.build_relevant_section([summary for summary in found if summary not in opened]),
-            prompt.build_news_section(news),
+            prompt.build_section_of_skills_request_enables(opened),
+            prompt.build_relevant_skills_section([summary for summary in found if summary not in opened]),
+            prompt.build_library_news_section(news),
             prompt.build_bullet_section(
                 "turned down",
                 "Turned down by the person",
                 [*(one.rejection_message for one in turned_down), *(one.rejection_message for one in unlearned)],
             ),
         )
-        standing = () if chosen.excludes_memory else self._session_prompt.standing.rules
+        standing = () if chosen.excludes_rules_and_profile else self._session_prompt.standing.rules
         return ComposedPrompt(
             prompt=Prompt(
-                system=self.build_system_sections(chosen), context=tuple(part for part in context if part.text)
+                system=self.build_system_sections_for_selection(chosen),
+                context=tuple(part for part in context if part.text),
             ),
             skills=skills,
             notes=lessons,
             rules=(*standing, *rules),
-            in_tools=self._parts.memory.scratchpad_lessons,
-            cut=() if chosen.excludes_memory else self._list_cut_rules(recalled, rules),
+            in_tools=self._parts.memory.scratchpad_description_lessons,
+            cut=() if chosen.excludes_rules_and_profile else self._list_rule_ids_without_room(recalled, rules),
             menu=self._session_prompt.menu,
             news=news,
             turned_down=turned_down,
             unlearned=unlearned,
         )
 
-    def build_system_sections(self, selection: SkillSelection | None = None) -> tuple[PromptSection, ...]:
+    def build_system_sections_for_selection(self, selection: SkillSelection | None = None) -> tuple[PromptSection, ...]:
         """Return the session sections, without those that a selected skill excludes for its turn."""
         steady = self._session_prompt
-        drops_memory = selection is not None and selection.excludes_memory
+        drops_memory = selection is not None and selection.excludes_rules_and_profile
         standing = RecallResult() if drops_memory else steady.standing
         return prompt.build_system_sections(
             identity="" if selection is not None and selection.excludes_persona else steady.identity,
@@ -158,37 +165,39 @@ class PromptComposer:
             menu=steady.menu,
         )
 
-    def mark_news_told(self) -> None:
+    def mark_library_news_as_told(self) -> None:
         """Note that the news reached the user, so it is not repeated."""
         self._told = self._parts.view.snapshot
 
     @property
-    def has_news(self) -> bool:
+    def can_have_untold_library_news(self) -> bool:
         """Whether the library may contain changes that the user has not been told of."""
         return self._told is None or self._told.hashes is not self._parts.view.snapshot.hashes
 
-    def _build_eager_section(self, selection: SkillSelection) -> tuple[PromptSection, tuple[Skill, ...]]:
+    def _build_eager_skills_section(self, selection: SkillSelection) -> tuple[PromptSection, tuple[Skill, ...]]:
         """Build the section of skills that rules put into the prompt; text already in the conversation is
         referenced.
         """
         view = self._parts.view
-        loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load_skill(choice.name))]
-        chosen = [(skill, reason) for skill, reason in loaded if view.offers.assign_skill_text(skill)]
-        there = {skill.name for skill, _ in chosen if view.is_text_in_conversation(skill.name)}
+        loaded = [
+            (skill, choice.reason) for choice in selection.eager if (skill := self._load_skill_or_none(choice.name))
+        ]
+        chosen = [(skill, reason) for skill, reason in loaded if view.offers.assign_whether_to_show_skill_text(skill)]
+        there = {skill.name for skill, _ in chosen if view.is_skill_text_in_conversation(skill.name)}
         room = int(self._parts.context_tokens * prompt.EAGER_SHARE)
-        section, shown = prompt.build_eager_section(
+        section, shown = prompt.build_eager_skills_section(
             chosen,
             room,
             already_shown=there,
             get_unreviewed_origin=view.describe_unreviewed_origin,
-            describe_files=self._parts.files.place_files,
+            describe_files=self._parts.files.place_and_describe_files,
         )
         for skill, _ in chosen:
             if skill.name in shown:
                 view.record_shown_skill(skill)
         return section, tuple(skill for skill, _ in chosen if skill.name in shown or skill.name in there)
 
-    def _load_skill(self, name: str) -> Skill | None:
+    def _load_skill_or_none(self, name: str) -> Skill | None:
         try:
             return self._away(lambda: self._parts.view.load_skill(name), None)
         except HabitusError:
@@ -200,20 +209,20 @@ class PromptComposer:
         return [
             note.prompt_line
             for note in notes
-            if not self._parts.view.has_line_in_history(f"- {to_one_line(note.prompt_line)}")
+            if not self._parts.view.has_line_in_history(f"- {clean_to_one_line(note.prompt_line)}")
         ]
 
-    def _list_cut_rules(self, remembered: RecallResult, rules: Sequence[RecalledLesson]) -> tuple[str, ...]:
+    def _list_rule_ids_without_room(self, remembered: RecallResult, rules: Sequence[RecalledLesson]) -> tuple[str, ...]:
         """Return the rules that fit neither into the system prompt nor beside the request."""
         shown = {note.id for note in (*self._session_prompt.standing.rules, *rules)}
         return tuple(id for id in remembered.omitted_rules if id not in shown)
 
-    def _list_request_only_skills(self, selection: SkillSelection) -> list[SkillSummary]:
+    def _list_skills_only_this_request_enables(self, selection: SkillSelection) -> list[SkillSummary]:
         """Return the skills that only this request makes available, which the session menu can't contain."""
         closed = self._session_prompt.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
 
-    def _find_relevant_skills(self, request: UserRequest, selection: SkillSelection) -> list[SkillSummary]:
+    def _find_and_assign_relevant_skills(self, request: UserRequest, selection: SkillSelection) -> list[SkillSummary]:
         """Return the skills on the menu that search finds relevant."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
@@ -222,29 +231,35 @@ class PromptComposer:
         # One more candidate, so that random assignment can decide between the last two.
         k = count + offers.lots.is_active
         search = partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot)
-        found = find_relevant_skills(search, on_menu, unlisted=unlisted, k=k)
+        found = find_relevant_skills_on_menu(search, on_menu, unlisted=unlisted, k=k)
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
-        drawn = draw_last_place(offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name])
+        drawn = select_items_drawing_last_place(
+            offers.lots, ranked, count, item=make_skill_evidence_item, score=lambda one: worth[one.name]
+        )
         if drawn.left_out is not None:
-            offers.assign_skill_line(drawn.left_out, at_edge=False)
-        return [one for one in drawn.taken if offers.assign_skill_line(one, at_edge=(one is drawn.last) or None)]
+            offers.assign_whether_to_show_skill_line(drawn.left_out, at_edge=False)
+        return [
+            one
+            for one in drawn.taken
+            if offers.assign_whether_to_show_skill_line(one, at_edge=(one is drawn.last) or None)
+        ]
 
-    def _find_skill_news(self, request: UserRequest) -> menu.LibraryNews:
+    def _find_library_news_for_request(self, request: UserRequest) -> menu.SkillChangesSinceLastVisit:
         """Return the skills that are new to this user; empty if no person reads along."""
-        nothing = menu.LibraryNews()
-        if request.source_type not in INTERACTIVE_SOURCES or not self.has_news:
+        nothing = menu.SkillChangesSinceLastVisit()
+        if request.source_type not in INTERACTIVE_SOURCES or not self.can_have_untold_library_news:
             return nothing
-        return self._away(self._find_skills_new_to_user, nothing)
+        return self._away(self._find_library_news_for_user, nothing)
 
-    def _find_skills_new_to_user(self) -> menu.LibraryNews:
+    def _find_library_news_for_user(self) -> menu.SkillChangesSinceLastVisit:
         parts, view = self._parts, self._parts.view
-        out = view.offers.withheld_skills
-        return find_skills_new_to_user(
+        out = view.offers.withheld_skill_names
+        return find_library_news_for_user(
             parts.journal, parts.view.user.name, view.snapshot, parts.gate_context, view.library.layers, out
         )
 
-    def _list_rejected_proposals(self) -> tuple[Proposal, ...]:
+    def _list_unreported_rejected_proposals(self) -> tuple[Proposal, ...]:
         """Return rejected proposals of this user's agent that it has not been told of."""
         parts, here = self._parts, ("", self._parts.view.conversation)
         return tuple(
@@ -259,36 +274,38 @@ class PromptComposer:
 
     def build_session_prompt(self) -> _SessionPrompt:
         """Build the session part of the prompt."""
-        self._settled = self._away(self._build_prompt_from_database, None) or self._build_prompt_without_database()
+        self._settled = (
+            self._away(self._build_session_prompt_from_database, None) or self._build_session_prompt_without_database()
+        )
         return self._settled
 
-    def refresh(self) -> None:
+    def rebuild_session_prompt_if_needed(self) -> None:
         """Rebuild the session part after a person's change, but not after the agent's own, to keep it cacheable."""
-        self._away(self._refresh_session_prompt, None)
+        self._away(self._rebuild_session_prompt_after_manual_change, None)
 
-    def _refresh_session_prompt(self) -> None:
+    def _rebuild_session_prompt_after_manual_change(self) -> None:
         now, steady = self._parts.view.snapshot, self._session_prompt
         # An unchanged system prompt keeps the provider's cache valid.
-        written, switched = _compare_snapshots(steady.seen, now)
+        written, switched = _list_rewritten_and_switched_skills(steady.seen, now)
         is_same = self._parts.identity.render_text() == steady.identity
         if (
             not steady.is_makeshift
             and is_same
             and not switched
-            and all(self._is_automatic_change(name) for name in written)
+            and all(self._is_last_change_automatic(name) for name in written)
         ):
             self._settled = replace(steady, seen=now)
         else:
-            self._settled = self._build_prompt_from_database()
+            self._settled = self._build_session_prompt_from_database()
 
-    def _is_automatic_change(self, name: str) -> bool:
+    def _is_last_change_automatic(self, name: str) -> bool:
         try:
             return self._parts.view.library.list_versions(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
             # The skill has been removed.
             return False
 
-    def _build_prompt_from_database(self) -> _SessionPrompt:
+    def _build_session_prompt_from_database(self) -> _SessionPrompt:
         parts = self._parts
         return self._assemble_session_prompt(
             parts.identity.render_text(),
@@ -296,7 +313,7 @@ class PromptComposer:
             parts.view.library.read_all_counters(),
         )
 
-    def _build_prompt_without_database(self) -> _SessionPrompt:
+    def _build_session_prompt_without_database(self) -> _SessionPrompt:
         """Build the session part from what is known without the database."""
         identity = self._away(self._parts.identity.render_text, prompt.load_prompt_text("identity"))
         return replace(
@@ -312,7 +329,9 @@ class PromptComposer:
         parts.view.selection = selection = choose_skills(parts.view.snapshot, bare, parts.gate_context, parts.journal)
         drawn = partial(menu.build_menu_for_selection, selection, counters, parts.menu_options)
         parts.view.menu = parts.view.offers.build_session_menu(selection, drawn)
-        rules = tuple(note for note in standing.rules if parts.view.offers.assign_lesson(note, is_steady=True))
+        rules = tuple(
+            note for note in standing.rules if parts.view.offers.assign_whether_to_show_lesson(note, is_steady=True)
+        )
         return _SessionPrompt(
             identity=identity,
             standing=replace(standing, rules=rules),
@@ -322,7 +341,7 @@ class PromptComposer:
         )
 
 
-def _compare_snapshots(before: LibrarySnapshot, now: LibrarySnapshot) -> tuple[list[str], list[str]]:
+def _list_rewritten_and_switched_skills(before: LibrarySnapshot, now: LibrarySnapshot) -> tuple[list[str], list[str]]:
     """Return the skills written or removed, and those only enabled or disabled."""
     if before is now:
         return [], []
@@ -337,11 +356,11 @@ class ConversationServices:
     """Everything a conversation works with."""
 
     view: LibraryView
-    files: SupportingFileReader
+    files: SupportingFileReaderAndPlacer
     finder: SkillFinder
     journal: Journal
     spool: JournalOutbox
-    memory: SessionMemory
+    memory: UserProjectMemory
     identity: IdentityPrompt
     tools: OfferedTools
     observers: Sequence[TurnObserver]
@@ -351,7 +370,7 @@ class ConversationServices:
     menu_options: menu.MenuOptions
     # Where attachments are placed for code.
     given: GivenFolder
-    person: ConsentPromptTimer = field(default_factory=lambda: ConsentPromptTimer(defer_consent))
+    person: TimedConsentPrompt = field(default_factory=lambda: TimedConsentPrompt(answer_consent_with_later))
     # Returns the lessons learned since it was last called.
     learned: Callable[[], tuple[LessonDraftResult, ...]] = tuple
     project: str = ""

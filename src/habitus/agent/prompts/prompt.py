@@ -9,19 +9,19 @@ from habitus.llm.model import TextContent
 from habitus.memory.model import PLAYBOOK_HEADING, Engram
 from habitus.memory.recall import RecalledLesson
 from habitus.skills import trees
-from habitus.skills.choosing.menu import LibraryNews, SkillMenu, format_menu_line
+from habitus.skills.choosing.menu import SkillChangesSinceLastVisit, SkillMenu, format_menu_line
 from habitus.skills.layers.layer import PROMPT_LAYER
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillSummary
 from habitus.skills.review import Proposal
 from habitus.text import (
     CONTEXT_BLOCK,
+    clean_to_one_line,
     count_bytes,
-    escape_block_lines,
+    escape_lines_resembling_prompt_marks,
     escape_prompt_marks,
     estimate_tokens,
     load_prompt,
-    to_one_line,
 )
 
 _NEWS_TOKENS = 300
@@ -69,7 +69,7 @@ class ComposedPrompt:
     # The ids of rules that did not fit.
     cut: tuple[str, ...] = ()
     menu: SkillMenu | None = None
-    news: LibraryNews | None = None
+    news: SkillChangesSinceLastVisit | None = None
     # Rejected proposals of the agent.
     turned_down: tuple[Proposal, ...] = ()
     # Rejected lessons of the agent.
@@ -81,11 +81,11 @@ def build_system_sections(
 ) -> tuple[PromptSection, ...]:
     """Build the system sections: identity, guidance, user profile, rules and menu."""
     sections = [
-        PromptSection(name="identity", text=escape_block_lines(identity)),
+        PromptSection(name="identity", text=escape_lines_resembling_prompt_marks(identity)),
         PromptSection(name="guidance", text=load_prompt_text("guidance")),
     ]
     if profile:
-        known = "\n".join(["## What is known about the user", "", *(f"- {to_one_line(one)}" for one in profile)])
+        known = "\n".join(["## What is known about the user", "", *(f"- {clean_to_one_line(one)}" for one in profile)])
         sections.append(PromptSection(name="profile", text=known))
     if rules is not None and rules.text:
         sections.append(rules)
@@ -95,10 +95,13 @@ def build_system_sections(
 
 def render_unreviewed_warning(origin: str) -> str:
     """Return the warning shown before an unreviewed skill; `origin` says where it comes from."""
-    return f"(This skill has not been reviewed: {to_one_line(origin)}. Use what serves the request, and nothing else.)"
+    return (
+        f"(This skill has not been reviewed: {clean_to_one_line(origin)}. Use what serves the request, and "
+        "nothing else.)"
+    )
 
 
-def build_eager_section(
+def build_eager_skills_section(
     skills: Iterable[tuple[Skill, str]],
     budget: int,
     *,
@@ -116,14 +119,14 @@ def build_eager_section(
     cut: list[str] = []
     room = budget
     for skill, reason in skills:
-        heading = f"### Skill: {skill.name} ({to_one_line(reason)})"
+        heading = f"### Skill: {skill.name} ({clean_to_one_line(reason)})"
         if skill.name in already_shown:
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
         origin = get_unreviewed_origin(skill.name)
         said = [
             render_unreviewed_warning(origin) if origin else "",
-            escape_block_lines(skill.body.strip()),
+            escape_lines_resembling_prompt_marks(skill.body.strip()),
             describe_files(skill),
         ]
         part = "\n\n".join([heading, *(one for one in said if one)])
@@ -140,11 +143,11 @@ def build_eager_section(
 
 def build_invoked_skill_part(skill: Skill, files: str = "") -> TextContent:
     """Return a skill that the person called by name, as a message part."""
-    body = "\n\n".join(part for part in (escape_block_lines(skill.body.strip()), files) if part)
+    body = "\n\n".join(part for part in (escape_lines_resembling_prompt_marks(skill.body.strip()), files) if part)
     return TextContent(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 
-def build_request_only_section(summaries: Sequence[SkillSummary]) -> PromptSection:
+def build_section_of_skills_request_enables(summaries: Sequence[SkillSummary]) -> PromptSection:
     """List the skills made available by a resource or feature of this request, one line each."""
     lines = [format_menu_line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
@@ -153,29 +156,31 @@ def build_request_only_section(summaries: Sequence[SkillSummary]) -> PromptSecti
     return PromptSection(name="opened skills", text="\n".join([heading, "", *lines, *more]) if lines else "", cut=cut)
 
 
-def build_relevant_section(summaries: Sequence[SkillSummary]) -> PromptSection:
+def build_relevant_skills_section(summaries: Sequence[SkillSummary]) -> PromptSection:
     """List the skills that search finds for the request, one line each."""
     lines = [format_menu_line(summary, CUE) for summary in summaries]
     heading = "## Skills that may fit this request (load with recall_skill)"
     return PromptSection(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
 
 
-def build_news_section(news: LibraryNews) -> PromptSection:
+def build_library_news_section(news: SkillChangesSinceLastVisit) -> PromptSection:
     """Build the section about new and changed skills."""
-    return PromptSection(name="what's new", text=truncate_to_tokens(news.render(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
+    return PromptSection(
+        name="what's new", text=truncate_to_tokens(news.render_prompt_section(), _NEWS_TOKENS), budget=_NEWS_TOKENS
+    )
 
 
 def build_bullet_section(name: str, heading: str, lines: Sequence[str], *, cut: Sequence[str] = ()) -> PromptSection:
     """Build a section with a heading and one bullet for each line; empty without lines."""
-    body = "\n".join([f"## {heading}", "", *(f"- {to_one_line(one)}" for one in lines)]) if lines else ""
+    body = "\n".join([f"## {heading}", "", *(f"- {clean_to_one_line(one)}" for one in lines)]) if lines else ""
     return PromptSection(name=name, text=body, cut=tuple(cut))
 
 
-def build_playbook_section(lines: Sequence[str]) -> PromptSection:
+def build_self_play_lessons_section(lines: Sequence[str]) -> PromptSection:
     """Build the section of self-play lessons under the heading they were tested with."""
     return PromptSection(
         name="playbook",
-        text="\n".join([PLAYBOOK_HEADING, *(f"- {to_one_line(one)}" for one in lines)]) if lines else "",
+        text="\n".join([PLAYBOOK_HEADING, *(f"- {clean_to_one_line(one)}" for one in lines)]) if lines else "",
     )
 
 

@@ -8,15 +8,15 @@ from pydantic import Field, WithJsonSchema
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.agent.choosing import SessionMemory
+from habitus.agent.choosing import UserProjectMemory
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
 from habitus.agent.tools.registry import (
     Tool,
     ToolArguments,
     ToolCallContext,
-    ToolReach,
-    address_commands_to_person,
+    ToolEffectReach,
     build_json_result,
+    rewrite_commands_as_notes_for_person,
 )
 from habitus.events import OK, ToolResult, build_failed_outcome
 from habitus.memory.cortex import Cortex
@@ -31,7 +31,7 @@ from habitus.memory.model import (
 )
 
 
-def build_memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> list[Tool]:
+def build_memory_tools(memory: UserProjectMemory, *, conversation: str, ask: AskPerson) -> list[Tool]:
     """Build the tools for memory."""
     return [
         build_memorize_tool(memory, conversation=conversation, ask=ask),
@@ -39,7 +39,7 @@ def build_memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPers
     ]
 
 
-class Memorize(ToolArguments):
+class MemorizeArguments(ToolArguments):
     """Remember one sentence beyond this conversation: a fact about the user, a rule they want kept, or a lesson.
     Procedures go into skills instead."""
 
@@ -52,11 +52,11 @@ class Memorize(ToolArguments):
     )
 
 
-def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Tool:
+def build_memorize_tool(memory: UserProjectMemory, *, conversation: str, ask: AskPerson) -> Tool:
     """Build the tool that stores a sentence."""
     cortex, user = memory.cortex, memory.user
 
-    async def run(given: Memorize, running: ToolCallContext) -> ToolResult:
+    async def run(given: MemorizeArguments, running: ToolCallContext) -> ToolResult:
         draft = LessonDraft(
             text=given.text,
             kind=given.kind,
@@ -70,16 +70,18 @@ def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPer
         )
         done = await run_in_thread(lambda: cortex.encode(draft))
         if done.status is LessonDraftOutcome.PENDING and done.engram is not None:
-            done = await _ask_about_lesson(cortex, done, user, ask)
-        reason = address_commands_to_person(done.reason)
+            done = await _ask_and_apply_lesson_decision(cortex, done, user, ask)
+        reason = rewrite_commands_as_notes_for_person(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
         refused = done.status in (LessonDraftOutcome.REFUSED, LessonDraftOutcome.OFF, LessonDraftOutcome.PAUSED)
         return build_json_result(told, build_failed_outcome(reason) if refused else OK)
 
-    return Tool(arguments=Memorize, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
+    return Tool(arguments=MemorizeArguments, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
 
 
-async def _ask_about_lesson(cortex: Cortex, held: LessonDraftResult, user: str, ask: AskPerson) -> LessonDraftResult:
+async def _ask_and_apply_lesson_decision(
+    cortex: Cortex, held: LessonDraftResult, user: str, ask: AskPerson
+) -> LessonDraftResult:
     """Ask the person about a pending lesson and apply their decision."""
     assert held.engram is not None
     id = held.engram.id
@@ -98,7 +100,7 @@ async def _ask_about_lesson(cortex: Cortex, held: LessonDraftResult, user: str, 
             return held
 
 
-class ListLessons(ToolArguments):
+class ListLessonsArguments(ToolArguments):
     """List what is remembered: rules, facts and lessons, the newest first. Use it when the user asks what you have
     learned."""
 
@@ -111,7 +113,7 @@ class ListLessons(ToolArguments):
 def build_list_lessons_tool(cortex: Cortex, *, user: str) -> Tool:
     """Build the tool that lists lessons."""
 
-    def run(given: ListLessons, running: ToolCallContext) -> ToolResult:
+    def run(given: ListLessonsArguments, running: ToolCallContext) -> ToolResult:
         found = cortex.list_lessons(given.scope or "all", given.limit or 20, user=user)
         return build_json_result(
             {
@@ -129,5 +131,10 @@ def build_list_lessons_tool(cortex: Cortex, *, user: str) -> Tool:
         )
 
     return Tool(
-        arguments=ListLessons, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING, is_default=True
+        arguments=ListLessonsArguments,
+        run=run,
+        access=Access.VIEWER,
+        is_parallel=True,
+        reach=ToolEffectReach.NOTHING,
+        is_default=True,
     )

@@ -18,11 +18,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.errors import HabitusError, Invalid, ToolFailed, UserError, did_you_mean
-from habitus.events import OK, AgentEvent, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infra_outcome
+from habitus.events import (
+    OK,
+    AgentEvent,
+    Outcome,
+    ToolCall,
+    ToolResult,
+    build_failed_outcome,
+    build_infrastructure_failure_outcome,
+)
 from habitus.evidence.model import EvidenceItem
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.text import escape_block_lines, escape_prompt_marks, replace_surrogates, replace_surrogates_in_value
+from habitus.text import (
+    escape_lines_resembling_prompt_marks,
+    escape_prompt_marks,
+    replace_surrogates,
+    replace_surrogates_in_value,
+)
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +69,7 @@ class ToolCallContext:
     sees_images: bool = False
 
 
-class ToolReach(IntEnum):
+class ToolEffectReach(IntEnum):
     """How far the effects of a call can go while the sandbox holds."""
 
     NOTHING = 0  # changes nothing
@@ -86,7 +99,7 @@ class Tool:
     skill: str = ""
     # The item for which evidence is collected; None for built-in tools.
     item: EvidenceItem | None = None
-    reach: ToolReach = ToolReach.HERE
+    reach: ToolEffectReach = ToolEffectReach.HERE
     # May delete or overwrite something.
     is_destructive: bool = False
     # Repeating the call changes nothing more.
@@ -100,18 +113,18 @@ class Tool:
 
     def __post_init__(self) -> None:
         if isinstance(self.arguments, type):
-            object.__setattr__(self, "name", self.name or _to_snake_case(self.arguments.__name__))
+            object.__setattr__(self, "name", self.name or _get_tool_name(self.arguments))
             object.__setattr__(self, "description", self.description or get_tool_description(self.arguments))
 
     def is_in_profile(self, profile: str | Collection[str]) -> bool:
         """Whether the tool belongs to a profile or a list of names; the code of skills is in every profile."""
         if not isinstance(profile, str):
             return self.name in profile
-        match parse_profile(profile):
+        match parse_tool_profile(profile):
             case ToolProfile.DEFAULT:
                 return self.is_default or bool(self.skill)
             case ToolProfile.READ:
-                return self.reach is ToolReach.NOTHING or bool(self.skill)
+                return self.reach is ToolEffectReach.NOTHING or bool(self.skill)
             case ToolProfile.ALL:
                 return True
 
@@ -123,7 +136,7 @@ class Tool:
     def parameters(self) -> Mapping[str, object]:
         if isinstance(self.arguments, Mapping):
             return self.arguments
-        return _build_schema(self.arguments)
+        return _build_parameters_schema(self.arguments)
 
 
 def get_tool_description(arguments: type[ToolArguments]) -> str:
@@ -131,8 +144,9 @@ def get_tool_description(arguments: type[ToolArguments]) -> str:
     return " ".join((inspect.getdoc(arguments) or "").split())
 
 
-def _to_snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+def _get_tool_name(arguments: type[ToolArguments]) -> str:
+    """Return the tool's name by its arguments' class: `list_skills` for `ListSkillsArguments`."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", arguments.__name__.removesuffix("Arguments")).lower()
 
 
 class ToolRegistry:
@@ -164,7 +178,7 @@ class ToolRegistry:
         """Return the specifications of the listed tools."""
         return tuple(tool.spec for tool in self.list_tools())
 
-    def list_names(self) -> tuple[str, ...]:
+    def list_tool_names(self) -> tuple[str, ...]:
         """Return the names of the listed tools."""
         return tuple(self._tools)
 
@@ -188,7 +202,7 @@ class ToolRegistry:
             return _build_failure_result(f"There is no tool '{call.name}'. {near}")
         try:
             written = running.redactor.redact_json(call.arguments) if tool.stores_arguments else call.arguments
-            given = _validate_arguments(tool, written)
+            given = _parse_and_validate_arguments(tool, written)
             if inspect.iscoroutinefunction(tool.run):
                 return _redact_and_truncate_result(await tool.run(given, running), running.redactor)
             return _redact_and_truncate_result(
@@ -199,7 +213,9 @@ class ToolRegistry:
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
-            return ToolResult(content=said, outcome=build_infra_outcome(f"{type(error).__name__} in {call.name}"))
+            return ToolResult(
+                content=said, outcome=build_infrastructure_failure_outcome(f"{type(error).__name__} in {call.name}")
+            )
 
 
 def _run_sync_tool(tool: Tool, given: object, running: ToolCallContext) -> ToolResult:
@@ -208,8 +224,8 @@ def _run_sync_tool(tool: Tool, given: object, running: ToolCallContext) -> ToolR
     return done
 
 
-def _validate_arguments(tool: Tool, text: str) -> object:
-    given = _parse_arguments(tool.name, text)
+def _parse_and_validate_arguments(tool: Tool, text: str) -> object:
+    given = _parse_json_arguments(tool.name, text)
     if isinstance(tool.arguments, Mapping):
         return given
     try:
@@ -218,7 +234,7 @@ def _validate_arguments(tool: Tool, text: str) -> object:
         raise ToolFailed(_describe_validation_error(tool, error)) from None
 
 
-def _parse_arguments(name: str, text: str) -> dict[str, object]:
+def _parse_json_arguments(name: str, text: str) -> dict[str, object]:
     try:
         given = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -240,19 +256,21 @@ def _describe_validation_error(tool: Tool, error: ValidationError) -> str:
 
 
 def _build_failure_result(message: str) -> ToolResult:
-    return ToolResult(content=escape_block_lines(f"Error: {message}"), outcome=build_failed_outcome(message))
+    return ToolResult(
+        content=escape_lines_resembling_prompt_marks(f"Error: {message}"), outcome=build_failed_outcome(message)
+    )
 
 
 def _redact_and_truncate_result(made: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact and escape a result, then truncate it: half of a secret could not be recognized."""
     reason = redactor.redact(replace_surrogates(made.outcome.reason)).text[:500]
     content = redactor.redact(replace_surrogates(made.content)).text
-    return truncate_result(
+    return truncate_middle_of_result(
         replace(made, content=escape_prompt_marks(content), outcome=replace(made.outcome, reason=reason))
     )
 
 
-def truncate_result(result: ToolResult) -> ToolResult:
+def truncate_middle_of_result(result: ToolResult) -> ToolResult:
     """Truncate the middle of a long result, with a note that says how much is missing."""
     content = result.content
     if len(content) <= RESULT_CHARS:
@@ -262,7 +280,7 @@ def truncate_result(result: ToolResult) -> ToolResult:
     return replace(result, content=content[:head] + mark + content[-tail:])
 
 
-def is_truncated(content: str) -> bool:
+def is_result_text_truncated(content: str) -> bool:
     """Whether the middle of a result was left out."""
     return _LEFT_OUT in content
 
@@ -277,7 +295,7 @@ def build_json_result(value: object, outcome: Outcome = OK) -> ToolResult:
 
 # Building a schema takes a millisecond, and tools are listed in every round.
 @functools.cache
-def _build_schema(arguments: type[ToolArguments]) -> Mapping[str, object]:
+def _build_parameters_schema(arguments: type[ToolArguments]) -> Mapping[str, object]:
     schema = _simplify_schema(arguments.model_json_schema())
     return {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
 
@@ -316,12 +334,12 @@ _TOOLS = {
 def render_error_for_model(error: HabitusError) -> str:
     """Return the error text for the model: a hint for people becomes a tool name or a note to tell the person."""
     if not isinstance(error, UserError) or (typed := _COMMAND.search(error.hint)) is None:
-        return address_commands_to_person(str(error))
+        return rewrite_commands_as_notes_for_person(str(error))
     hint = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.hint}"
-    return f"{address_commands_to_person(error.message)} {hint}"
+    return f"{rewrite_commands_as_notes_for_person(error.message)} {hint}"
 
 
-def address_commands_to_person(reason: str) -> str:
+def rewrite_commands_as_notes_for_person(reason: str) -> str:
     """Return the reason with any command in it addressed to the person."""
     return _POINTER.sub("; only a person can change that, tell them: ", reason)
 
@@ -335,7 +353,7 @@ class ToolProfile(StrEnum):
     ALL = "all"
 
 
-def parse_profile(name: str) -> ToolProfile:
+def parse_tool_profile(name: str) -> ToolProfile:
     """Return the profile of that name; `Invalid` if there is none."""
     if name not in set(ToolProfile):
         hint = did_you_mean(name, ToolProfile) or f"There are: {', '.join(ToolProfile)}."

@@ -16,7 +16,7 @@ from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView
 from habitus.agent.prompts.prompt import NAME, load_identity_skill
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
-from habitus.agent.tools.reading_skills import describe_version
+from habitus.agent.tools.reading_skills import build_version_and_pending_fields
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, build_json_result
 from habitus.errors import NotFound, Refused, ToolFailed
 from habitus.events import ToolResult
@@ -38,13 +38,13 @@ def build_writing_tools(changes: SkillChangeSubmitter) -> list[Tool]:
         build_create_skill_tool(changes),
         build_update_skill_tool(changes),
         build_delete_skill_tool(changes),
-        _build_switch_tool(changes, ProposalAction.ENABLE, "Bring a disabled skill back into use."),
-        _build_switch_tool(changes, ProposalAction.DISABLE, "Take a skill out of use without deleting it."),
+        _build_enable_or_disable_tool(changes, ProposalAction.ENABLE, "Bring a disabled skill back into use."),
+        _build_enable_or_disable_tool(changes, ProposalAction.DISABLE, "Take a skill out of use without deleting it."),
         build_edit_system_prompt_tool(changes),
     ]
 
 
-class CreateSkill(ToolArguments):
+class CreateSkillArguments(ToolArguments):
     """Save a procedure as a skill, so that it can be followed next time without working it out again."""
 
     name: str = Field(description="A short unique name in lowercase with hyphens, like 'monthly-report'.")
@@ -57,7 +57,7 @@ class CreateSkill(ToolArguments):
 def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that creates a skill."""
 
-    async def run(given: CreateSkill, running: ToolCallContext) -> ToolResult:
+    async def run(given: CreateSkillArguments, running: ToolCallContext) -> ToolResult:
         name = names.check_name(given.name)
         if await run_in_thread(lambda: changes.is_name_taken(name)):
             raise ToolFailed(f"There is a skill '{name}' already. Change it with update_skill, or take another name.")
@@ -65,11 +65,13 @@ def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
             raise ToolFailed("The procedure is empty. Write its steps into 'content'.")
         skill = FieldChanges.from_object(given).apply_to(Skill(name=name, source=SkillSource.AGENT, body=given.content))
         tree = trees.update_main_file({}, skill)
-        done = await changes.write_skill(USER_LAYER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
-        return build_json_result({"name": name, "version": done.version or 1, **_describe_pending_change(done)})
+        done = await changes.ask_and_submit_skill_write(
+            USER_LAYER, name, tree, "the agent worked it out", f"Save the skill '{name}'?"
+        )
+        return build_json_result({"name": name, "version": done.version or 1, **_build_pending_change_fields(done)})
 
     return Tool(
-        arguments=_add_editable_fields(CreateSkill),
+        arguments=_extend_arguments_with_editable_fields(CreateSkillArguments),
         run=run,
         access=Access.ADMIN,
         stores_arguments=True,
@@ -77,7 +79,7 @@ def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     )
 
 
-def _add_editable_fields(arguments: type[ToolArguments]) -> type[ToolArguments]:
+def _extend_arguments_with_editable_fields(arguments: type[ToolArguments]) -> type[ToolArguments]:
     """Return the arguments model extended by the editable fields of a skill that it lacks."""
     others: dict[str, Any] = {
         field.name: (list[str] | None if field.is_list else str | None, Field(default=None, description=field.help))
@@ -102,7 +104,7 @@ class TextEditArguments(ToolArguments):
     replace_all: bool | None = Field(default=None, description="For find_replace: every place, not only the first.")
 
     @property
-    def edit(self) -> TextEdit:
+    def text_edit(self) -> TextEdit:
         """The edit that these arguments describe."""
         return TextEdit(
             operation=None if self.operation is None else EditOperation(self.operation),
@@ -128,20 +130,22 @@ def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
 
     async def run(given: UpdateSkill, running: ToolCallContext) -> ToolResult:
         fields = FieldChanges.from_object(given)
-        layer, tree, skill, edited = await run_in_thread(lambda: _apply_edit(changes, given.name, given.edit, fields))
+        layer, tree, skill, edited = await run_in_thread(
+            lambda: _compute_skill_before_and_after_edit(changes, given.name, given.text_edit, fields)
+        )
         name = skill.name
-        now = describe_version(changes.view, name)
+        now = build_version_and_pending_fields(changes.view, name)
         if edited == skill:
             return build_json_result({"name": name, **now})
-        done = await changes.write_skill(
+        done = await changes.ask_and_submit_skill_write(
             layer, name, trees.update_main_file(tree, edited), "the agent corrected it", f"Change the skill '{name}'?"
         )
         return build_json_result(
-            {"name": name, "version": done.version or now["version"], **_describe_pending_change(done)}
+            {"name": name, "version": done.version or now["version"], **_build_pending_change_fields(done)}
         )
 
     return Tool(
-        arguments=_add_editable_fields(UpdateSkill),
+        arguments=_extend_arguments_with_editable_fields(UpdateSkill),
         run=run,
         access=Access.ADMIN,
         stores_arguments=True,
@@ -149,7 +153,7 @@ def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     )
 
 
-def _apply_edit(
+def _compute_skill_before_and_after_edit(
     changes: SkillChangeSubmitter, wanted: str, edit: TextEdit, fields: FieldChanges
 ) -> tuple[str, Tree, Skill, Skill]:
     """Return the target layer, the files to start from, and the skill before and after the edit.
@@ -157,9 +161,9 @@ def _apply_edit(
     The files are those of a pending proposal, if there is one, or of the user's own copy.
     """
     library = changes.view.library
-    waiting = changes.find_pending_files(wanted)
+    waiting = changes.find_files_of_pending_skill(wanted)
     if waiting is None:
-        item = changes.find_skill(wanted)
+        item = changes.find_skill_visible_to_user(wanted)
         layer, tree, skill = library.prepare_editable_copy(item)
         return layer, tree, skill, library.build_edit_function(item, edit, fields)(skill)
     layer, name, tree = waiting
@@ -170,7 +174,7 @@ def _apply_edit(
     return layer, tree, proposed, library.build_edit_function(there, edit, fields)(proposed)
 
 
-class DeleteSkill(ToolArguments):
+class DeleteSkillArguments(ToolArguments):
     """Delete a skill that is wrong or no longer needed. It goes to an archive and can be restored."""
 
     name: str = Field(description="The skill to delete.")
@@ -179,48 +183,52 @@ class DeleteSkill(ToolArguments):
 def build_delete_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that deletes a skill."""
 
-    async def run(given: DeleteSkill, running: ToolCallContext) -> ToolResult:
-        if await run_in_thread(lambda: changes.withdraw_pending(given.name)):
+    async def run(given: DeleteSkillArguments, running: ToolCallContext) -> ToolResult:
+        if await run_in_thread(lambda: changes.withdraw_pending_skill_proposals(given.name)):
             return build_json_result({"deleted": True})
         try:
-            item = changes.find_skill(given.name)
+            item = changes.find_skill_visible_to_user(given.name)
         except NotFound:
             return build_json_result({"deleted": False})
         if not changes.view.library.get_layer(item.layer).can_write:
             raise ToolFailed(f"'{item.name}' is in the read-only layer '{item.layer}'. Use disable_skill instead.")
         change = SkillChange(action=ProposalAction.REMOVE, name=item.name, layer=item.layer)
         question = ConsentQuestion(text=f"Move the skill '{item.name}' to the archive?")
-        done = await changes.submit_change(change, "the agent wants it gone", question)
-        return build_json_result({"deleted": done.proposal is None, **_describe_pending_change(done)})
+        done = await changes.ask_and_submit_change(change, "the agent wants it gone", question)
+        return build_json_result({"deleted": done.proposal is None, **_build_pending_change_fields(done)})
 
-    return Tool(arguments=DeleteSkill, run=run, access=Access.ADMIN, is_destructive=True)
+    return Tool(arguments=DeleteSkillArguments, run=run, access=Access.ADMIN, is_destructive=True)
 
 
-class SwitchSkillArguments(ToolArguments):
+class EnableOrDisableSkillArguments(ToolArguments):
     name: str = Field(description="The skill.")
 
 
-def _build_switch_tool(changes: SkillChangeSubmitter, action: ProposalAction, description: str) -> Tool:
+def _build_enable_or_disable_tool(changes: SkillChangeSubmitter, action: ProposalAction, description: str) -> Tool:
     wanted = action is ProposalAction.ENABLE
 
-    async def run(given: SwitchSkillArguments, running: ToolCallContext) -> ToolResult:
-        await run_in_thread(lambda: changes.refuse_if_pending(given.name))
-        item = changes.find_skill(given.name)
+    async def run(given: EnableOrDisableSkillArguments, running: ToolCallContext) -> ToolResult:
+        await run_in_thread(lambda: changes.raise_if_skill_is_only_pending(given.name))
+        item = changes.find_skill_visible_to_user(given.name)
         is_enabled = item.summary is not None and item.summary.enabled
         if is_enabled == wanted:
             return build_json_result({"name": item.name, "enabled": is_enabled})
         change = SkillChange(action=action, name=item.name, layer=item.layer)
         question = ConsentQuestion(text=f"{action.value.capitalize()} the skill '{item.name}'?")
-        done = await changes.submit_change(change, f"the agent wants to {action.value} it", question)
+        done = await changes.ask_and_submit_change(change, f"the agent wants to {action.value} it", question)
         return build_json_result(
-            {"name": item.name, "enabled": is_enabled if done.proposal else wanted, **_describe_pending_change(done)}
+            {
+                "name": item.name,
+                "enabled": is_enabled if done.proposal else wanted,
+                **_build_pending_change_fields(done),
+            }
         )
 
     name = f"{action.value}_skill"
     return Tool(
         name=name,
         description=description,
-        arguments=SwitchSkillArguments,
+        arguments=EnableOrDisableSkillArguments,
         run=run,
         access=Access.ADMIN,
         is_destructive=not wanted,
@@ -243,10 +251,12 @@ def build_edit_system_prompt_tool(changes: SkillChangeSubmitter) -> Tool:
         def propose() -> ToolResult:
             library = changes.view.library
             skill = load_identity_skill(library)
-            edited = replace(skill, body=edits.apply_edit(skill.body, given.edit))
+            edited = replace(skill, body=edits.apply_edit(skill.body, given.text_edit))
             tree = trees.update_main_file(library.get_layer(PROMPT_LAYER).store.read_tree(NAME) or {}, edited)
-            done = changes.propose_skill(PROMPT_LAYER, NAME, tree, "the agent wants to change who it is")
-            return build_json_result({"version": skill.version, **_describe_pending_change(done)})
+            done = changes.propose_skill_for_later_decision(
+                PROMPT_LAYER, NAME, tree, "the agent wants to change who it is"
+            )
+            return build_json_result({"version": skill.version, **_build_pending_change_fields(done)})
 
         return await run_in_thread(propose)
 
@@ -256,7 +266,7 @@ def build_edit_system_prompt_tool(changes: SkillChangeSubmitter) -> Tool:
 T = TypeVar("T")
 
 
-def _describe_pending_change(done: SubmitResult) -> dict[str, object]:
+def _build_pending_change_fields(done: SubmitResult) -> dict[str, object]:
     """Return the result fields of a pending change; empty if it was applied."""
     return {} if done.proposal is None else {"status": "proposed", "proposal": done.proposal.id}
 
@@ -272,14 +282,14 @@ class SkillChangeSubmitter:
     gates: GateContext  # the session user's
     ask: AskPerson
 
-    def find_skill(self, name: str) -> ListedSkill:
+    def find_skill_visible_to_user(self, name: str) -> ListedSkill:
         """Return the skill of that name; skills for admins don't exist for other users."""
         item = self.view.library.find(name, at=self.view.snapshot)
         if item.summary is not None and item.summary.manifest.admin_only and not self.gates.is_admin:
             raise NotFound(f"No skill '{name}'.", hint="list_skills shows what there is.")
         return item
 
-    def refuse_if_pending(self, name: str) -> None:
+    def raise_if_skill_is_only_pending(self, name: str) -> None:
         """Raise `Refused` for a skill that is only pending, which can't be enabled or disabled."""
         if self.view.is_only_pending(wanted := names.canonicalize_name(name)):
             raise Refused(f"'{wanted}' needs review.", hint="delete_skill withdraws it.")
@@ -292,16 +302,18 @@ class SkillChangeSubmitter:
     def conversation(self) -> str:
         return self.view.conversation
 
-    def refresh_after_change(self, what: T) -> T:
+    def retake_snapshot_after_change(self, what: T) -> T:
         """Refresh the snapshot after a change, so the rest of the turn sees it; return the argument."""
         self.view.take_snapshot()
         return what
 
     def is_name_taken(self, name: str) -> bool:
         """Whether a skill of that name exists or is pending."""
-        return self.view.library.is_name_taken(name) or name in self.view.list_pending_skills()
+        return self.view.library.is_name_taken(name) or name in self.view.get_pending_skills_of_conversation()
 
-    async def write_skill(self, layer: str, name: str, tree: Tree, reason: str, question: str) -> SubmitResult:
+    async def ask_and_submit_skill_write(
+        self, layer: str, name: str, tree: Tree, reason: str, question: str
+    ) -> SubmitResult:
         """Submit a change that replaces the files of a skill."""
         change = SkillChange(action=ProposalAction.WRITE, name=name, layer=layer, tree=tree)
 
@@ -310,9 +322,9 @@ class SkillChangeSubmitter:
             return replace(change, findings=tuple(self.scan(tree))), diff_trees(before, tree, "now", "new")
 
         change, detail = await run_in_thread(look)
-        return await self.submit_change(change, reason, ConsentQuestion(text=question, detail=detail))
+        return await self.ask_and_submit_change(change, reason, ConsentQuestion(text=question, detail=detail))
 
-    def propose_skill(self, layer: str, name: str, tree: Tree, reason: str) -> SubmitResult:
+    def propose_skill_for_later_decision(self, layer: str, name: str, tree: Tree, reason: str) -> SubmitResult:
         """Propose a change that a person decides on later, even if one is present."""
         change = SkillChange(
             action=ProposalAction.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree))
@@ -322,26 +334,28 @@ class SkillChangeSubmitter:
         )
         return SubmitResult(proposal=made)
 
-    def find_pending_files(self, name: str) -> tuple[str, str, Tree] | None:
+    def find_files_of_pending_skill(self, name: str) -> tuple[str, str, Tree] | None:
         """Return layer, name and files of a pending skill of this conversation, or None."""
-        found = self._list_pending_proposals(name)
+        found = self._list_pending_writes_of_skill(name)
         return (found[-1].change.layer, found[-1].change.name, found[-1].change.tree) if found else None
 
-    def withdraw_pending(self, name: str) -> bool:
+    def withdraw_pending_skill_proposals(self, name: str) -> bool:
         """Withdraw this conversation's pending proposals for a new skill. False if there are none."""
         # A name that exists in the library is edited, not withdrawn.
         found = (
-            [] if self.view.library.is_name_taken(names.canonicalize_name(name)) else self._list_pending_proposals(name)
+            []
+            if self.view.library.is_name_taken(names.canonicalize_name(name))
+            else self._list_pending_writes_of_skill(name)
         )
         for proposal in found:
             self.review.withdraw(proposal.id, self.build_agent_author("the agent wants it gone"))
-        return bool(self.refresh_after_change(found))
+        return bool(self.retake_snapshot_after_change(found))
 
-    def _list_pending_proposals(self, name: str) -> list[Proposal]:
+    def _list_pending_writes_of_skill(self, name: str) -> list[Proposal]:
         wanted = (self.conversation, names.canonicalize_name(name), ProposalAction.WRITE)
         return [p for p in self.review.list() if (p.conversation, p.change.name, p.change.action) == wanted]
 
-    async def submit_change(self, change: SkillChange, reason: str, question: ConsentQuestion) -> SubmitResult:
+    async def ask_and_submit_change(self, change: SkillChange, reason: str, question: ConsentQuestion) -> SubmitResult:
         """Ask the person and submit the change; without an answer it stays pending as the agent's own proposal."""
         author = self.build_agent_author(reason)
         answer = await self.ask(question)
@@ -349,17 +363,19 @@ class SkillChangeSubmitter:
             raise Refused("The person said no.", hint="Go on without it, or ask what they would rather have.")
         if answer is Consent.YES:
             author = replace(self.person, reason=f"{reason} (confirmed in the conversation)")
-        return await run_in_thread(lambda: self.refresh_after_change(self._submit_and_supersede(change, author)))
+        return await run_in_thread(
+            lambda: self.retake_snapshot_after_change(self._submit_and_supersede_earlier_proposals(change, author))
+        )
 
-    def _submit_and_supersede(self, change: SkillChange, author: Author) -> SubmitResult:
-        earlier = self._find_superseded(change)
+    def _submit_and_supersede_earlier_proposals(self, change: SkillChange, author: Author) -> SubmitResult:
+        earlier = self._list_earlier_proposals_to_supersede(change)
         done = self.review.submit(change, author, conversation=self.conversation)
         if (proposal := done.proposal) is not None:
             for old in (number for number in earlier if number != proposal.id):
                 self.review.supersede(old, proposal.id, author)
         return done
 
-    def _find_superseded(self, change: SkillChange) -> list[int]:
+    def _list_earlier_proposals_to_supersede(self, change: SkillChange) -> list[int]:
         """Return this conversation's earlier proposals for the same skill, which a new one replaces."""
         wanted = (self.conversation, change.name, change.layer, change.action)
         waiting = self.review.list(with_contents=False)

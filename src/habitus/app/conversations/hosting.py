@@ -15,18 +15,18 @@ from habitus.agent.background import BackgroundTasks, EventLoopThread, run_in_th
 from habitus.agent.choosing import ExposureAssigner
 from habitus.agent.hosted_turn import HostedTurnRunner, TurnContextManager
 from habitus.agent.prompts.prompt import ComposedPrompt
-from habitus.agent.session import Conversation, generate_id
-from habitus.agent.stream import AskPerson, defer_consent
+from habitus.agent.session import Conversation, generate_turn_or_session_id
+from habitus.agent.stream import AskPerson, answer_consent_with_later
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import (
-    open_conversation,
-    open_outage_guard,
+    open_conversation_without_model,
+    open_database_outage_monitor,
     run_housekeeping_after_session,
 )
 from habitus.app.home import refuse_if_read_only
-from habitus.app.learning.learning import open_advice_only_learner, open_learner
+from habitus.app.learning.learning import open_advice_only_learner, open_session_error_learner
 from habitus.app.operating.housekeeping import Housekeeper
 from habitus.app.sharing.approvals import ApprovalWatcher
 from habitus.errors import Invalid, Refused
@@ -53,7 +53,7 @@ class HostTurnRequest:
     source_type: str = "api"
     # The names of the host's own tools.
     tools: frozenset[str] = frozenset()
-    ask: AskPerson = defer_consent
+    ask: AskPerson = answer_consent_with_later
     # Whether the host's model reads our texts; if not, it only sees what tools return.
     shows_prompt: bool = True
     # What the host's model was shown before the turn was opened, and below the record of it.
@@ -64,7 +64,7 @@ class HostTurnRequest:
 
 
 @dataclass(kw_only=True, slots=True)
-class _HostedConversation:
+class _HostDrivenConversation:
     """An open conversation and its last turn."""
 
     conversation: Conversation
@@ -82,7 +82,7 @@ class _HostedConversation:
         await self.conversation.close()
 
 
-class HostedConversations:
+class HostDrivenConversations:
     """The open conversations of foreign loops, on an event loop of their own."""
 
     def __init__(self, home: Home) -> None:
@@ -90,8 +90,8 @@ class HostedConversations:
         # Not the home's tools: processes belong to the event loop that started them.
         self._tools = open_tools(home)
         self._loop = EventLoopThread("habitus-turns")
-        self._open: KeyedResourcePool[str, _HostedConversation] = KeyedResourcePool(
-            _HostedConversation.close, max_open=MAX_OPEN, is_idle=lambda one: one.is_idle
+        self._open: KeyedResourcePool[str, _HostDrivenConversation] = KeyedResourcePool(
+            _HostDrivenConversation.close, max_open=MAX_OPEN, is_idle=lambda one: one.is_idle
         )
         self._background = BackgroundTasks()
         self._serving = ApprovalWatcher(home)
@@ -108,28 +108,30 @@ class HostedConversations:
     async def end_conversation(self, conversation: str) -> None:
         """End a conversation whose client has disconnected."""
         if self._open.get(conversation) is not None:
-            await self._loop.run_async(self._open.close_key(conversation))
+            await self._loop.run_async(self._open.close_resource_of_key(conversation))
 
     def close(self) -> None:
         """End every conversation; a turn that is still open is recorded as unfinished."""
         try:
-            self._loop.run_and_wait(self._close_all())
+            self._loop.run_and_wait(self._close_conversations_and_run_housekeeping())
         finally:
             self._loop.close()
             self._serving.close()
             self._housekeeper.wait_until_done()
 
     async def _begin_turn(self, request: HostTurnRequest) -> HostedTurnRunner:
-        id = request.conversation or generate_id()
+        id = request.conversation or generate_turn_or_session_id()
         _validate_conversation_id(id)
         hosted = HostedTurnRunner()
-        async with self._hold_conversation(id, request) as held:
+        async with self._hold_conversation_exclusively(id, request) as held:
             if held.turn is not None:
                 await held.turn.end_without_reply()
             held.conversation.parts.tools.host_tool_names = request.tools
             # The host knows whether its model sees images, and may open a turn before it knows the request.
             asking = replace(request.user_input, sees_images=True, may_be_blank=True)
-            turn = await held.conversation.prepare_turn(asking, hosted.emit)
+            turn = await held.conversation.create_turn_and_judge_previous(
+                asking, hosted.collect_notice_or_forward_progress
+            )
             await hosted.open_turn(turn, shows_prompt=request.shows_prompt, told=request.already_shown)
             held.turn = hosted
         # In the background, so this turn doesn't wait while another conversation closes.
@@ -138,31 +140,35 @@ class HostedConversations:
         return hosted
 
     @asynccontextmanager
-    async def _hold_conversation(self, id: str, request: HostTurnRequest) -> AsyncIterator[_HostedConversation]:
+    async def _hold_conversation_exclusively(
+        self, id: str, request: HostTurnRequest
+    ) -> AsyncIterator[_HostDrivenConversation]:
         """Hold the conversation for one caller at a time. Raises `Refused` if it belongs to another user."""
         async with self._open.hold(id, lambda: run_in_thread(lambda: self._open_conversation(id, request))) as held:
             if held.conversation.parts.view.user.name != request.user.name:
-                raise _foreign_conversation_error(id)
+                raise _build_other_users_conversation_error(id)
             yield held
 
     async def _list_offered_tools(self, request: HostTurnRequest) -> tuple[Tool, ...]:
-        async with self._hold_conversation(request.conversation, request) as held:
+        async with self._hold_conversation_exclusively(request.conversation, request) as held:
             parts = held.conversation.parts
             asked = UserRequest(text="", user=request.user) if held.turn is None else held.turn.turn.user_input.request
 
             def look() -> tuple[Tool, ...]:
-                parts.view.refresh()
-                return parts.tools.build_registry(asked).list_tools()
+                parts.view.retake_snapshot_and_invalidate_caches()
+                return parts.tools.build_tool_registry(asked).list_tools()
 
             return await run_in_thread(look)
 
-    def _open_conversation(self, id: str, request: HostTurnRequest) -> _HostedConversation:
+    def _open_conversation(self, id: str, request: HostTurnRequest) -> _HostDrivenConversation:
         home = self._home
         refuse_if_read_only(home)
-        owner, past = open_outage_guard(home).read_or_default(lambda: self._read_owner_and_last_turn(id), _UNKNOWN)
+        owner, past = open_database_outage_monitor(home).read_or_default(
+            lambda: self._read_owner_and_last_turn(id), _UNKNOWN
+        )
         if owner not in ("", request.user.name):
-            raise _foreign_conversation_error(id)
-        conversation = open_conversation(
+            raise _build_other_users_conversation_error(id)
+        conversation = open_conversation_without_model(
             home,
             self._tools,
             id=id,
@@ -175,7 +181,7 @@ class HostedConversations:
             learner=self._open_learner(request),
             offers=request.offers,
         )
-        return _HostedConversation(conversation=conversation)
+        return _HostDrivenConversation(conversation=conversation)
 
     def _open_learner(self, request: HostTurnRequest) -> Learner:
         home = self._home
@@ -184,13 +190,15 @@ class HostedConversations:
         # Only if configured: nothing is spent without being asked for.
         cheap = home.models.cheap if home.settings.cheap_model else None
         memory = home.open_memory(user=request.user.name)
-        return open_learner(home, memory, cheap, memory)
+        return open_session_error_learner(home, memory, cheap, memory)
 
     def _read_owner_and_last_turn(self, id: str) -> tuple[str, Sequence[Turn]]:
         """Return a conversation's user and last turn."""
-        return self._home.journal.get_session_user(id), self._home.journal.list_recent_turns(id, limit=1)
+        return self._home.journal.get_session_user(id), self._home.journal.list_recent_turns_of_conversation(
+            id, limit=1
+        )
 
-    async def _close_all(self) -> None:
+    async def _close_conversations_and_run_housekeeping(self) -> None:
         home = self._home
         # Each part is closed even if another one fails.
         async with AsyncExitStack() as closing:
@@ -209,7 +217,7 @@ def _validate_conversation_id(id: str) -> None:
         )
 
 
-def _foreign_conversation_error(id: str) -> Refused:
+def _build_other_users_conversation_error(id: str) -> Refused:
     return Refused(f"The conversation '{id}' is another user's.", hint="Choose another id.")
 
 
@@ -274,12 +282,12 @@ class KeyedResourcePool(Generic[K, T]):
             idle = next((key for key, place in self._places.items() if self._is_evictable(place)), None)
             if idle is None:
                 return
-            await self.close_key(idle)
+            await self.close_resource_of_key(idle)
 
     def _is_evictable(self, place: _PoolSlot[T]) -> bool:
         return not place.lock.locked() and (place.resource is None or self._is_idle(place.resource))
 
-    async def close_key(self, key: K) -> None:
+    async def close_resource_of_key(self, key: K) -> None:
         """Close the resource for a key."""
         if key not in self._places:
             return
@@ -295,4 +303,4 @@ class KeyedResourcePool(Generic[K, T]):
         # Each part is closed even if another one fails.
         async with AsyncExitStack() as closing:
             for key in list(self._places):
-                closing.push_async_callback(self.close_key, key)
+                closing.push_async_callback(self.close_resource_of_key, key)

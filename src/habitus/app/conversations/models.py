@@ -18,22 +18,22 @@ from habitus.llm.providers import known_providers, open_provider_model
 from habitus.llm.scripted import SCRIPT_PREFIX, open_script_model
 from habitus.sandbox.credentials.vault import Vault, open_vault
 from habitus.settings import Settings
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 
-def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels:
+def open_main_and_cheap_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels:
     """Return the main and cheap model, opened on first use. Using one without a name raises `NoModelSet`."""
-    main, cheap = resolve_model_names(settings, environ)
-    with_keys = add_vault_keys_to_environment(settings, environ)
+    main, cheap = resolve_main_and_cheap_model_names(settings, environ)
+    with_keys = build_environment_with_vault_keys(settings, environ)
 
     def open_named(name: str) -> Model:
         if not name:
-            raise _no_model_error(environ, list_installed_programs(environ))
+            raise _build_no_model_error(environ, list_installed_programs(environ))
         if name.startswith(SCRIPT_PREFIX):
             return open_script_model(name)
         if find_agent_program(name) is not None:
             return open_agent_model(name, environ, settings.model_silence)
-        patience = known_providers.RetryPolicy(silence=settings.model_silence, total=settings.model_total)
+        patience = known_providers.RetryAndTimeoutPolicy(silence=settings.model_silence, total=settings.model_total)
         return open_provider_model(name, with_keys, base_url=settings.base_url, patience=patience)
 
     return SessionModels(main, cheap, open_model=open_named)
@@ -45,10 +45,10 @@ def require_model_program_access(host: HostAccess, name: str) -> None:
         host.programs.require_access(name)
 
 
-def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
+def refuse_agent_as_chat_model(name: str, environ: Mapping[str, str]) -> None:
     """Refuse an agent program as a chat model."""
     if not name:
-        raise _no_model_error(environ, [])
+        raise _build_no_model_error(environ, [])
     # A program rereads the whole conversation for every reply: too slow and too expensive for a chat.
     if program := find_agent_program(name):
         connect = f": habitus connect {program.name}" if program.name in CONNECTABLE_AGENTS else ""
@@ -59,9 +59,9 @@ def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) -> NoModelSet:
+def _build_no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) -> NoModelSet:
     """Return the error for a missing model, with every way to get one."""
-    here = known_providers.list_local_models(environ)
+    here = known_providers.list_one_model_per_local_server(environ)
     local = "Or run one on this machine: 'ollama serve' is one way."
     if here:
         local = f"One runs on this machine: export HABITUS_MODEL={here[0]}"
@@ -77,11 +77,11 @@ def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) 
     return NoModelSet(hint="\n".join(ways), agent=name, title=title)
 
 
-def resolve_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
+def resolve_main_and_cheap_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the names of the main and the cheap model; empty if nothing determines them."""
     if settings.model:
         return settings.model, settings.cheap_model
-    default = known_providers.find_default_models(add_vault_keys_to_environment(settings, environ))
+    default = known_providers.find_default_models(build_environment_with_vault_keys(settings, environ))
     return default.main, settings.cheap_model or default.cheap
 
 
@@ -89,10 +89,12 @@ def explain_default_model(settings: Settings, environ: Mapping[str, str]) -> str
     """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
     if settings.model:
         return ""
-    return f" (chosen by {known_providers.find_default_models(add_vault_keys_to_environment(settings, environ)).key})"
+    return (
+        f" (chosen by {known_providers.find_default_models(build_environment_with_vault_keys(settings, environ)).key})"
+    )
 
 
-def add_vault_keys_to_environment(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
+def build_environment_with_vault_keys(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment with the providers' keys that the owner keeps in the vault; a key that is set wins."""
     vault = open_vault(settings.home, environ)
     kept = [name for name in vault.names() if name in known_providers.KEY_VARIABLES and not environ.get(name)]
@@ -100,13 +102,13 @@ def add_vault_keys_to_environment(settings: Settings, environ: Mapping[str, str]
     for name in kept:
         # A vault that asks for a password, or whose key is elsewhere, is as good as none here.
         with suppress(UserError):
-            if not vault.is_locked():
+            if not vault.is_typed_password_needed():
                 found[name] = vault.get(name)
     return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelOption:
+class UsableModel:
     """A model that can be used here, and where it comes from; a program answers no chat."""
 
     name: str
@@ -114,26 +116,27 @@ class ModelOption:
     is_program: bool = False
 
 
-def list_model_options(settings: Settings, environ: Mapping[str, str]) -> list[ModelOption]:
+def list_usable_models(settings: Settings, environ: Mapping[str, str]) -> list[UsableModel]:
     """Return the models that need nothing more: of providers whose key is known, of local servers, and programs."""
-    with_keys = add_vault_keys_to_environment(settings, environ)
+    with_keys = build_environment_with_vault_keys(settings, environ)
     options = []
-    for variable, name in known_providers.list_models_with_key(with_keys):
+    for variable, name in known_providers.list_default_models_with_key(with_keys):
         where = "is set" if environ.get(variable) else "is kept in the vault"
-        options.append(ModelOption(name=name, origin=f"{variable} {where}"))
+        options.append(UsableModel(name=name, origin=f"{variable} {where}"))
     options += [
-        ModelOption(name=name, origin="a server on this machine") for name in known_providers.list_local_models(environ)
+        UsableModel(name=name, origin="a server on this machine")
+        for name in known_providers.list_one_model_per_local_server(environ)
     ]
     options += [
-        ModelOption(name=program.name, origin=f"{program.title}, installed here", is_program=True)
+        UsableModel(name=program.name, origin=f"{program.title}, installed here", is_program=True)
         for program in list_installed_programs(environ)
     ]
     if settings.model and settings.model not in [option.name for option in options]:
-        options.insert(0, ModelOption(name=settings.model, origin="named in the settings"))
+        options.insert(0, UsableModel(name=settings.model, origin="named in the settings"))
     return options
 
 
-def store_model_key(vault: Vault, provider: str, key: str) -> str:
+def store_provider_key_in_vault(vault: Vault, provider: str, key: str) -> str:
     """Keep a provider's key in the vault, and return the name of its default model."""
     spec = known_providers.PROVIDERS.get(provider)
     if spec is None or not spec.main:
@@ -147,17 +150,17 @@ _TEST_REQUEST = "Answer with one word: ready."
 
 def probe_model(settings: Settings, name: str) -> str:
     """Return a model's answer to a short request, which costs a few tokens; raises if it can't answer."""
-    model = open_named_models(settings, name).main
+    model = open_model_by_name(settings, name).main
     request = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=_TEST_REQUEST),)),))
 
     async def ask() -> str:
         answers = [piece.message.text async for piece in model.stream(request) if isinstance(piece, CompletionResult)]
-        return to_one_line(answers[-1]) if answers else ""
+        return clean_to_one_line(answers[-1]) if answers else ""
 
     return asyncio.run(ask())
 
 
-def open_named_models(settings: Settings, name: str) -> SessionModels:
+def open_model_by_name(settings: Settings, name: str) -> SessionModels:
     """Open a model by name, ignoring the settings. A guest's home names no program of this machine."""
     require_model_program_access(make_host_access(settings), name)
-    return open_models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
+    return open_main_and_cheap_models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from habitus.agent.history import decode_journal_message
-from habitus.agent.stream import summarize_arguments
-from habitus.agent.user_input import list_attached_names
+from habitus.agent.stream import get_most_descriptive_argument
+from habitus.agent.user_input import list_attached_file_names
 from habitus.app.home import resolve_user_filter
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import ToolCall, ToolCallRecord, get_text_detail
 from habitus.journal.journal import Journal
 from habitus.journal.model import SelectedSkill, SessionSummary, SkillPlacementKind, Turn, TurnOutcome
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.llm.model import AssistantMessage, PersonMessage, TextContent, ToolResultMessage
 from habitus.settings import Settings
 
@@ -31,7 +31,7 @@ class PastSession:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TurnStepDetails:
+class TurnToolCallDetails:
     """A tool call with its purpose and result; the result is None if the call never returned, or is not recorded."""
 
     tool: str
@@ -54,7 +54,7 @@ class TurnDetails:
     outcome: TurnOutcome | None
     used: tuple[SelectedSkill, ...]
     others: tuple[SelectedSkill, ...]
-    steps: tuple[TurnStepDetails, ...]
+    steps: tuple[TurnToolCallDetails, ...]
     # What the agent was told while it worked.
     nudges: tuple[str, ...]
 
@@ -66,17 +66,17 @@ def list_past_sessions(
     return journal.list_sessions(limit=limit, user=resolve_user_filter(settings, all_users))
 
 
-def get_past_session(
+def get_latest_or_matching_session(
     settings: Settings, journal: Journal, id_prefix: str | None = None, *, all_users: bool = False
 ) -> PastSession:
     """Return the latest session, or the one whose id starts with this text."""
-    id = _resolve_session_id(settings, journal, id_prefix, all_users)
+    id = _resolve_session_id_prefix(settings, journal, id_prefix, all_users)
     return PastSession(
         session=id, turns=tuple(journal.list_session_turns(id, user=resolve_user_filter(settings, all_users)))
     )
 
 
-def _resolve_session_id(settings: Settings, journal: Journal, id_prefix: str | None, all_users: bool) -> str:
+def _resolve_session_id_prefix(settings: Settings, journal: Journal, id_prefix: str | None, all_users: bool) -> str:
     """Return the full id. Raises `NotFound` if no session, or more than one, matches."""
     known = list_past_sessions(settings, journal, 1 if id_prefix is None else _MAX_SEARCHED, all_users=all_users)
     ids = [session.id for session in known]
@@ -107,45 +107,47 @@ def build_turn_details(turn: Turn) -> TurnDetails:
     asked = [message for message in said if isinstance(message, PersonMessage)]
     return TurnDetails(
         turn=turn,
-        attached=list_attached_names(asked[0]) if asked else (),
+        attached=list_attached_file_names(asked[0]) if asked else (),
         reply=next((answer.text for answer in reversed(answers) if answer.text), ""),
-        outcome=get_effective_outcome(turn.outcomes),
+        outcome=get_deciding_or_heaviest_outcome(turn.outcomes),
         used=tuple(entry for entry in turn.selected if entry.place in _USED_PLACES),
         others=tuple(entry for entry in turn.selected if entry.place not in _USED_PLACES),
-        steps=_list_steps(turn, [(call, returned.get(call.id)) for call in calls]),
+        steps=_list_tool_calls_of_turn(turn, [(call, returned.get(call.id)) for call in calls]),
         nudges=tuple(part.text for message in asked[1:] for part in message.parts if isinstance(part, TextContent)),
     )
 
 
-def _list_steps(turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | None]]) -> tuple[TurnStepDetails, ...]:
+def _list_tool_calls_of_turn(
+    turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | None]]
+) -> tuple[TurnToolCallDetails, ...]:
     """Return the calls of a turn, from its messages or, if another program kept those, from its events."""
     seen = ToolCallRecord.from_events(turn.events)
     if not calls:
         return tuple(
-            TurnStepDetails(
+            TurnToolCallDetails(
                 tool=one.name,
                 about=one.arguments_summary,
                 result=one.error or None,
                 failed=one.success is False,
-                **_measure_call_times(turn, one),
+                **_measure_call_start_and_duration(turn, one),
             )
             for one in seen
             if one.call_event is not None
         )
     by_id = {get_text_detail(one.call_event, "id"): one for one in seen if one.call_event is not None}
     return tuple(
-        TurnStepDetails(
+        TurnToolCallDetails(
             tool=call.name,
-            about=summarize_arguments(call.arguments),
+            about=get_most_descriptive_argument(call.arguments),
             result=None if came is None else came.content,
             failed=came is not None and came.failed,
-            **_measure_call_times(turn, by_id.get(call.id)),
+            **_measure_call_start_and_duration(turn, by_id.get(call.id)),
         )
         for call, came in calls
     )
 
 
-def _measure_call_times(turn: Turn, call: ToolCallRecord | None) -> dict[str, float | None]:
+def _measure_call_start_and_duration(turn: Turn, call: ToolCallRecord | None) -> dict[str, float | None]:
     """Return when a call began, counted from the start of its turn, and how long it took, as far as that is known."""
     began = _parse_time(get_text_detail(call.call_event, "at")) if call is not None else None
     ended = _parse_time(get_text_detail(call.result_event, "at")) if call is not None else None

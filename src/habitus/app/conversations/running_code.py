@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LibraryView, build_sandbox_services
+from habitus.agent.library_view import LibraryView, build_skill_services_for_sandbox
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.plain_data import INLINE
@@ -24,7 +24,7 @@ from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.fork_servers import ForkServerPool
 from habitus.sandbox.inside import folders
-from habitus.sandbox.isolation import check_granted_paths, get_given_path
+from habitus.sandbox.isolation import check_granted_paths, get_given_folder_path_inside
 from habitus.sandbox.machine import get_base_python, probe_machine
 from habitus.sandbox.model import Cell, Permissions, SandboxLimits, ToolRunResult
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, check_scratchpad_name
@@ -38,11 +38,11 @@ from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
-from habitus.tools.code_stage import ReadableFileFolders
-from habitus.tools.execution import ToolExecutor, ToolExecutorPool
+from habitus.tools.code_stage import ReadableFolderProvider
+from habitus.tools.execution import ToolExecutor, ToolExecutorPerEventLoop
 from habitus.tools.health import ToolHealthStore
 from habitus.tools.making import ToolServices
-from habitus.tools.model import CodeTool, RegressionReport, ToolStatus
+from habitus.tools.model import CodeTool, ToolCaseRerunReport, ToolStatus
 from habitus.tools.service import ToolService
 from habitus.use_counts import UsageCounts
 
@@ -63,15 +63,15 @@ def open_tools(home: Home) -> ToolService:
         library=home.skills,
         review=home.review,
         health=health,
-        workshops=ToolExecutorPool(lambda: _open_tool_executor(home)),
-        files=ReadableFileFolders(home.skills, partial(open_given_file_store_by_hash, home.writable_dir)),
+        workshops=ToolExecutorPerEventLoop(lambda: _open_tool_executor(home)),
+        files=ReadableFolderProvider(home.skills, partial(open_store_of_given_files_by_hash, home.writable_dir)),
         approvals=home.approvals,
         scan=home.scan_tree,
         clock=home.clock,
         environ=os.environ,
         redact=home.redact,
         retention=home.settings.retention,
-        services=lambda: build_sandbox_services(_open_library_view(home)),
+        services=lambda: build_skill_services_for_sandbox(_open_library_view_outside_conversation(home)),
         # A lambda, because listing tools needs no journal.
         record_use=lambda use: home.journal.record_use(use),
         user=home.settings.user,
@@ -101,36 +101,36 @@ def get_tool_details(home: Home, name: str) -> ToolDetails:
 
 def run_tool(home: Home, name: str, payload: Json) -> ToolRunResult:
     """Run a tool in an event loop of its own, which leaves no sandbox process behind."""
-    return asyncio.run(run_with_tools(home, lambda tools: tools.run(name, payload)))
+    return asyncio.run(open_tools_and_run_work(home, lambda tools: tools.run(name, payload)))
 
 
-def run_tool_cases(
+def run_tool_test_cases(
     home: Home, names: Sequence[str], on_start: Callable[[str], None] = lambda name: None
-) -> dict[str, RegressionReport]:
+) -> dict[str, ToolCaseRerunReport]:
     """Run the test cases of tools; `on_start` is called with each name before."""
 
-    async def check(tools: ToolService) -> dict[str, RegressionReport]:
+    async def check(tools: ToolService) -> dict[str, ToolCaseRerunReport]:
         reports = {}
         for name in names:
             on_start(name)
             reports[name] = await tools.test(name)
         return reports
 
-    return asyncio.run(run_with_tools(home, check))
+    return asyncio.run(open_tools_and_run_work(home, check))
 
 
-async def run_with_tools(home: Home, work: Callable[[ToolService], Awaitable[ResultT]]) -> ResultT:
+async def open_tools_and_run_work(home: Home, work: Callable[[ToolService], Awaitable[ResultT]]) -> ResultT:
     """Open the tools, run `work` with them, and close them."""
     async with open_tools(home) as tools:
         return await work(tools)
 
 
-def _open_library_view(home: Home) -> LibraryView:
+def _open_library_view_outside_conversation(home: Home) -> LibraryView:
     """Return the library as seen by code that no conversation has called."""
     return LibraryView(library=home.skills, review=home.review, outage=OutageGuard(), redactor=home.redactor)
 
 
-def open_given_file_store(home: Home, folder: str) -> GivenFolder:
+def open_store_of_files_given_to_cells(home: Home, folder: str) -> GivenFolder:
     """Return the store of files given to the cells of these scratchpads; its path is valid where they run."""
     runtime = _open_scratchpad_runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
@@ -138,13 +138,13 @@ def open_given_file_store(home: Home, folder: str) -> GivenFolder:
     return _open_given_folder(home.writable_dir / folder / _GIVEN_DIR)
 
 
-def open_given_file_store_by_hash(writable_dir: Path, digest: str) -> GivenFolder:
+def open_store_of_given_files_by_hash(writable_dir: Path, digest: str) -> GivenFolder:
     """Return the store of files with this hash, for code outside any session."""
     return _open_given_folder(writable_dir / "cache" / "given" / digest)
 
 
 def _open_given_folder(folder: Path) -> GivenFolder:
-    return GivenFolder(folder, find_visible_path=lambda: get_given_path(probe_machine(), folder))
+    return GivenFolder(folder, find_visible_path=lambda: get_given_folder_path_inside(probe_machine(), folder))
 
 
 def open_scratchpads(
@@ -162,25 +162,28 @@ def open_scratchpads(
     person are kept next to the scratchpads, and outlive them.
     """
     if home.settings.install_missing:
-        may_install = _allow_package_install
+        may_install = _always_allow_package_install
     return scratchpads.SessionScratchpads(
         _open_scratchpad_runtime(home, folder, given, read),
-        services=_build_host_services(home) if services is None else services,
+        services=_build_cell_services_outside_conversation(home) if services is None else services,
         may_install=may_install,
         initial_packages=list_initial_packages,
         keep_made=given.folder.with_name(MADE_DIR) if given else None,
     )
 
 
-def _build_host_services(home: Home) -> HostServices:
+def _build_cell_services_outside_conversation(home: Home) -> HostServices:
     """Return the services for cells that no conversation runs."""
 
     async def answer(question: str, asked: Any) -> Any:
         # A scratchpad lives long, so each question reads the library again.
-        view = await run_in_thread(lambda: _open_library_view(home))
-        return await build_sandbox_services(view)[question](asked)
+        view = await run_in_thread(lambda: _open_library_view_outside_conversation(home))
+        return await build_skill_services_for_sandbox(view)[question](asked)
 
-    return {question: partial(answer, question) for question in build_sandbox_services(_open_library_view(home))}
+    return {
+        question: partial(answer, question)
+        for question in build_skill_services_for_sandbox(_open_library_view_outside_conversation(home))
+    }
 
 
 def resolve_readable_folders(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
@@ -218,7 +221,7 @@ def _open_scratchpad_runtime(
     return LocalRuntime(
         probe_machine(),
         home.writable_dir / folder,
-        open_environments(home.writable_dir),
+        open_virtual_environment_cache(home.writable_dir),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -227,21 +230,23 @@ def _open_scratchpad_runtime(
 
 
 def _open_tool_executor(home: Home) -> ToolExecutor:
-    return ToolExecutor(open_fork_server_pool(home), open_environments(home.writable_dir), redact=home.redact)
+    return ToolExecutor(
+        open_warm_process_pool_for_tools(home), open_virtual_environment_cache(home.writable_dir), redact=home.redact
+    )
 
 
-def open_fork_server_pool(home: Home) -> ForkServerPool:
+def open_warm_process_pool_for_tools(home: Home) -> ForkServerPool:
     """Open the pool of warm processes for tool calls."""
     folder = home.writable_dir / "cache" / "calls"
     return ForkServerPool(probe_machine(), folder, allow_weaker=home.settings.allow_weaker_sandbox)
 
 
-def open_environments(place: Path) -> EnvironmentCache:
+def open_virtual_environment_cache(place: Path) -> EnvironmentCache:
     """Open the cache of virtual environments that tools and scratchpads share."""
     return EnvironmentCache(place / ENVIRONMENTS_DIR, VenvBuilder(os.environ, python=get_base_python()))
 
 
-async def _allow_package_install(package: str) -> bool:
+async def _always_allow_package_install(package: str) -> bool:
     return True
 
 
@@ -281,17 +286,17 @@ def execute_cell(
     """Run a cell; `on_output` receives its output meanwhile. A process keeps the scratchpad until it is idle for
     `idle_s`."""
     refuse_if_read_only(home)
-    folder = _get_scratchpad_folder(home.settings, name)
+    folder = _build_scratchpad_folder_path(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
     keep_it = [*habitus_at_home, "tools", "scratchpad", "keep", folder.name, "--idle", str(idle_s)]
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
     scratchpads.ensure_daemon_running(folder, keep_it)
     try:
-        answer = scratchpads.send_request(folder, request, on_output=on_output)
+        answer = scratchpads.send_request_to_daemon(folder, request, on_output=on_output)
     # The process was killed before it read the cell, so running it again is safe.
     except ConnectionError:
         scratchpads.ensure_daemon_running(folder, keep_it)
-        answer = scratchpads.send_request(folder, request, on_output=on_output)
+        answer = scratchpads.send_request_to_daemon(folder, request, on_output=on_output)
     if "cell" not in answer:
         raise Invalid(str(answer.get("error", "The cell did not run.")), hint="")
     (cell,) = _CELLS.validate_python([answer["cell"]])
@@ -300,7 +305,7 @@ def execute_cell(
 
 async def run_scratchpad_process(home: Home, name: str, idle_s: float) -> None:
     """Run the process that keeps a scratchpad in memory."""
-    folder = _get_scratchpad_folder(home.settings, name)
+    folder = _build_scratchpad_folder_path(home.settings, name)
     await scratchpads.run_daemon(open_scratchpads(home), folder, redactor=home.redactor, idle_s=idle_s)
 
 
@@ -309,28 +314,32 @@ def list_scratchpads(settings: Settings) -> tuple[ScratchpadStatus, ...]:
     top = _get_scratchpads_root(settings)
     return tuple(
         ScratchpadStatus(
-            name=name, running=scratchpads.is_daemon_running(top / name), cells=len(scratchpads.read_cells(top / name))
+            name=name,
+            running=scratchpads.is_daemon_running(top / name),
+            cells=len(scratchpads.read_recorded_cells(top / name)),
         )
         for name in _list_scratchpad_names(settings)
     )
 
 
-def list_cells(settings: Settings, name: str) -> Sequence[Cell]:
+def list_scratchpad_cells(settings: Settings, name: str) -> Sequence[Cell]:
     """Return the cells run since the scratchpad was created or reset."""
-    return _CELLS.validate_python(scratchpads.read_cells(find_scratchpad_folder(settings, name)))
+    return _CELLS.validate_python(scratchpads.read_recorded_cells(get_existing_scratchpad_folder(settings, name)))
 
 
 def reset_scratchpad(home: Home, name: str) -> ResetScratchpadResult:
     """Drop the variables and cells; files and packages stay."""
     refuse_if_read_only(home)
-    folder = find_scratchpad_folder(home.settings, name)
+    folder = get_existing_scratchpad_folder(home.settings, name)
     was_running = scratchpads.stop_daemon(folder)
-    return ResetScratchpadResult(name=name, was_running=was_running, forgotten_cells=scratchpads.delete_cells(folder))
+    return ResetScratchpadResult(
+        name=name, was_running=was_running, forgotten_cells=scratchpads.delete_recorded_cells(folder)
+    )
 
 
 async def remove_scratchpad(home: Home, name: str) -> None:
     """Delete a scratchpad with its files and packages, also on another machine."""
-    folder = find_scratchpad_folder(home.settings, name)
+    folder = get_existing_scratchpad_folder(home.settings, name)
     scratchpads.stop_daemon(folder)
     pads = open_scratchpads(home)
     # It may never have got as far as having files there.
@@ -341,16 +350,16 @@ async def remove_scratchpad(home: Home, name: str) -> None:
         folders.remove_folder(str(folder))
 
 
-def find_scratchpad_folder(settings: Settings, name: str) -> Path:
+def get_existing_scratchpad_folder(settings: Settings, name: str) -> Path:
     """Return the folder of a scratchpad. Raises `NotFound`, with a suggestion, if there is none."""
-    folder, names = _get_scratchpad_folder(settings, name), _list_scratchpad_names(settings)
+    folder, names = _build_scratchpad_folder_path(settings, name), _list_scratchpad_names(settings)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus tools scratchpad list'."
         raise NotFound(f"There is no scratchpad '{name}'.", hint=near)
     return folder
 
 
-def _get_scratchpad_folder(settings: Settings, name: str) -> Path:
+def _build_scratchpad_folder_path(settings: Settings, name: str) -> Path:
     return _get_scratchpads_root(settings) / check_scratchpad_name(name)
 
 

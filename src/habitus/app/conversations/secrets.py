@@ -16,7 +16,7 @@ from habitus.sandbox.credentials.command_lines import CommandLineCallStore
 from habitus.sandbox.credentials.grants import (
     ALL_USERS,
     CommandLineCall,
-    EnvSpec,
+    EnvVariableSpec,
     Grant,
     GrantStore,
     GrantTargetKind,
@@ -47,7 +47,7 @@ class SecretRequestStatus(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecretRequest:
+class SkillSecretRequest:
     """A secret that a skill asks for, its status, and the command that fixes it."""
 
     skill: str
@@ -72,7 +72,7 @@ class SecretsOverview:
 
     secrets: tuple[StoredSecret, ...]
     grants: tuple[Grant, ...]
-    requests: tuple[SecretRequest, ...]
+    requests: tuple[SkillSecretRequest, ...]
     # Declarations that can't be parsed.
     problems: tuple[str, ...]
     calls: tuple[CommandLineCall, ...]
@@ -84,7 +84,7 @@ class DeclaredSecrets:
 
     item: ListedSkill
     content_hash: str
-    specs: tuple[EnvSpec, ...]
+    specs: tuple[EnvVariableSpec, ...]
     problems: tuple[str, ...]
     # Why the declaration has no force; empty if it has.
     untrusted: str
@@ -96,7 +96,7 @@ class DeclaredSecrets:
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
-def open_call_log(home: Home) -> CommandLineCallStore:
+def open_command_line_call_log(home: Home) -> CommandLineCallStore:
     """Open the log of command line calls."""
     kept_for = timedelta(days=home.settings.retention.turn_days)
     return CommandLineCallStore(home.local, redact=home.redact, retention=kept_for)
@@ -107,7 +107,9 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
     grants, names = GrantStore(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, ALL_USERS)
     found = [
-        read_declared_secrets(home.skills, item) for item in home.skills.list_skills() if _can_ask_for_secrets(item)
+        read_declared_secrets(home.skills, item)
+        for item in home.skills.list_skills()
+        if _can_skill_ask_for_secrets(item)
     ]
     requests = [
         _build_secret_request(asked, spec, [grant for grant in grants if grant.user in mine], names)
@@ -127,7 +129,7 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
         grants=grants,
         requests=tuple(requests),
         problems=tuple(problems),
-        calls=open_call_log(home).list(),
+        calls=open_command_line_call_log(home).list(),
     )
 
 
@@ -137,7 +139,7 @@ def list_skills_asking_for_secrets(skills: Library, among: Collection[str]) -> t
     if not any(found.manifest.env for known in layers for name in among if (found := known.get(name)) is not None):
         # No copy in any layer declares any, so composing the listing can be skipped.
         return ()
-    return tuple(item.name for item in skills.list_skills() if item.name in among and _can_ask_for_secrets(item))
+    return tuple(item.name for item in skills.list_skills() if item.name in among and _can_skill_ask_for_secrets(item))
 
 
 def read_declared_secrets(skills: Library, item: ListedSkill) -> DeclaredSecrets:
@@ -171,8 +173,8 @@ def list_grantable_secrets(vault: Vault, asked: DeclaredSecrets) -> tuple[str, .
 
 
 def _build_secret_request(
-    asked: DeclaredSecrets, spec: EnvSpec, grants: Sequence[Grant], names: Sequence[str]
-) -> SecretRequest:
+    asked: DeclaredSecrets, spec: EnvVariableSpec, grants: Sequence[Grant], names: Sequence[str]
+) -> SkillSecretRequest:
     skill = asked.item.name
     mine = [grant for grant in grants if grant.skill == skill]
     found = [
@@ -191,10 +193,10 @@ def _build_secret_request(
         standing, hint = SecretRequestStatus.NOT_SET, f"habitus secrets set {spec.name}"
     else:
         standing, hint = SecretRequestStatus.GRANTED, ""
-    return SecretRequest(skill=skill, variable=spec.var, secret=spec.name, status=standing, hint=hint)
+    return SkillSecretRequest(skill=skill, variable=spec.var, secret=spec.name, status=standing, hint=hint)
 
 
-def _can_ask_for_secrets(item: ListedSkill) -> bool:
+def _can_skill_ask_for_secrets(item: ListedSkill) -> bool:
     summary = item.summary
     return summary is not None and summary.manifest.cli and bool(summary.manifest.env or "env" in item.inert)
 
@@ -203,7 +205,7 @@ def _is_grant_of_secret(grant: Grant, name: str) -> bool:
     return grant.kind is GrantTargetKind.SECRET and grant.what == name
 
 
-def find_declared_secrets(skills: Library, skill: str) -> DeclaredSecrets:
+def find_skill_and_read_declared_secrets(skills: Library, skill: str) -> DeclaredSecrets:
     """Find a skill and read the secrets it declares. Raises `Invalid` if it is broken."""
     item = skills.find(skill)
     if item.summary is None:
@@ -211,7 +213,7 @@ def find_declared_secrets(skills: Library, skill: str) -> DeclaredSecrets:
     return read_declared_secrets(skills, item)
 
 
-def check_secret_declared(asked: DeclaredSecrets, name: str) -> None:
+def require_skill_declares_secret(asked: DeclaredSecrets, name: str) -> None:
     """Raise `Invalid` if the skill does not ask for this secret."""
     if name not in asked.grantable_names:
         known = f"It asks for: {', '.join(asked.grantable_names)}." if asked.grantable_names else "It asks for none."
@@ -220,7 +222,7 @@ def check_secret_declared(asked: DeclaredSecrets, name: str) -> None:
         )
 
 
-def refuse_secret_change(home: Home, what: str) -> None:
+def refuse_unless_user_may_change_secrets(home: Home, what: str) -> None:
     """Raise `Refused` unless this user may change secrets."""
     refuse_if_read_only(home)
     if not home.settings.is_admin:

@@ -13,40 +13,49 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.background import run_in_thread
-from habitus.agent.choosing import ExposureAssigner, SessionMemory
-from habitus.agent.history import MessageHistory, rebuild_history
-from habitus.agent.library_view import LibraryView, SupportingFileReader, VersionPins, build_sandbox_services
+from habitus.agent.choosing import ExposureAssigner, UserProjectMemory
+from habitus.agent.history import MessageHistory, rebuild_history_from_recorded_turns
+from habitus.agent.library_view import (
+    ConversationVersionPins,
+    LibraryView,
+    SupportingFileReaderAndPlacer,
+    build_skill_services_for_sandbox,
+)
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import IdentityPrompt
-from habitus.agent.session import Conversation, Session, generate_id
-from habitus.agent.stream import AskPerson, ConsentPromptTimer, defer_consent
+from habitus.agent.session import Conversation, Session, generate_turn_or_session_id
+from habitus.agent.stream import AskPerson, TimedConsentPrompt, answer_consent_with_later
 from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.app.conversations.command_lines import SessionCommandLineService
-from habitus.app.conversations.running_code import open_given_file_store, open_scratchpads, resolve_readable_folders
-from habitus.app.home import DATABASE_AWAY, Home, get_sharing_host_name, refuse_if_read_only
+from habitus.app.conversations.running_code import (
+    open_scratchpads,
+    open_store_of_files_given_to_cells,
+    resolve_readable_folders,
+)
+from habitus.app.home import DATABASE_AWAY, Home, get_own_name_among_sharing_hosts, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.compared_versions import open_comparison_store
-from habitus.app.learning.curating import curate_memory
-from habitus.app.learning.learning import open_learner
+from habitus.app.learning.curating import compact_rules_and_prune_lessons
+from habitus.app.learning.learning import open_session_error_learner
 from habitus.app.library import trusting
-from habitus.app.library.explaining import build_menu_options
-from habitus.app.library.layers import build_gate_context, get_placeholder_values, has_code_or_recipes
+from habitus.app.library.explaining import build_skill_menu_options
+from habitus.app.library.layers import build_skill_gate_context, get_placeholder_values, has_any_skill_code_or_recipes
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.app.sharing import offline_snapshot
-from habitus.app.sharing.approvals import exchange_approvals
-from habitus.app.sharing.availability import explain_missing_answer
+from habitus.app.sharing.approvals import apply_approvals_and_publish_proposals
+from habitus.app.sharing.availability import explain_missing_database_answer
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.model import FixedAssignments, UnitRandomizer
 from habitus.journal.evidence_records import load_session_start
 from habitus.journal.journal import Journal
-from habitus.journal.model import Turn, TurnOrigin, classify_origin
+from habitus.journal.model import Turn, TurnOrigin, classify_turn_origin
 from habitus.journal.outbox import JournalOutbox
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
-from habitus.llm.transcription import get_local_transcriber
+from habitus.llm.transcription import get_local_transcriber_or_explanation
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.scratchpads import SessionScratchpads
@@ -64,7 +73,7 @@ def open_session(
     resume: bool = False,
     user: RequestUser | None = None,
     source_type: str = "repl",
-    ask: AskPerson = defer_consent,
+    ask: AskPerson = answer_consent_with_later,
     observers: Sequence[TurnObserver] = (),
     cheap: Model | None = None,
     learner: Learner | None = None,
@@ -81,20 +90,20 @@ def open_session(
     if id and home.journal.get_session_user(id) not in ("", user.name):
         raise Refused(f"'{id}' can't be a session of yours.", hint="Leave the id out, or take another.")
     cheap = cheap or (home.models.cheap if model is None else None)
-    history = rebuild_history(past)
+    history = rebuild_history_from_recorded_turns(past)
     # A separate view, because the learner runs in a thread of its own.
     memory = home.open_memory(user=user.name)
-    conversation = open_conversation(
+    conversation = open_conversation_without_model(
         home,
         tools or home.tools,
-        id=id or generate_id(),
+        id=id or generate_turn_or_session_id(),
         past=past,
         history=history,
         user=user,
         source_type=source_type,
         ask=ask,
         observers=observers,
-        learner=learner or open_learner(home, memory, cheap, memory),
+        learner=learner or open_session_error_learner(home, memory, cheap, memory),
         read=read,
         fixed=fixed,
     )
@@ -107,7 +116,7 @@ def open_session(
     return Session(conversation, model or home.models.main, history)
 
 
-def open_conversation(
+def open_conversation_without_model(
     home: Home,
     tools: ToolService,
     *,
@@ -116,7 +125,7 @@ def open_conversation(
     history: MessageHistory | None = None,
     user: RequestUser,
     source_type: str,
-    ask: AskPerson = defer_consent,
+    ask: AskPerson = answer_consent_with_later,
     observers: Sequence[TurnObserver] = (),
     learner: Learner,
     is_hosted: bool = False,
@@ -130,11 +139,13 @@ def open_conversation(
     A host that doesn't show our prompt tracks itself what its model has seen, and accepts a changing list of tools. In
     a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
     """
-    outage, person = open_outage_guard(home), ConsentPromptTimer(ask)
-    is_real = classify_origin(source_type) is TurnOrigin.REAL
+    outage, person = open_database_outage_monitor(home), TimedConsentPrompt(ask)
+    is_real = classify_turn_origin(source_type) is TurnOrigin.REAL
     # An agent with our hooks reads the skill's file itself, so it always has the current version.
     reads_files = offers is not None
-    offers = offers or ExposureAssigner(open_random_assignment(home.settings, home.journal, id, outage, fixed))
+    offers = offers or ExposureAssigner(
+        open_random_assignment_of_conversation(home.settings, home.journal, id, outage, fixed)
+    )
     view = LibraryView(
         library=home.skills,
         review=home.review,
@@ -145,18 +156,20 @@ def open_conversation(
         forgets=not shows_prompt,
         user=user,
         offers=offers,
-        versions=None if reads_files or not is_real else open_version_pins(home, id, offers.lots, outage, offers),
+        versions=None
+        if reads_files or not is_real
+        else open_skill_version_assigner(home, id, offers.lots, outage, offers),
     )
-    given = open_given_file_store(home, f"{SESSION_PADS_DIR}/{id}")
+    given = open_store_of_files_given_to_cells(home, f"{SESSION_PADS_DIR}/{id}")
     calls = SessionCommandLineService(home, view, given, outage, user=user, source_type=source_type)
-    services = {**build_sandbox_services(view), **calls.services}
-    files = SupportingFileReader(view, given, calls.describe_how_to_call)
+    services = {**build_skill_services_for_sandbox(view), **calls.services}
+    files = SupportingFileReaderAndPlacer(view, given, calls.describe_command_line_calls_for_model)
     can_read = resolve_readable_folders(home.settings, read)
     pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
-    memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
+    memory = UserProjectMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
     ladder = SkillStageAdvisor(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
-    gates, author = build_gate_context(home.settings, user), home.build_author(user=user.name)
+    gates, author = build_skill_gate_context(home.settings, user), home.build_author(user=user.name)
     built_in = build_standard_tools(
         SkillChangeSubmitter(
             view=view, review=home.review, scan=home.scan_tree, person=author, gates=gates, ask=person
@@ -182,11 +195,11 @@ def open_conversation(
         given=given,
         services=services,
         steady=shows_prompt,
-        may_have_tools=partial(has_code_or_recipes, home.shared, home.local),
+        may_have_tools=partial(has_any_skill_code_or_recipes, home.shared, home.local),
         records_use=is_real,
     )
     # Loads mining and numpy, which only an open conversation needs.
-    from habitus.app.learning.repairing import ToolRepairer
+    from habitus.app.learning.repairing import ToolRepairProposer
 
     parts = ConversationServices(
         view=view,
@@ -197,46 +210,46 @@ def open_conversation(
         memory=memory,
         identity=IdentityPrompt(library=home.skills, fill={**get_placeholder_values(home.settings), "USER": user.name}),
         tools=offered,
-        observers=(learner, *([ToolRepairer(home, learner.model)] if is_real else ()), *observers),
-        transcribe=get_local_transcriber(),
+        observers=(learner, *([ToolRepairProposer(home, learner.model)] if is_real else ()), *observers),
+        transcribe=get_local_transcriber_or_explanation(),
         clock=home.clock,
         context_tokens=home.settings.context_tokens,
-        menu_options=build_menu_options(home),
+        menu_options=build_skill_menu_options(home),
         person=person,
         learned=learner.take_new_lessons,
         given=given,
         project=home.project,
-        host=get_sharing_host_name(home),
+        host=get_own_name_among_sharing_hosts(home),
         source_type=source_type,
-        before_turn=partial(exchange_approvals, home),
-        ready=calls.open_proxy,
+        before_turn=partial(apply_approvals_and_publish_proposals, home),
+        ready=calls.open_command_line_proxy,
     )
     parts.closing.push_async_callback(calls.close)
     parts.closing.push_async_callback(pads.close)
     conversation = Conversation(parts, id, past)
     if shows_prompt:
-        conversation.build_prompt()
+        conversation.build_session_prompt_in_advance()
     return conversation
 
 
-def open_outage_guard(home: Home) -> OutageGuard:
+def open_database_outage_monitor(home: Home) -> OutageGuard:
     """Return the monitor that tells whether the shared database answers."""
     frozen = DATABASE_AWAY if home.is_offline else ""
-    return OutageGuard(partial(explain_missing_answer, home.shared), frozen=frozen)
+    return OutageGuard(partial(explain_missing_database_answer, home.shared), frozen=frozen)
 
 
-def open_random_assignment(
+def open_random_assignment_of_conversation(
     settings: Settings, journal: Journal, unit: str, outage: OutageGuard, fixed: FixedAssignments | None = None
 ) -> UnitRandomizer:
     """Return the random assignment of a conversation; nothing is withheld unless configured, nor without a seed."""
     share = settings.evidence.withhold if fixed is None else 0.0
-    seed = outage.read_or_default(journal.get_random_seed, "") if share else ""
+    seed = outage.read_or_default(journal.get_or_create_random_seed, "") if share else ""
     return UnitRandomizer(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 
-def open_version_pins(
+def open_skill_version_assigner(
     home: Home, unit: str, lots: UnitRandomizer, outage: OutageGuard, offers: ExposureAssigner
-) -> VersionPins | None:
+) -> ConversationVersionPins | None:
     """Return what decides which version of a compared skill a conversation gets; None if comparing is off."""
     if not home.settings.evidence.compare_versions:
         return None
@@ -244,10 +257,10 @@ def open_version_pins(
 
     def open_assignment() -> tuple[datetime, UnitRandomizer]:
         began_on = outage.read_or_default(lambda: _read_session_start(home.shared, unit), None)
-        seed = lots.seed or home.journal.get_random_seed()
+        seed = lots.seed or home.journal.get_or_create_random_seed()
         return began_on or opened_on, replace(lots, unit=unit, seed=seed)
 
-    return VersionPins(
+    return ConversationVersionPins(
         load=lambda: open_comparison_store(home).list_assigning_comparisons(),
         open_assignment=open_assignment,
         offers=offers,
@@ -266,7 +279,7 @@ def run_housekeeping_after_session(home: Home, user: str) -> None:
         # This runs in another thread than the session.
         memory = home.open_memory(user=user)
         if memory.is_learning_enabled():
-            curate_memory(memory)
+            compact_rules_and_prune_lessons(memory)
         offline_snapshot.refresh_snapshot(home)
         run_due_housekeeping(home)
 

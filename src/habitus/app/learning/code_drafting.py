@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from habitus.agent.session import generate_id
+from habitus.agent.session import generate_turn_or_session_id
 from habitus.agent.tools.code_tools import build_scratchpad_tool
-from habitus.agent.tools.registry import Tool, ToolCallContext, ToolReach, ToolRegistry, is_truncated
-from habitus.agent.tools.stage_tools import build_code_tools, extract_recipe_result, render_recipe_run
+from habitus.agent.tools.registry import Tool, ToolCallContext, ToolEffectReach, ToolRegistry, is_result_text_truncated
+from habitus.agent.tools.stage_tools import build_tools_from_skill_code, extract_recipe_result, render_recipe_run
 from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.home import Home
 from habitus.app.home_directory import SESSION_PADS_DIR
@@ -41,16 +41,16 @@ from habitus.skills.model import Author
 from habitus.tasks.judging import (
     MIN_DISTINCT_RESULTS,
     derive_expected_result,
-    drop_compared_fields,
+    exclude_fields_from_check,
     has_distinct_results,
-    infer_result_shape,
-    make_temporary_check,
+    infer_json_schema_of_result,
+    make_check_valid_today_only,
 )
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits_schema
 from habitus.tools.code_stage import build_case_from_call
-from habitus.tools.execution import LONGEST_CASE, MOST_CASES, is_nondeterministic
-from habitus.tools.model import NOTHING_GRANTED, ToolCreationResult, ToolNotTestable, ToolProposalGrounds
+from habitus.tools.execution import LONGEST_CASE, MOST_CASES, is_using_time_or_random_numbers
+from habitus.tools.model import NOTHING_GRANTED, ToolCreationResult, ToolNotTestableError, ToolProposalEvidence
 
 if TYPE_CHECKING:
     from habitus.tools.service import ToolService
@@ -66,7 +66,7 @@ _HARMLESS_ACTIONS = ("exec", "view", "dump", "reset")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedInput:
+class RecordedInputWithResults:
     """One input of a recipe, its results with the latest last, and the conversation of the latest call."""
 
     payload: Json
@@ -80,7 +80,7 @@ class RecordedInput:
         else:
             expected = derive_expected_result(self.results)
         return build_case_from_call(
-            self.payload, infer_result_shape(self.results[-1]), expected, conversation=self.conversation
+            self.payload, infer_json_schema_of_result(self.results[-1]), expected, conversation=self.conversation
         )
 
 
@@ -91,16 +91,16 @@ class CodeDraftMaterial:
     prompt: str
     evidence: str
     parameters: Json = None
-    recorded: tuple[RecordedInput, ...] = ()
+    recorded: tuple[RecordedInputWithResults, ...] = ()
     recipe: SkillRecipe | None = None
 
     @property
     def insufficiency_reason(self) -> str:
         """Why the recorded uses can't tell a right draft from a wrong one; empty if they can."""
-        return describe_missing_cases([one.make_test_case() for one in self.recorded]) if self.recorded else ""
+        return explain_too_few_trial_cases([one.make_test_case() for one in self.recorded]) if self.recorded else ""
 
 
-def describe_missing_cases(cases: Sequence[Task]) -> str:
+def explain_too_few_trial_cases(cases: Sequence[Task]) -> str:
     """Return why the cases are too few for a trial; empty if they are enough."""
     expected = [case.expected_result for case in cases if case.expected_result is not None]
     if has_distinct_results(expected):
@@ -115,31 +115,33 @@ def collect_material_from_recipe(home: Home, recipe: SkillRecipe) -> CodeDraftMa
     """Return the recipe, the programs it calls and its recorded calls; None if no call succeeded."""
     calls = [
         (turn, call)
-        for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user)
-        if (seen := mining.observe_journal_turn(turn)).ok
+        for turn in home.journal.iterate_latest_finished_turns(limit=MAX_TURNS, user=home.settings.user)
+        if (seen := mining.convert_journal_turn_to_observed(turn)).ok
         for call in seen.calls
-        if call.name == recipe.name and call.success and is_repeatable_call(call)
+        if call.name == recipe.name and call.success and can_rerun_recorded_call(call)
     ]
     if not calls:
         return None
     ours = {tool.callable_name for tool in home.tools.active()}
     programs = {name: home.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
     told = [
-        *describe_skill_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
+        *build_prompt_parts_from_skill(home.skills, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
         *(_describe_recorded_use(call, extract_recipe_result(call.result)) for _, call in calls[-_MAX_SHOWN_USES:]),
     ]
     return CodeDraftMaterial(
         prompt="\n\n".join(told),
-        evidence=f"its recipe `{recipe.name}` was {mining.describe_occurrences([turn for turn, _ in calls])}",
-        parameters=_loosen_schema(recipe.plan.schema, [call.arguments for _, call in calls]),
+        evidence=(
+            f"its recipe `{recipe.name}` was {mining.describe_count_and_dates_of_turns([turn for turn, _ in calls])}"
+        ),
+        parameters=_drop_contradicted_types_from_schema(recipe.plan.schema, [call.arguments for _, call in calls]),
         recorded=_group_calls_by_input(calls),
         recipe=recipe,
     )
 
 
-def _loosen_schema(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
+def _drop_contradicted_types_from_schema(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
     """Return the recipe's schema without types that its own calls contradict.
 
     Mining declares a parameter of unknown type a string.
@@ -153,26 +155,26 @@ def _loosen_schema(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
     return {**schema, "properties": fitting}
 
 
-def _group_calls_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[RecordedInput, ...]:
+def _group_calls_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[RecordedInputWithResults, ...]:
     """Group the calls by input, the latest used last, limited to the number of cases a tool keeps."""
-    found: dict[str, RecordedInput] = {}
+    found: dict[str, RecordedInputWithResults] = {}
     for turn, call in calls:
         # Popped and inserted again, so the dictionary is ordered by last use.
-        before = found.pop(_render_arguments(call), None)
+        before = found.pop(_render_arguments_as_json(call), None)
         results = (*(before.results if before else ()), extract_recipe_result(call.result))
-        found[_render_arguments(call)] = RecordedInput(
+        found[_render_arguments_as_json(call)] = RecordedInputWithResults(
             payload=dict(call.arguments), results=results, conversation=turn.session
         )
     return tuple(found.values())[-MOST_CASES:]
 
 
-def is_repeatable_call(call: ObservedCall) -> bool:
+def can_rerun_recorded_call(call: ObservedCall) -> bool:
     """Whether the call can run again: a redacted secret or an overlong argument rules it out."""
-    written = _render_arguments(call)
-    return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_truncated(call.result)
+    written = _render_arguments_as_json(call)
+    return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_result_text_truncated(call.result)
 
 
-def _render_arguments(call: ObservedCall) -> str:
+def _render_arguments_as_json(call: ObservedCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
@@ -182,14 +184,14 @@ def collect_material_from_steps(home: Home, skill: ListedSkill) -> CodeDraftMate
     There are no results to compare a draft with.
     """
     cells: list[tuple[Turn, list[ObservedCall]]] = []
-    for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
-        seen = mining.observe_journal_turn(turn)
+    for turn in home.journal.iterate_latest_finished_turns(limit=MAX_TURNS, user=home.settings.user):
+        seen = mining.convert_journal_turn_to_observed(turn)
         ran = [
             call for call in seen.calls if call.name == SCRATCHPAD_TOPIC and call.success and call.arguments.get("code")
         ]
         if seen.ok and ran and skill.name in mining.list_skills_chosen_in_turn(turn):
             cells.append((turn, ran))
-    told = describe_skill_procedure(home.skills, f"{skill.name}@{skill.layer}")
+    told = build_prompt_parts_from_skill(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_MAX_SHOWN_USES:]:
         told += [
             f"# A request: {mining.quote_request(turn)}",
@@ -197,14 +199,14 @@ def collect_material_from_steps(home: Home, skill: ListedSkill) -> CodeDraftMate
         ]
     turns = [turn for turn, _ in cells]
     evidence = (
-        f"its steps were followed with code: {mining.describe_occurrences(turns)}"
+        f"its steps were followed with code: {mining.describe_count_and_dates_of_turns(turns)}"
         if turns
         else "no agent followed its steps with code"
     )
     return CodeDraftMaterial(prompt="\n\n".join(told), evidence=evidence)
 
 
-def describe_skill_procedure(skills: Library, address: str) -> list[str]:
+def build_prompt_parts_from_skill(skills: Library, address: str) -> list[str]:
     """Return the description, steps and recipes of a skill as parts of a prompt."""
     tree, skill = skills.read_tree(address), skills.load(address)
     chunks = tree.get(trees.CHUNKS_FILE)
@@ -218,63 +220,69 @@ def _describe_recorded_use(call: ObservedCall, result: str) -> str:
     return f"# A use that succeeded\n\n{call.name} {given}\n\ncame to:\n\n{result[:_MAX_RESULT_CHARS]}"
 
 
-async def make_trial_cases(home: Home, uses: CodeDraftMaterial) -> tuple[Task, ...]:
+async def make_trial_cases_from_recorded_inputs(home: Home, uses: CodeDraftMaterial) -> tuple[Task, ...]:
     """Return the cases a draft must pass: today's results if the recipe can run again, the recorded ones otherwise."""
-    may_run = uses.recipe is not None and _is_recipe_repeatable(home.tools, uses.recipe)
+    may_run = uses.recipe is not None and _is_recipe_without_side_effects(home.tools, uses.recipe)
     cases = [
         one.make_test_case(await _run_recipe_twice(home, uses.recipe, one) if may_run and uses.recipe else ())
         for one in uses.recorded
     ]
     # A field that changes between runs of one input changes for the others too, even if those ran only once.
     apart = {field for case in cases if case.expected_result for field in case.expected_result.apart}
-    lasts = uses.recipe is None or not any(map(is_nondeterministic, _list_recipe_code(home.tools, uses.recipe)))
-    return tuple(_set_expected_result(case, apart, lasts=lasts) for case in cases)
+    lasts = uses.recipe is None or not any(
+        map(is_using_time_or_random_numbers, _list_recipe_code(home.tools, uses.recipe))
+    )
+    return tuple(_drop_unstable_expected_fields(case, apart, lasts=lasts) for case in cases)
 
 
-def _set_expected_result(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
-    expected = drop_compared_fields(case.expected_result, apart) if case.expected_result is not None else None
-    return case.with_expected_result(expected if expected is None or lasts else make_temporary_check(expected))
+def _drop_unstable_expected_fields(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
+    expected = exclude_fields_from_check(case.expected_result, apart) if case.expected_result is not None else None
+    return case.with_expected_result(expected if expected is None or lasts else make_check_valid_today_only(expected))
 
 
 def _list_recipe_code(tools: ToolService, recipe: SkillRecipe) -> list[str]:
     """Return the code of the recipe's tools and cells, with bare names for its placeholders."""
     ours = {tool.callable_name for tool in tools.active()}
-    cells = [str(step.params.get("code", "")) for step in _list_recipe_steps(recipe) if step.tool == SCRATCHPAD_TOPIC]
+    cells = [
+        str(step.params.get("code", ""))
+        for step in _list_recipe_steps_with_branches(recipe)
+        if step.tool == SCRATCHPAD_TOPIC
+    ]
     # A placeholder such as `$path` is not Python; without its dollar sign the cell can be parsed.
     return [*map(tools.code, sorted(recipe.plan.tools & ours)), *(cell.replace("$", "") for cell in cells)]
 
 
-def _is_recipe_repeatable(tools: ToolService, recipe: SkillRecipe) -> bool:
+def _is_recipe_without_side_effects(tools: ToolService, recipe: SkillRecipe) -> bool:
     """Whether every call of the recipe has no side effects, or only in a folder that is removed afterwards."""
-    harmless = {tool.name for tool in _list_harmless_tools(tools)}
+    harmless = {tool.name for tool in _list_code_tools_without_effects(tools)}
     return all(
         not step.tool
         or step.tool in harmless
         or (step.tool == SCRATCHPAD_TOPIC and step.params.get("action") in _HARMLESS_ACTIONS)
-        for step in _list_recipe_steps(recipe)
+        for step in _list_recipe_steps_with_branches(recipe)
     )
 
 
-def _list_recipe_steps(recipe: SkillRecipe) -> list[PlannedStep]:
+def _list_recipe_steps_with_branches(recipe: SkillRecipe) -> list[PlannedStep]:
     return [*recipe.plan.steps, *(step for branch in recipe.plan.branches.values() for step in branch)]
 
 
-def _list_harmless_tools(tools: ToolService) -> list[Tool]:
-    made = build_code_tools(tools.active(), partial(tools.run, counts=False), lambda skill, tool: "")
-    return [tool for tool in made if tool.reach is ToolReach.NOTHING]
+def _list_code_tools_without_effects(tools: ToolService) -> list[Tool]:
+    made = build_tools_from_skill_code(tools.active(), partial(tools.run, counts=False), lambda skill, tool: "")
+    return [tool for tool in made if tool.reach is ToolEffectReach.NOTHING]
 
 
-async def _run_recipe_twice(home: Home, recipe: SkillRecipe, recorded: RecordedInput) -> list[str]:
+async def _run_recipe_twice(home: Home, recipe: SkillRecipe, recorded: RecordedInputWithResults) -> list[str]:
     """Return two fresh results; empty if one of the runs failed."""
     results = [await _run_recipe_once(home, recipe, recorded) for _ in range(2)]
     return [] if None in results else [str(result) for result in results]
 
 
-async def _run_recipe_once(home: Home, recipe: SkillRecipe, recorded: RecordedInput) -> str | None:
+async def _run_recipe_once(home: Home, recipe: SkillRecipe, recorded: RecordedInputWithResults) -> str | None:
     """Run the recipe with a recorded input in a scratchpad of its own; None if it failed."""
-    folder = f"{SESSION_PADS_DIR}/trial-{generate_id()}"
+    folder = f"{SESSION_PADS_DIR}/trial-{generate_turn_or_session_id()}"
     pads = open_scratchpads(home, folder)
-    registry = ToolRegistry([*_list_harmless_tools(home.tools), build_scratchpad_tool(pads)])
+    registry = ToolRegistry([*_list_code_tools_without_effects(home.tools), build_scratchpad_tool(pads)])
     running = ToolCallContext(redactor=home.redactor)
 
     async def run_tool(name: str, arguments: str) -> ToolResult:
@@ -295,7 +303,7 @@ async def draft_and_propose_code(
     uses: CodeDraftMaterial,
     model: BudgetedModel,
     author: Author,
-    grounds: ToolProposalGrounds,
+    grounds: ToolProposalEvidence,
     *,
     permissions: Permissions = NOTHING_GRANTED,
 ) -> ToolCreationResult:
@@ -318,7 +326,7 @@ async def draft_and_propose_code(
                 evidence=grounds,
             )
         # A broken sandbox is not the draft's fault; another draft would fail the same way.
-        except ToolNotTestable:
+        except ToolNotTestableError:
             raise
         except ToolFailed as error:
             refused = str(error)

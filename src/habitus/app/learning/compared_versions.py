@@ -10,7 +10,7 @@ from habitus import sql
 from habitus.app.home import Home
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState
 from habitus.improve.comparisons import ComparisonStore
-from habitus.journal.evidence_records import load_exposures
+from habitus.journal.evidence_records import load_scored_exposures
 from habitus.journal.model import ScoredExposure
 from habitus.settings import EvidenceSettings
 from habitus.skills.layers.listing import ListedSkill
@@ -22,16 +22,16 @@ def open_comparison_store(home: Home) -> ComparisonStore:
     return ComparisonStore(home.shared, home.clock)
 
 
-def load_change_exposures(
+def load_version_comparison_exposures(
     engine: sa.Engine, change: str | None = None, *, since: datetime | None = None, user: str | None = None
 ) -> list[ScoredExposure]:
     """Return the conversations that were randomised between a changed version of a skill and the one before it."""
     items = None if change is None else [change]
     with sql.read_transaction(engine) as connection:
-        return load_exposures(connection, items, since=since, user=user, of_changes=True)
+        return load_scored_exposures(connection, items, since=since, user=user, of_changes=True)
 
 
-def describe_planned_comparison(settings: EvidenceSettings, proposal: Proposal) -> str:
+def describe_comparison_after_approval(settings: EvidenceSettings, proposal: Proposal) -> str:
     """Return what approving an improvement compares, in words; empty if it compares nothing."""
     share = settings.compare_versions
     if not share or "improve" not in proposal.change.details:
@@ -42,7 +42,7 @@ def describe_planned_comparison(settings: EvidenceSettings, proposal: Proposal) 
     )
 
 
-def describe_running_comparison(home: Home, item: ListedSkill) -> str:
+def describe_running_comparison_of_skill(home: Home, item: ListedSkill) -> str:
     """Return what is compared now about a skill, in words; empty if nothing is."""
     if not home.settings.evidence.compare_versions:
         return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from habitus.app.home import Home
-from habitus.app.learning.compared_versions import load_change_exposures, open_comparison_store
+from habitus.app.learning.compared_versions import load_version_comparison_exposures, open_comparison_store
 from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.comparing import ComparisonResult, ComparisonVerdict, compare_versions_in_use
 from habitus.evidence.model import EffectEstimate
@@ -62,39 +62,43 @@ def list_comparison_exposures(
 ) -> list[ScoredExposure]:
     """Return the conversations of a comparison, of one user or of all."""
     item, until = comparison.item, comparison.ended_on
-    kept = load_change_exposures(engine, item.name, user=user)
+    kept = load_version_comparison_exposures(engine, item.name, user=user)
     return [one for one in kept if one.exposure.version == item.version and (until is None or one.at <= until)]
 
 
-def compare_after_approval(home: Home, proposal: Proposal) -> None:
+def start_comparison_after_approval(home: Home, proposal: Proposal) -> None:
     """Start the comparison of an approved improvement with the version before it."""
     share, made = home.settings.evidence.compare_versions, proposal.change.details.get("improve")
     if not (share and made) or proposal.change.action is not ProposalAction.WRITE:
         return
     address = format_skill_address(proposal.change.name, proposal.change.layer)
     try:
-        _start_comparison(home, home.skills.find(address), share, candidate=str(made["candidate"]))
+        _start_comparison_with_previous_version(
+            home, home.skills.find(address), share, candidate=str(made["candidate"])
+        )
     except Invalid:
         # It adds code, say: there is nothing that could be compared by its text.
         return
 
 
-def start_comparison(home: Home, name: str, share: float) -> LiveComparison:
+def start_requested_comparison(home: Home, name: str, share: float) -> LiveComparison:
     """Compare the current version of a skill with the one before it, because a person asks for it."""
     if not home.settings.evidence.compare_versions:
         hint = "Switch it on with 'habitus config set evidence.compare_versions 0.2'."
         raise Refused("Versions are not compared here.", hint=hint)
-    return _start_comparison(home, home.skills.find(name), share)
+    return _start_comparison_with_previous_version(home, home.skills.find(name), share)
 
 
-def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate: str = "") -> LiveComparison:
+def _start_comparison_with_previous_version(
+    home: Home, item: ListedSkill, share: float, *, candidate: str = ""
+) -> LiveComparison:
     layer = home.skills.get_layer(item.layer)
     versions = layer.store.list_versions(item.name)
     if item.summary is None or len(versions) < 2:
         raise Invalid(f"'{item.name}' has no earlier version to compare with.", hint="")
     old, new = versions[-2], versions[-1]
     before, after = (
-        _parse_earlier_version(layer.store.read_tree(item.name, one.number), item.name) for one in (old, new)
+        _parse_version_without_eval_files(layer.store.read_tree(item.name, one.number), item.name) for one in (old, new)
     )
     if problem := _explain_incomparable(before, after):
         raise Invalid(f"Versions {old.number} and {new.number} can't be compared in use: {problem}.", hint="")
@@ -116,7 +120,7 @@ def _start_comparison(home: Home, item: ListedSkill, share: float, *, candidate:
     return comparison
 
 
-def _parse_earlier_version(tree: Tree | None, name: str) -> tuple[Tree, Skill]:
+def _parse_version_without_eval_files(tree: Tree | None, name: str) -> tuple[Tree, Skill]:
     skill = trees.parse_skill_tree(name, tree or {}).skill
     if tree is None or skill is None:
         raise Invalid(f"An earlier version of '{name}' can't be read any more.", hint="")
@@ -166,7 +170,7 @@ def stop_comparison(home: Home, name: str) -> LiveComparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SettledComparison:
+class ComparisonDecision:
     """A comparison that has ended, or that proposes to roll its change back."""
 
     comparison: LiveComparison
@@ -175,23 +179,23 @@ class SettledComparison:
     proposal: int | None = None
 
 
-def settle_comparisons(home: Home, *, apply: bool) -> Iterator[SettledComparison]:
+def decide_running_comparisons(home: Home, *, apply: bool) -> Iterator[ComparisonDecision]:
     """Yield the comparisons that are decided, or switched off; `apply` ends them and proposes rollbacks."""
     store, is_on = open_comparison_store(home), bool(home.settings.evidence.compare_versions)
     for one in store.list_comparisons():
         if one.state is not ComparisonState.RUNNING:
             continue
-        off = SettledComparison(comparison=one, state=ComparisonState.STOPPED, reason="Comparing was switched off.")
+        off = ComparisonDecision(comparison=one, state=ComparisonState.STOPPED, reason="Comparing was switched off.")
         if (found := _decide_comparison(home, one) if is_on else off) is None:
             continue
         if apply and found.state is ComparisonState.ROLLED_BACK and one.proposal is None:
-            found = _roll_back_change(home, store, found)
+            found = _propose_or_apply_rollback(home, store, found)
         elif apply:
             store.end_comparison(one, found.state)
         yield found
 
 
-def _decide_comparison(home: Home, one: LiveComparison) -> SettledComparison | None:
+def _decide_comparison(home: Home, one: LiveComparison) -> ComparisonDecision | None:
     """Decide whether a running comparison is over; None if it goes on, or its directory is not open here."""
     layer = next((layer for layer in home.skills.layers if layer.name == one.layer), None)
     if layer is None or layer.store.key != one.layer_key:
@@ -199,29 +203,29 @@ def _decide_comparison(home: Home, one: LiveComparison) -> SettledComparison | N
     try:
         item = home.skills.find(format_skill_address(one.skill, one.layer))
     except HabitusError:
-        return SettledComparison(comparison=one, state=ComparisonState.SUPERSEDED, reason="The skill was removed.")
+        return ComparisonDecision(comparison=one, state=ComparisonState.SUPERSEDED, reason="The skill was removed.")
     if item.summary is None or item.summary.version != one.new:
         now, before = (layer.store.read_tree(item.name, version) or {} for version in (None, one.old))
         if has_same_files(drop_eval_files(now), drop_eval_files(before)):
-            return SettledComparison(comparison=one, state=ComparisonState.ROLLED_BACK, reason="It was rolled back.")
-        return SettledComparison(comparison=one, state=ComparisonState.SUPERSEDED, reason="It was edited since.")
+            return ComparisonDecision(comparison=one, state=ComparisonState.ROLLED_BACK, reason="It was rolled back.")
+        return ComparisonDecision(comparison=one, state=ComparisonState.SUPERSEDED, reason="It was edited since.")
     if one.proposal is not None:
         if home.review.get(one.proposal).state is not ProposalState.REJECTED:
             return None
-        return SettledComparison(comparison=one, state=ComparisonState.KEPT, reason="A person kept it.")
+        return ComparisonDecision(comparison=one, state=ComparisonState.KEPT, reason="A person kept it.")
     result = _build_comparison_report(home, one).result
     match result.verdict:
         case ComparisonVerdict.WORSE:
-            return SettledComparison(comparison=one, state=ComparisonState.ROLLED_BACK, reason=result.sentence)
+            return ComparisonDecision(comparison=one, state=ComparisonState.ROLLED_BACK, reason=result.sentence)
         case ComparisonVerdict.BETTER:
-            return SettledComparison(comparison=one, state=ComparisonState.KEPT, reason=result.sentence)
+            return ComparisonDecision(comparison=one, state=ComparisonState.KEPT, reason=result.sentence)
         case ComparisonVerdict.UNKNOWN | ComparisonVerdict.UNEVEN if home.clock() - one.started_on >= COMPARISON_PERIOD:
-            return SettledComparison(comparison=one, state=ComparisonState.NOT_SHOWN, reason=result.sentence)
+            return ComparisonDecision(comparison=one, state=ComparisonState.NOT_SHOWN, reason=result.sentence)
         case _:
             return None
 
 
-def _roll_back_change(home: Home, store: ComparisonStore, found: SettledComparison) -> SettledComparison:
+def _propose_or_apply_rollback(home: Home, store: ComparisonStore, found: ComparisonDecision) -> ComparisonDecision:
     """Propose to roll the change back, or do it where the person allows text changes without review.
 
     The comparison goes on until the proposal is decided.

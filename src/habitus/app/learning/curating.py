@@ -28,18 +28,18 @@ from habitus.tools.model import ToolStatus
 from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
-    from habitus.app.learning.climbing import StageClimb
-    from habitus.app.learning.comparing import SettledComparison
-    from habitus.app.learning.due_transitions import DueTransition
+    from habitus.app.learning.climbing import StageClimbPlanOrResult
+    from habitus.app.learning.comparing import ComparisonDecision
+    from habitus.app.learning.due_transitions import DueLifecycleTransition
     from habitus.memory.cortex import Cortex
-    from habitus.tools.model import RegressionReport
+    from habitus.tools.model import ToolCaseRerunReport
     from habitus.tools.service import ToolService
 
 # A limit high enough to mean all of them.
 _ALL_RULES = 10_000
 
 
-class CuratorAction(StrEnum):
+class CuratorActionKind(StrEnum):
     """What a step of curation does."""
 
     # Archive a degraded tool.
@@ -68,7 +68,7 @@ class CuratorAction(StrEnum):
 class CuratorStep:
     """One planned or finished step of curation and its reason; `undo` holds the arguments for `habitus`."""
 
-    action: CuratorAction
+    action: CuratorActionKind
     # The name of a tool or skill, or the id of a lesson.
     item: str
     reason: str
@@ -86,30 +86,30 @@ class CurationReport:
     spent: str = ""
 
 
-async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
+async def plan_or_run_curation(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     """Curate skills, lessons and tools; without `apply`, only plan it.
 
     `model`, as provider:model, drafts climbs. Without one, only climbs that need no model are drafted.
     """
     # Imported here because only curation needs the statistics and the journal; other commands start faster.
     from habitus.app.learning import due_transitions
-    from habitus.app.learning.climbing import ClimbRunner, open_climb_model
-    from habitus.app.learning.comparing import settle_comparisons
+    from habitus.app.learning.climbing import ClimbPlannerAndRunner, open_budgeted_climb_model
+    from habitus.app.learning.comparing import decide_running_comparisons
 
-    climbing = ClimbRunner(home)
+    climbing = ClimbPlannerAndRunner(home)
     if not apply:
         due = due_transitions.list_due_transitions(home)
         known = (_make_transition_step(one) for one in due if one.transition is not LifecycleTransitionKind.CLIMB)
-        same = (_make_merge_step(pair) for pair in find_duplicate_skills(home))
-        climbs = map(_make_climb_step, climbing.list_due_climbs(due))
-        aged = curate_memory(home.memory, dry_run=True, is_thorough=True)
+        same = (_make_merge_step(pair) for pair in find_own_duplicate_skill_pairs(home))
+        climbs = map(_make_climb_step, climbing.plan_due_climbs(due))
+        aged = compact_rules_and_prune_lessons(home.memory, dry_run=True, is_thorough=True)
         tools = (*_list_degraded_tool_steps(home.tools), *_list_unproved_tool_steps(home))
         return CurationReport(
             is_done=False,
             steps=(
                 *tools,
-                *_list_failing_trigger_steps(home),
-                *map(_make_comparison_step, settle_comparisons(home, apply=False)),
+                *_list_steps_for_failing_trigger_evals(home),
+                *map(_make_comparison_step, decide_running_comparisons(home, apply=False)),
                 *known,
                 *same,
                 *climbs,
@@ -117,27 +117,31 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
             ),
         )
     refuse_if_read_only(home)
-    async with open_climb_model(home, model) as drafter:
-        looked_at = await _curate_tools(home)
-        compared = list(map(_make_comparison_step, settle_comparisons(home, apply=True)))
+    async with open_budgeted_climb_model(home, model) as drafter:
+        looked_at = await _retire_and_retest_tools(home)
+        compared = list(map(_make_comparison_step, decide_running_comparisons(home, apply=True)))
         due = due_transitions.list_due_transitions(home)
         others = [one for one in due if one.transition is not LifecycleTransitionKind.CLIMB]
         proposed = [
-            _make_transition_step(one, proposal) for one, proposal in due_transitions.apply_transitions(home, others)
+            _make_transition_step(one, proposal)
+            for one, proposal in due_transitions.propose_or_apply_transitions(home, others)
         ]
-        pairs = find_duplicate_skills(home)
+        pairs = find_own_duplicate_skill_pairs(home)
         merged = [
             _make_merge_step(pair, made)
             for pair in pairs
             if (made := propose_skill_merge(home.skills, home.review, pair))
         ]
-        climbed = [_make_climb_step(await climbing.run_climb(one, drafter)) for one in climbing.list_due_climbs(due)]
-    aged = curate_memory(home.memory, is_thorough=True)
-    steps = (*looked_at, *_list_failing_trigger_steps(home), *compared, *proposed, *merged, *climbed, *aged)
+        climbed = [
+            _make_climb_step(await climbing.draft_and_propose_climb(one, drafter))
+            for one in climbing.plan_due_climbs(due)
+        ]
+    aged = compact_rules_and_prune_lessons(home.memory, is_thorough=True)
+    steps = (*looked_at, *_list_steps_for_failing_trigger_evals(home), *compared, *proposed, *merged, *climbed, *aged)
     return CurationReport(is_done=True, steps=steps, spent=drafter.budget.summary if drafter is not None else "")
 
 
-def _list_failing_trigger_steps(home: Home) -> list[CuratorStep]:
+def _list_steps_for_failing_trigger_evals(home: Home) -> list[CuratorStep]:
     """Return a step for each eval case that says a skill should be chosen when it is not."""
     from habitus.app.library.explaining import run_skill_trigger_cases
 
@@ -150,51 +154,56 @@ def _list_failing_trigger_steps(home: Home) -> list[CuratorStep]:
         except Invalid as problem:
             missed = [str(problem)]
         reason = "its own case in evals/evals.json fails"
-        steps += [CuratorStep(action=CuratorAction.FIX, item=item.name, reason=reason, text=one) for one in missed]
+        steps += [CuratorStep(action=CuratorActionKind.FIX, item=item.name, reason=reason, text=one) for one in missed]
     return steps
 
 
-def _make_merge_step(pair: DuplicatePair, proposal: Proposal | None = None) -> CuratorStep:
+def _make_merge_step(pair: DuplicateSkillPair, proposal: Proposal | None = None) -> CuratorStep:
     text = f"{pair.merge_effect}{_format_review_hint(proposal.id if proposal else None)}"
-    return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
+    return CuratorStep(action=CuratorActionKind.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
 
 
 def _format_review_hint(proposal: int | None) -> str:
     return f"; decide with 'habitus review show {proposal}'" if proposal is not None else ""
 
 
-def _make_climb_step(climb: StageClimb) -> CuratorStep:
+def _make_climb_step(climb: StageClimbPlanOrResult) -> CuratorStep:
     came_to = f": {climb.problem}" if climb.problem else _format_review_hint(climb.proposal)
     text = f"to {climb.to.label}{came_to}"
-    return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
+    return CuratorStep(action=CuratorActionKind.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 
-def _make_transition_step(due: DueTransition, proposal: Proposal | None = None) -> CuratorStep:
+def _make_transition_step(due: DueLifecycleTransition, proposal: Proposal | None = None) -> CuratorStep:
     """Describe a transition that the evidence demands: lessons are archived at once, for skills a person decides."""
     name = due.item.name
     if due.item.kind is ItemKind.LESSON:
         return CuratorStep(
-            action=CuratorAction.ARCHIVE, item=name, reason=due.reason, undo=("lessons", "restore", name)
+            action=CuratorActionKind.ARCHIVE, item=name, reason=due.reason, undo=("lessons", "restore", name)
         )
     to = f" to version {due.to}" if due.to else ""
     text = f"{due.transition}{to}{_format_review_hint(proposal.id if proposal else None)}"
-    return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
+    return CuratorStep(action=CuratorActionKind.PROPOSE, item=name, reason=due.reason, text=text)
 
 
-def _make_comparison_step(settled: SettledComparison) -> CuratorStep:
+def _make_comparison_step(settled: ComparisonDecision) -> CuratorStep:
     one = settled.comparison
     text = f"version {one.new} against {one.old}: {settled.state}{_format_review_hint(settled.proposal)}"
-    return CuratorStep(action=CuratorAction.COMPARE, item=one.skill, reason=settled.reason, text=text)
+    return CuratorStep(action=CuratorActionKind.COMPARE, item=one.skill, reason=settled.reason, text=text)
 
 
-def curate_memory(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
+def compact_rules_and_prune_lessons(
+    memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False
+) -> tuple[CuratorStep, ...]:
     """Compact the rules and prune the lessons; `is_thorough` also looks for lessons that repeat each other."""
     compacted = memory.compact(dry_run=dry_run)
     pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_find_superseded_rules(memory))
     too_many = "there are too many {} entries for {}, and others are more useful"
     return (
-        *(_make_lesson_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
-        *(_make_lesson_step(CuratorAction.PRUNE, e, e.reason) for e in pruned),
+        *(
+            _make_lesson_step(CuratorActionKind.COMPACT, e, too_many.format(e.kind.value, e.scope.value))
+            for e in compacted
+        ),
+        *(_make_lesson_step(CuratorActionKind.PRUNE, e, e.reason) for e in pruned),
     )
 
 
@@ -213,7 +222,7 @@ def _find_superseded_rules(memory: Cortex) -> list[Engram]:
     ]
 
 
-def _make_lesson_step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
+def _make_lesson_step(action: CuratorActionKind, engram: Engram, reason: str) -> CuratorStep:
     undo = ("lessons", "restore", engram.id)
     return CuratorStep(action=action, item=engram.id, reason=reason, text=engram.text, undo=undo)
 
@@ -225,7 +234,9 @@ _STALE = "code, dependencies or interpreter are not those that its cases passed 
 
 def _list_degraded_tool_steps(tools: ToolService) -> list[CuratorStep]:
     found = [tool for tool in tools.all() if tool.status is ToolStatus.DEGRADED]
-    return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
+    return [
+        CuratorStep(action=CuratorActionKind.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found
+    ]
 
 
 def _list_unproved_tool_steps(home: Home) -> list[CuratorStep]:
@@ -235,15 +246,15 @@ def _list_unproved_tool_steps(home: Home) -> list[CuratorStep]:
     for tool in home.tools.all():
         if tool.status is ToolStatus.ACTIVE and tool.cases and (tool.proved_on is None or tool.proved_on <= long_ago):
             reason = f"its cases last passed on {tool.proved_on:%Y-%m-%d}" if tool.proved_on else _STALE
-            steps.append(CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=reason))
+            steps.append(CuratorStep(action=CuratorActionKind.TEST, item=tool.name, reason=reason))
     return steps
 
 
-async def _curate_tools(home: Home) -> list[CuratorStep]:
+async def _retire_and_retest_tools(home: Home) -> list[CuratorStep]:
     async with home.tools as tools:
         degraded, unproved = _list_degraded_tool_steps(tools), _list_unproved_tool_steps(home)
         steps = [
-            CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
+            CuratorStep(action=CuratorActionKind.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
             for gone in await tools.curate(home.build_author())
         ]
         left = {tool.name: tool.status for tool in tools.all()}
@@ -258,12 +269,12 @@ async def _curate_tools(home: Home) -> list[CuratorStep]:
     return steps
 
 
-def _describe_regression_report(name: str, report: RegressionReport) -> str:
+def _describe_regression_report(name: str, report: ToolCaseRerunReport) -> str:
     if report.passed:
         return "its cases pass again"
-    if not report.failed_cases:
+    if not report.cases_counting_against_tool:
         return f"its cases could not be run: {report.results[0].outcome.reason}"
-    failed = f"{len(report.failed_cases)} of {len(report.results)} cases fail"
+    failed = f"{len(report.cases_counting_against_tool)} of {len(report.results)} cases fail"
     return f"{failed}, and it is degraded; see 'habitus tools test {name}'"
 
 
@@ -272,7 +283,7 @@ _LIST_MARKER = re.compile(r"^(?:[-*+]|\d+[.)])\s+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DuplicatePair:
+class DuplicateSkillPair:
     """Two skills that say the same; `added` holds the lines that only the lesser one has."""
 
     better: ListedSkill
@@ -293,15 +304,15 @@ class DuplicatePair:
         return f"put what only {self.lesser.name} says into {self.better.name}"
 
 
-def find_duplicate_skills(home: Home) -> Iterator[DuplicatePair]:
+def find_own_duplicate_skill_pairs(home: Home) -> Iterator[DuplicateSkillPair]:
     """Yield pairs of the user's own similar skills.
 
     Each skill is in at most one pair, and in none while a change of it is pending.
     """
     seen = home.skills.snapshot()
-    own = {item.name: item for item in seen.listing if _is_own_skill(home.skills, item)}
+    own = {item.name: item for item in seen.listing if _is_own_writable_skill(home.skills, item)}
     busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
-    for name, near in home.finder.find_neighbours(DUPLICATE_THRESHOLD, at=seen).items():
+    for name, near in home.finder.find_neighbours_of_all_skills(DUPLICATE_THRESHOLD, at=seen).items():
         for hit in near:
             pair = {name, hit.id}
             if pair <= own.keys() and not pair & busy:
@@ -310,11 +321,11 @@ def find_duplicate_skills(home: Home) -> Iterator[DuplicatePair]:
                     (own[one] for one in pair), key=lambda item: _get_skill_merge_rank(home.skills, item)
                 )
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
-                    added = _find_missing_lines(home.skills, better, lesser)
-                    yield DuplicatePair(better=better, lesser=lesser, similarity=hit.score, added=added)
+                    added = _find_lines_only_in_lesser_skill(home.skills, better, lesser)
+                    yield DuplicateSkillPair(better=better, lesser=lesser, similarity=hit.score, added=added)
 
 
-def _is_own_skill(skills: Library, item: ListedSkill) -> bool:
+def _is_own_writable_skill(skills: Library, item: ListedSkill) -> bool:
     is_ours = item.summary is not None and item.summary.source is not SkillSource.IMPORTED
     return is_ours and item.state is SkillState.OK and skills.get_layer(item.layer).can_write
 
@@ -326,7 +337,7 @@ def _get_skill_merge_rank(skills: Library, item: ListedSkill) -> tuple[int, int,
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
 
 
-def _find_missing_lines(skills: Library, better: ListedSkill, lesser: ListedSkill) -> tuple[str, ...]:
+def _find_lines_only_in_lesser_skill(skills: Library, better: ListedSkill, lesser: ListedSkill) -> tuple[str, ...]:
     kept, other = (skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
     known = {_normalize_line(line) for line in kept.splitlines()}
     return tuple(line for line in other.splitlines() if _normalize_line(line) not in known)
@@ -336,7 +347,7 @@ def _normalize_line(line: str) -> str:
     return " ".join(_LIST_MARKER.sub("", line.strip()).casefold().split()).rstrip(".")
 
 
-def propose_skill_merge(skills: Library, review: ReviewQueue, pair: DuplicatePair) -> Proposal | None:
+def propose_skill_merge(skills: Library, review: ReviewQueue, pair: DuplicateSkillPair) -> Proposal | None:
     """Propose to merge the pair; None if a person rejected that before."""
     author = Author(actor=ActorKind.JOB, name="curator", reason=pair.reason)
     # A lesser skill that adds nothing is removed; otherwise its extra lines go into the better one.

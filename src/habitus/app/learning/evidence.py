@@ -16,16 +16,16 @@ from habitus.evidence.findings import (
     add_observations_to_sums,
     collect_evidence_findings,
 )
-from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, ItemObservation
 from habitus.evidence.regression import ObservationTable
 from habitus.evidence.sums import (
-    EvidenceCount,
+    EvidenceCountKind,
     EvidenceSums,
     deserialize_sums,
-    find_counted_rows,
+    find_rows_of_count_kind,
     serialize_sums,
 )
-from habitus.journal.evidence_records import SETTLING_PERIOD, get_sums_age_bucket
+from habitus.journal.evidence_records import SETTLING_PERIOD, get_age_bucket_of_cached_sums
 from habitus.journal.journal import Journal
 from habitus.journal.model import CachedEvidenceSums, ScoredExposure, TurnOrigin
 from habitus.skills.layers.layer import format_skill_address
@@ -65,8 +65,8 @@ class EvidenceService:
         """Return the findings, and the items that were ever chosen for a request."""
         now = self.clock()
         horizon = now - SETTLING_PERIOD
-        settled, by_request, changes = self._load_settled_sums(horizon)
-        sums, young = self._extend_settled_sums(settled, horizon, by_request, changes=changes)
+        settled, by_request, changes = self._load_cached_sums_and_chosen_items(horizon)
+        sums, young = self._extend_sums_by_later_conversations(settled, horizon, by_request, changes=changes)
         found = collect_evidence_findings(
             make_observations(young, by_request, now),
             withhold=self.share or ASSUMED_SHARE,
@@ -79,28 +79,30 @@ class EvidenceService:
         """Return the sums of the conversations that began until then, the exposures of later ones, and the items ever
         chosen for a request.
         """
-        settled, by_request, _ = self._load_settled_sums(until)
-        sums, later = self._extend_settled_sums(settled, until, by_request)
+        settled, by_request, _ = self._load_cached_sums_and_chosen_items(until)
+        sums, later = self._extend_sums_by_later_conversations(settled, until, by_request)
         return sums, later, by_request
 
-    def _load_settled_sums(self, until: datetime) -> tuple[_CachedSums, frozenset[ItemKey], int]:
+    def _load_cached_sums_and_chosen_items(
+        self, until: datetime
+    ) -> tuple[_UnpackedEvidenceSums, frozenset[ItemKey], int]:
         """Return the latest valid sums of conversations that began until then, the items ever chosen for a request, and
         the count of resets.
         """
-        kept = self.journal.load_evidence_sums(until)
+        kept = self.journal.load_latest_cached_evidence_sums(until)
         changes = kept.changes
         while kept.until is not None:
-            settled = _CachedSums.unpack_from(kept)
-            by_request = settled.chosen | self.journal.list_chosen_items(since=settled.until)
+            settled = _UnpackedEvidenceSums.unpack_from(kept)
+            by_request = settled.chosen | self.journal.list_items_chosen_for_requests(since=settled.until)
             # An item first chosen now must be counted differently in old conversations.
             if settled.until is not None and not settled.steady & by_request:
                 return settled, by_request, changes
-            kept = self.journal.load_evidence_sums(kept.until - timedelta.resolution)
-        return _CachedSums(), self.journal.list_chosen_items(), changes
+            kept = self.journal.load_latest_cached_evidence_sums(kept.until - timedelta.resolution)
+        return _UnpackedEvidenceSums(), self.journal.list_items_chosen_for_requests(), changes
 
-    def _extend_settled_sums(
+    def _extend_sums_by_later_conversations(
         self,
-        settled: _CachedSums,
+        settled: _UnpackedEvidenceSums,
         until: datetime,
         by_request: frozenset[ItemKey],
         *,
@@ -114,20 +116,22 @@ class EvidenceService:
         later: list[ScoredExposure] = []
         last_offers: dict[str, datetime] = {}
 
-        def reach(end: datetime, late: frozenset[str] = frozenset()) -> _CachedSums:
-            return _CachedSums(
+        def reach(end: datetime, late: frozenset[str] = frozenset()) -> _UnpackedEvidenceSums:
+            return _UnpackedEvidenceSums(
                 sums=sums,
                 units=units,
-                chosen=settled.chosen | self.journal.list_chosen_items(since=settled.until, until=end),
+                chosen=settled.chosen | self.journal.list_items_chosen_for_requests(since=settled.until, until=end),
                 steady=frozenset(steady),
                 late=late | {unit for unit, at in last_offers.items() if at > end},
                 until=end,
             )
 
         cached, end = settled, settled.until
-        batches = self.journal.iterate_exposures(by_request, since=settled.until, size=self.batch_size)
+        batches = self.journal.iterate_exposure_batches(by_request, since=settled.until, size=self.batch_size)
         for batch in batches:
-            is_older = end is not None and get_sums_age_bucket(now - end) > get_sums_age_bucket(now - batch.until)
+            is_older = end is not None and get_age_bucket_of_cached_sums(now - end) > get_age_bucket_of_cached_sums(
+                now - batch.until
+            )
             if end and is_older and changes is not None and units - cached.units >= self.cache_threshold:
                 # Those that had further offers before stay among the late ones until all batches are read.
                 cached = reach(end, settled.late)
@@ -147,11 +151,13 @@ class EvidenceService:
             self._store_sums(reach(until), changes)
         return sums, later
 
-    def _store_sums(self, sums: _CachedSums, changes: int) -> None:
+    def _store_sums(self, sums: _UnpackedEvidenceSums, changes: int) -> None:
         """Cache the sums; on failure, the next query caches them."""
         with suppress(HabitusError), sql.limit_busy_wait(_WRITE_PATIENCE_S):
             self.refuse_changes()
-            self.journal.save_evidence_sums(CachedEvidenceSums(changes=changes, until=sums.until, sums=sums.pack()))
+            self.journal.save_evidence_sums_unless_reset(
+                CachedEvidenceSums(changes=changes, until=sums.until, sums=sums.pack())
+            )
 
     def find_item_findings(self, name: str) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of an item.
@@ -172,18 +178,18 @@ class EvidenceService:
         return tuple(sorted((one for one in skills if one.item.name == name), key=lambda one: -one.item.version))
 
     def list_counted_conversations(
-        self, item: EvidenceItem, of: EvidenceCount, *, is_offered: bool | None = None
+        self, item: EvidenceItem, of: EvidenceCountKind, *, is_offered: bool | None = None
     ) -> list[ScoredExposure]:
         """Return the exposures of an item, one per conversation and latest first, that a count of its finding counts;
         `is_offered` None means offered or withheld.
         """
-        by_request = self.journal.list_chosen_items()
-        read = self.journal.load_exposures([item.name], chosen=by_request)
+        by_request = self.journal.list_items_chosen_for_requests()
+        read = self.journal.load_scored_exposures([item.name], chosen=by_request)
         mine = [one for one in read if _is_exposure_counted(one, by_request) and _make_evidence_item(one) == item]
         # As in the table, the last exposure of a conversation counts.
         units = {one.unit: one for one in mine}
         rows = ObservationTable.from_observations(make_observations(mine, by_request, self.clock()))
-        is_counted = find_counted_rows(rows, of)
+        is_counted = find_rows_of_count_kind(rows, of)
         if is_offered is not None:
             is_counted &= rows.is_offered == is_offered
         numbered = list(units.values())
@@ -196,7 +202,7 @@ class EvidenceService:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _CachedSums:
+class _UnpackedEvidenceSums:
     """Sums over older conversations, with the conditions under which they are valid."""
 
     sums: EvidenceSums = NO_SUMS
@@ -212,7 +218,7 @@ class _CachedSums:
     until: datetime | None = None
 
     @classmethod
-    def unpack_from(cls, kept: CachedEvidenceSums) -> _CachedSums:
+    def unpack_from(cls, kept: CachedEvidenceSums) -> _UnpackedEvidenceSums:
         """Unpack the cached sums; empty if there are none."""
         found = deserialize_sums(kept.sums) if kept.sums else None
         if found is None or kept.until is None:
@@ -234,7 +240,7 @@ def _make_item_key(kept: ScoredExposure) -> ItemKey:
     return kept.exposure.kind, kept.exposure.item
 
 
-def make_observations(kept: Iterable[ScoredExposure], by_request: Set[ItemKey], now: datetime) -> list[Observation]:
+def make_observations(kept: Iterable[ScoredExposure], by_request: Set[ItemKey], now: datetime) -> list[ItemObservation]:
     """Return the exposures as observations for the estimates: one per unit, in order of time.
 
     An item that was ever chosen for a request is judged by the conversations in which it was chosen: its line on the
@@ -256,12 +262,12 @@ def _make_evidence_item(kept: ScoredExposure) -> EvidenceItem:
 
 def _make_observation(
     kept: ScoredExposure, now: datetime, items: dict[tuple[str, str, int], EvidenceItem]
-) -> Observation:
+) -> ItemObservation:
     exposure, went = kept.exposure, kept.explicit_scores or kept.inferred_scores
     key = (exposure.kind, exposure.item, exposure.version)
     if key not in items:
         items[key] = _make_evidence_item(kept)
-    return Observation(
+    return ItemObservation(
         unit=kept.unit,
         item=items[key],
         is_offered=exposure.is_offered,

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from habitus.agent.choosing import make_skill_item
-from habitus.agent.session import generate_id
+from habitus.agent.choosing import make_skill_evidence_item
+from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
-from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_solver, open_program_solver
-from habitus.app.tasks.reviewing import list_unreviewed_tasks, refuse_unreviewed_tasks
+from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_in_temporary_home, open_program_solver
+from habitus.app.tasks.reviewing import list_unreviewed_foreign_tasks, refuse_unreviewed_foreign_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
@@ -26,19 +26,19 @@ from habitus.improve.plan import (
     ImproveRequest,
     RunPlan,
     estimate_rollout_cost,
-    list_practice_rollouts,
+    list_practice_rollouts_with_current_version,
     plan_improve_run,
 )
 from habitus.improve.prioritizing import (
     SkillProspect,
-    estimate_rollout_count,
+    estimate_rollouts_per_candidate,
     is_candidate_worth_its_price,
     rank_prospects,
 )
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import SCHEDULED_MARK, ImproveStore
-from habitus.improve.tasks import SkillWithTasks, get_main_text, pick_practice_tasks, split_tasks
+from habitus.improve.tasks import SkillWithTasks, choose_splits_for_new_tasks, get_main_text, pick_practice_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.learning.detectors.error_signatures import describe_error_signature
@@ -66,22 +66,22 @@ def open_improve_store(home: Home) -> ImproveStore:
     return ImproveStore(home.shared, home.clock, home.redact)
 
 
-def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
+def load_skill_and_assign_task_splits(home: Home, name: str) -> SkillWithTasks:
     """Read a skill with its tasks; tasks without a split are assigned one permanently."""
     item = home.skills.find(name)
     if item.summary is None or item.state is not SkillState.OK:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", hint=f"{item.reason or 'Fix it'} first.")
     # Splits must not change between runs, or tasks that a draft has practised with could end up in its gate.
     layer, tree, skill = home.skills.prepare_editable_copy(item)
-    waiting = list_unreviewed_tasks(home, item.name)
+    waiting = list_unreviewed_foreign_tasks(home, item.name)
     tasks = tuple(task for task in load_tasks(home, item.name) if not task.is_for_tool and task not in waiting)
     store = open_improve_store(home)
     splits = store.load_task_splits(item.name)
-    if added := split_tasks(tasks, splits, seed=item.name):
+    if added := choose_splits_for_new_tasks(tasks, splits, seed=item.name):
         if not home.is_offline:
             store.add_task_splits(item.name, added)
         splits = {**added, **store.load_task_splits(item.name)}
-    worn = candidates.find_exhausted_families(store.list_candidates(item.name))
+    worn = candidates.find_task_families_at_candidate_limit(store.list_candidates(item.name))
     fresh = [task for task in tasks if get_task_family(task.id) not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
     by_split[TaskSplit.PRACTICE] = pick_practice_tasks(by_split[TaskSplit.PRACTICE])
@@ -95,12 +95,12 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
         tasks=by_split,
         worn_tasks=len(tasks) - len(fresh),
         main_text=get_main_text(tree),
-        previous=_read_previous_text(home.skills, item, tree),
-        remedies=_list_learned_remedies(home, item),
+        previous=_read_skill_before_last_text_edit(home.skills, item, tree),
+        remedies=_list_remedies_learned_with_skill(home, item),
     )
 
 
-def _read_previous_text(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
+def _read_skill_before_last_text_edit(skills: Library, item: ListedSkill, tree: Tree) -> tuple[Skill, str] | None:
     """Return the skill before the last edit of its text, with its main file's text; None if there was none."""
     store, now = skills.get_layer(item.layer).store, get_main_text(tree)
     # Tasks that were added made versions, too.
@@ -112,10 +112,10 @@ def _read_previous_text(skills: Library, item: ListedSkill, tree: Tree) -> tuple
     return None
 
 
-def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
+def _list_remedies_learned_with_skill(home: Home, item: ListedSkill) -> tuple[str, ...]:
     """Return what failures in conversations with this skill taught, each as a step with its condition."""
     key = home.skills.get_layer(item.layer).store.key
-    turns = {one.use.turn for one in home.journal.load_skill_uses(item.name, key)}
+    turns = {one.use.turn for one in home.journal.load_judged_uses_of_skill(item.name, key)}
     if not turns:
         return ()
     # A private lesson becomes visible to others only if its owner decides so.
@@ -131,11 +131,13 @@ def _list_learned_remedies(home: Home, item: ListedSkill) -> tuple[str, ...]:
 
 def preview_improve_run(home: Home, request: ImproveRequest) -> RunPlan:
     """Return the plan of an improvement run without starting it."""
-    model = request.model or models.resolve_model_names(home.settings, os.environ)[0]
-    return plan_improve_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request, model=model)
+    model = request.model or models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]
+    return plan_improve_run(
+        open_improve_store(home), load_skill_and_assign_task_splits(home, request.skill), request, model=model
+    )
 
 
-def list_skills_with_tasks(home: Home) -> list[str]:
+def list_skills_with_enough_tasks(home: Home) -> list[str]:
     """Return the names of the skills that have enough tasks for a meaningful gate."""
     return [one.name for one in _iterate_improvable_skills(home)]
 
@@ -143,7 +145,7 @@ def list_skills_with_tasks(home: Home) -> list[str]:
 def _iterate_improvable_skills(home: Home) -> Iterator[SkillWithTasks]:
     for item in home.skills.list_skills():
         if item.summary is not None and item.state is SkillState.OK:
-            subject = load_skill_with_tasks(home, item.name)
+            subject = load_skill_and_assign_task_splits(home, item.name)
             if len(subject.tasks[TaskSplit.GATE]) >= FEWEST_TASKS:
                 yield subject
 
@@ -154,7 +156,7 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
     Skills whose gate can accept nothing any more are left out.
     """
     store, found = open_improve_store(home), []
-    model = models.resolve_model_names(home.settings, os.environ)[0]
+    model = models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]
     since = home.clock() - timedelta(days=_USAGE_DAYS)
     for subject in _iterate_improvable_skills(home):
         plan = plan_improve_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
@@ -164,10 +166,12 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
         recent = [one for one in made if one.version == subject.version and not one.is_new and one.is_counted]
         passed = sum(one.is_ok for one in recent[-_RECENT_ROLLOUTS:])
         settled = [one for one in store.list_candidates(subject.name) if one.number]
-        uses = home.journal.list_skill_uses(since, (subject.name, home.skills.get_layer(subject.item.layer).store.key))
+        uses = home.journal.list_skill_use_times(
+            since, (subject.name, home.skills.get_layer(subject.item.layer).store.key)
+        )
         each, rollouts = (
             estimate_rollout_cost(store, subject, model=model),
-            estimate_rollout_count(plan.gate, plan.exam, MOST_ROUNDS),
+            estimate_rollouts_per_candidate(plan.gate, plan.exam, MOST_ROUNDS),
         )
         found.append(
             SkillProspect(
@@ -185,45 +189,47 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
     return rank_prospects(found, draw)
 
 
-def pick_skills_to_improve(home: Home) -> list[str]:
+def list_skills_for_scheduled_improvement(home: Home) -> list[str]:
     """Return the skills that a scheduled run tries, in order: those expected to gain most for their rollouts."""
     ranked = rank_skills_to_improve(home, random.Random())
     return [one.skill for one in ranked if is_candidate_worth_its_price(one, home.settings.success_cents)]
 
 
-def build_practice_prompt(home: Home, name: str) -> str:
+def build_drafter_prompt_from_practice(home: Home, name: str) -> str:
     """Return a skill's text and the results of practice with it, as a prompt for a drafter."""
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")
-    subject, store = load_skill_with_tasks(home, name), open_improve_store(home)
-    made = list_practice_rollouts(store, subject)
+    subject, store = load_skill_and_assign_task_splits(home, name), open_improve_store(home)
+    made = list_practice_rollouts_with_current_version(store, subject)
     tried = [one.why for one in store.list_candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
     tasks = subject.tasks[TaskSplit.PRACTICE]
-    told = candidates.describe_practice(subject.skill, tasks, made, tried[-_MAX_TOLD_CANDIDATES:])
+    told = candidates.describe_practice_for_drafter(subject.skill, tasks, made, tried[-_MAX_TOLD_CANDIDATES:])
     if not made:
         told += f"\n\nNo practice yet. Start with 'habitus skills improve {subject.name}'."
     return home.redact(told)
 
 
-def list_skills_below_price(home: Home) -> list[str]:
+def list_skills_not_worth_improving(home: Home) -> list[str]:
     """Return the skills whose next candidate is expected to gain less than it costs."""
     ranked = rank_skills_to_improve(home) if home.settings.success_cents else []
     return [one.skill for one in ranked if not is_candidate_worth_its_price(one, home.settings.success_cents)]
 
 
-async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False) -> ImproveResult:
+async def run_or_resume_skill_improvement(
+    home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False
+) -> ImproveResult:
     """Run an improvement to its end, or continue one that was killed.
 
     A scheduled run stays within the token budget of the day, and tries nothing that is not worth its price by now.
     """
     refuse_if_read_only(home)
     home.pause.refuse_if_paused()
-    await asyncio.to_thread(refuse_unreviewed_tasks, home, request.skill)
+    await asyncio.to_thread(refuse_unreviewed_foreign_tasks, home, request.skill)
     run = f"{run}{SCHEDULED_MARK}" if is_scheduled else run
     # A continued run must not spend its limits twice, so finished rollouts are deducted.
     paid = await asyncio.to_thread(open_improve_store(home).list_rollouts, run=run)
     # The night's earlier rollouts may have told what this skill's are worth.
-    if is_scheduled and not paid and request.skill in await asyncio.to_thread(list_skills_below_price, home):
+    if is_scheduled and not paid and request.skill in await asyncio.to_thread(list_skills_not_worth_improving, home):
         return ImproveResult(skill=request.skill, run=run, stopped="its next candidate costs more than it would gain")
     limits = RunLimits(
         tokens=None if request.tokens is None else max(request.tokens - sum(one.tokens for one in paid), 0),
@@ -245,11 +251,11 @@ def open_drafting_models(home: Home, request: ImproveRequest) -> SessionModels |
     None if a given candidate is solved by a program. A program that solves also drafts if no model is configured.
     """
     if request.model:
-        return models.open_named_models(home.settings, request.model)
+        return models.open_model_by_name(home.settings, request.model)
     if request.solver and request.has_given_candidate:
         return None
-    if request.solver and not models.resolve_model_names(home.settings, os.environ)[0]:
-        return models.open_named_models(home.settings, request.solver)
+    if request.solver and not models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]:
+        return models.open_model_by_name(home.settings, request.solver)
     return home.models
 
 
@@ -263,14 +269,14 @@ def open_improve_run(
     budget: RunBudget | None = None,
 ) -> ImproveRun:
     """Build an improvement run; `model` drafts, and our own agent solves with it."""
-    subject = load_skill_with_tasks(home, request.skill)
+    subject = load_skill_and_assign_task_splits(home, request.skill)
     paying = model.budget if model is not None else budget or RunBudget()
     runner = _open_rollout_runner(home, subject, run, paying, parallel=request.parallel)
 
     def open_default(tree: Tree) -> AbstractAsyncContextManager[TaskSolver]:
         if request.solver:
             return open_program_solver(home, subject.name, tree, request.solver, paying, model)
-        return open_own_agent_solver(home, subject.name, tree, model)
+        return open_own_agent_in_temporary_home(home, subject.name, tree, model)
 
     return ImproveRun(
         request=request,
@@ -297,32 +303,32 @@ def plan_skill_trial(
     Raises `Invalid` if the limits can't pay one conversation.
     """
     if not cases:
-        refuse_unreviewed_tasks(home, name)
-    subject = load_skill_with_tasks(home, name)
+        refuse_unreviewed_foreign_tasks(home, name)
+    subject = load_skill_and_assign_task_splits(home, name)
     if subject.skill.manifest.disable_model_invocation:
         raise Invalid(f"'{name}' is offered to no model.", hint="Remove disable-model-invocation first.")
     tasks = tuple(cases) or tuple(task for split in TaskSplit for task in subject.tasks[split])
     if not tasks:
         hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."
         raise Invalid(f"'{name}' has no tasks of its own.", hint=hint)
-    model = models.resolve_model_names(home.settings, os.environ)[0]
+    model = models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]
     each = estimate_rollout_cost(open_improve_store(home), subject, model=model)
     if problem := each.find_budget_problem(limits or RunLimits()):
         raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint="Raise the --budget.")
     return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each.tokens)
 
 
-def open_trial_runner(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:
+def run_planned_skill_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:
     """Run a trial in this home; its outcomes count as evidence."""
     refuse_if_read_only(home)
     name, summary = plan.subject.name, plan.subject.item.summary
     assert summary is not None, "it was opened"
-    item = make_skill_item(summary)
+    item = make_skill_evidence_item(summary)
     recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.list_recipes() if recipe.skill == name]
     offered = [(item.kind, item.name), (ItemKind.TOOL, name), *recipes]
 
     async def solver_of(is_offered: bool) -> OwnAgentSolver:
         return OwnAgentSolver(home, model, dict.fromkeys(offered, is_offered))
 
-    runner = _open_rollout_runner(home, plan.subject, generate_id(), model.budget)
-    return trials.run_trial(plan, runner, solver_of, model=model.name)
+    runner = _open_rollout_runner(home, plan.subject, generate_turn_or_session_id(), model.budget)
+    return trials.run_trial_pair_by_pair(plan, runner, solver_of, model=model.name)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from habitus.app.home import Home
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
-from habitus.app.library.explaining import build_menu_options, select_skills_for_request
+from habitus.app.library.explaining import build_skill_menu_options, select_skills_for_request
 from habitus.evidence.estimation import estimate_item_effects
 from habitus.evidence.findings import ItemFinding, add_observations_to_sums
 from habitus.evidence.model import EffectEstimate, ItemKind
@@ -23,7 +23,7 @@ from habitus.plain_data import INTERNAL
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.layers.layer import format_skill_address
-from habitus.skills.layers.listing import ListedSkill, build_uses_path, sum_counters
+from habitus.skills.layers.listing import ListedSkill, build_uses_path, sum_counters_over_stages
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, SkillVersion
 from habitus.text import estimate_tokens
@@ -39,7 +39,7 @@ _MAX_CONFUSED, _CONFUSION_SHARE = 10, 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DatedEffect:
+class DatedEffectEstimate:
     """An effect as it was known at a point in time; None before the first outcome."""
 
     at: datetime
@@ -47,14 +47,14 @@ class DatedEffect:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillEffect:
+class SkillEffectHistory:
     """The effect of offering a skill, week by week up to now, and the tokens it takes in a prompt."""
 
     IN_JSON: ClassVar = ("links",)
 
     name: str
     effect: EffectEstimate
-    over_time: Sequence[DatedEffect]
+    over_time: Sequence[DatedEffectEstimate]
     tokens: int
     used: int
     # The address of `used`.
@@ -109,7 +109,7 @@ class UnusedSkill:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConfusedPair:
+class ConfusedSkillPair:
     """A skill, and another one that search finds nearly as well for the first one's own description."""
 
     name: str
@@ -119,7 +119,7 @@ class ConfusedPair:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TriedCandidateSummary:
+class TriedSkillCandidateSummary:
     """A candidate edit that was tried for a skill, with its state and results in words."""
 
     skill: str
@@ -129,7 +129,7 @@ class TriedCandidateSummary:
 
 
 # In the functions below, `user` restricts uses to that user's; None means all users.
-def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
+def list_best_known_skill_effects(home: Home, user: str | None) -> tuple[SkillEffectHistory, ...]:
     """Return the effects of the best-known skills over all users' conversations, the most helpful first."""
     now, uses = home.clock(), _count_skill_uses(home, user)
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
@@ -153,11 +153,11 @@ def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
     # Effects whose sign is known come first; of the others, those with the narrowest intervals.
     surest = sorted(known, key=lambda one: (one[2].low <= 0 <= one[2].high, one[2].high - one[2].low))[:_HELPS]
     return tuple(
-        SkillEffect(
+        SkillEffectHistory(
             name=name.partition("@")[0],
             effect=effect,
             over_time=[
-                DatedEffect(at=at, effect=found[item].offering if item in found else None)
+                DatedEffectEstimate(at=at, effect=found[item].offering if item in found else None)
                 for at, found in zip(timestamps, history, strict=True)
             ],
             tokens=history[-1][item].tokens,
@@ -173,7 +173,7 @@ def compute_menu_cost(home: Home, user: str | None) -> MenuCost:
     drawn, uses = _build_menu_of_all_skills(home), _count_skill_uses(home, user)
     lines = [
         MenuLineCost(name=name, tokens=cost, used=uses.get(name, 0), address=_build_uses_path(name, user))
-        for name, cost in _compute_line_costs(drawn).items()
+        for name, cost in _estimate_tokens_per_menu_line(drawn).items()
     ]
     return MenuCost(
         tokens=drawn.tokens,
@@ -185,11 +185,11 @@ def compute_menu_cost(home: Home, user: str | None) -> MenuCost:
     )
 
 
-def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
+def list_old_never_used_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
     """Return the skills that have been active for two weeks and were never used, oldest first."""
     uses, costs, since = (
         _count_skill_uses(home, user),
-        _compute_line_costs(_build_menu_of_all_skills(home)),
+        _estimate_tokens_per_menu_line(_build_menu_of_all_skills(home)),
         home.clock() - _UNUSED_AFTER,
     )
     found = [
@@ -203,10 +203,10 @@ def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
 
 def _build_menu_of_all_skills(home: Home) -> menu.SkillMenu:
     selected = select_skills_for_request(home, UserRequest(text="", user=home.get_user(), now=home.clock()))
-    return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_menu_options(home))
+    return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), build_skill_menu_options(home))
 
 
-def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:
+def _estimate_tokens_per_menu_line(drawn: menu.SkillMenu) -> dict[str, int]:
     # The first paragraph introduces the menu; each following line is one skill, in order.
     lines = drawn.text.split("\n\n", 1)[-1].split("\n")
     return {name: estimate_tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
@@ -214,11 +214,11 @@ def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:
 
 def _count_skill_uses(home: Home, user: str | None) -> dict[str, int]:
     """Return the uses of each skill; those from before each use had a user count for everybody."""
-    others = home.journal.count_uses_by_others(user) if user is not None else {}
+    others = home.journal.count_skill_uses_by_other_users(user) if user is not None else {}
     keys = {layer.name: layer.store.key for layer in home.skills.layers}
     counted = home.skills.read_all_counters()
     return {
-        item.name: sum_counters(counted.get((item.layer, item.name), {})).used
+        item.name: sum_counters_over_stages(counted.get((item.layer, item.name), {})).used
         - others.get((keys[item.layer], item.name), 0)
         for item in home.skills.list_skills()
     }
@@ -229,7 +229,7 @@ def _build_uses_path(name: str, user: str | None) -> str:
     return f"/skills/{name}/uses{'' if user is None else '?own=true'}"
 
 
-def list_confused_skills(home: Home) -> tuple[ConfusedPair, ...]:
+def list_confused_skill_pairs(home: Home) -> tuple[ConfusedSkillPair, ...]:
     """Return the pairs of similar skills in which search may find the second instead of the first, worst first."""
     seen = home.skills.snapshot()
     cues = {
@@ -237,7 +237,7 @@ def list_confused_skills(home: Home) -> tuple[ConfusedPair, ...]:
         for item in seen.listing
         if item.summary is not None and item.state is SkillState.OK
     }
-    near = home.finder.find_neighbours(at=seen)
+    near = home.finder.find_neighbours_of_all_skills(at=seen)
     pairs = [(-hit.score, name, hit.id) for name, hits in near.items() for hit in hits if {name, hit.id} <= cues.keys()]
     alike = dict.fromkeys(name for _, one, other in sorted(pairs) for name in (one, other))
     names = frozenset(list(alike)[:_MAX_CONFUSED])
@@ -246,19 +246,19 @@ def list_confused_skills(home: Home) -> tuple[ConfusedPair, ...]:
         hits = home.finder.search(cues[name], k=len(names), among=names, at=seen).hits
         scores = {hit.id: hit.score for hit in hits if hit.score > 0}
         own = scores.pop(name, 0.0) or max(scores.values(), default=1.0)
-        found += [ConfusedPair(name=name, other=other, share=score / own) for other, score in scores.items()]
+        found += [ConfusedSkillPair(name=name, other=other, share=score / own) for other, score in scores.items()]
     confused = [pair for pair in found if pair.share >= _CONFUSION_SHARE]
     return tuple(sorted(confused, key=lambda pair: (-pair.share, pair.name, pair.other)))
 
 
-def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:
+def list_tried_candidates(home: Home) -> tuple[TriedSkillCandidateSummary, ...]:
     """Return the candidates tried for skills with their results, the latest of each skill first."""
     store = open_improve_store(home)
     return tuple(
-        TriedCandidateSummary(
+        TriedSkillCandidateSummary(
             skill=skill, number=one.number, state=one.state.value, summary=describe_candidate_result(one)
         )
-        for skill in store.list_skills()
+        for skill in store.list_skills_with_candidates()
         for one in reversed(store.list_candidates(skill))
     )
 
@@ -281,7 +281,7 @@ class SkillUsageHistory:
 
 def read_skill_usage_history(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
-    used = home.journal.load_skill_uses(item.name, home.skills.get_layer(item.layer).store.key)
+    used = home.journal.load_judged_uses_of_skill(item.name, home.skills.get_layer(item.layer).store.key)
     made: dict[date, tuple[int, ...]] = {}
     for version in home.skills.list_versions(format_skill_address(item.name, item.layer)):
         week = _get_monday(version.made_on)
@@ -302,7 +302,7 @@ def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillV
 
 
 def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UsageCounts:
-    counted = sum_counters(skills.read_counters(item, version=number))
+    counted = sum_counters_over_stages(skills.read_counters(item, version=number))
     return replace(counted, address=f"{build_uses_path(item.layer, item.name)}?version={number}")
 
 

@@ -9,9 +9,9 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from habitus.agent.choosing import SessionMemory
-from habitus.agent.recorder import build_explicit_outcome
-from habitus.agent.recorder import record_judgement as keep_judgement
+from habitus.agent.choosing import UserProjectMemory
+from habitus.agent.recorder import build_explicit_outcome_with_full_weight
+from habitus.agent.recorder import record_judgement_and_credit_success as keep_judgement
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
@@ -24,16 +24,16 @@ from habitus.learning.remedies.findings import (
     MIN_SESSIONS,
     ProposedRule,
     RecurringFailure,
-    RemedyCoverage,
+    RemedyCoverageCounts,
     RemedyFindings,
     SupportedRemedy,
     collect_remedy_findings,
 )
 from habitus.learning.remedies.session_facts import (
+    FailuresAndCorrectionsCollector,
+    FailuresAndCorrectionsStore,
     FileStamp,
-    SessionFacts,
-    SessionFactsCollector,
-    SessionFactsStore,
+    SessionFailuresAndCorrections,
     read_file_stamp,
 )
 from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
@@ -44,22 +44,28 @@ from habitus.llm.model import Model
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, LessonDraft, LessonKind, LessonScope, TrustLevel
 from habitus.redact import Redactor
-from habitus.settings import AccMode, MemoryMode
+from habitus.settings import DetectorActivityMode, MemoryLearningMode
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.model import Stage
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 
-def open_learner(home: Home, keeper: LessonSink, model: Model | None, lessons: Cortex | None = None) -> Learner:
+def open_session_error_learner(
+    home: Home, keeper: LessonSink, model: Model | None, lessons: Cortex | None = None
+) -> Learner:
     """Build the learner from errors in one session; without a `model`, it asks none.
 
     Remedies for failures are looked up in `lessons`.
     """
     settings = home.settings
-    mode = MonitorMode.OFF if settings.memory is MemoryMode.OFF else MonitorMode(settings.acc_mode.value)
+    mode = MonitorMode.OFF if settings.memory is MemoryLearningMode.OFF else MonitorMode(settings.acc_mode.value)
 
     def remedy(call: SessionCall) -> str:
-        return wording.find_remedy_for_call(_list_visible_lessons(lessons, home.project), call) if lessons else ""
+        return (
+            wording.find_remedy_text_for_call(_list_lessons_visible_in_project(lessons, home.project), call)
+            if lessons
+            else ""
+        )
 
     return Learner(keeper, model, spending=home.spending, mode=mode, redactor=home.redactor, remedy=remedy)
 
@@ -70,12 +76,12 @@ def open_advice_only_learner(home: Home) -> Learner:
     It is for hosts that show it only some of their calls.
     """
     settings = home.settings
-    is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
+    is_off = settings.memory is MemoryLearningMode.OFF or settings.acc_mode is DetectorActivityMode.OFF
     mode = MonitorMode.OFF if is_off else MonitorMode.ACTIVE
     return Learner(None, spending=home.spending, mode=mode, redactor=home.redactor)
 
 
-def open_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> LessonApplier:
+def open_transcript_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> LessonApplier:
     """Build the applier that teaches memory from transcripts."""
 
     def count_skill(use: SkillUse) -> bool:
@@ -125,7 +131,7 @@ JOURNAL_PREFIX = "journal:"  # marks our own sessions among the files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProposedLesson:
+class ProposedLessonOrRule:
     """A lesson or rule that memory could store, with its evidence."""
 
     text: str
@@ -137,14 +143,14 @@ class ProposedLesson:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemedyReport:
+class RecurringFailureReport:
     """The recurring failures of past sessions, with the lessons, candidates and rules found in them."""
 
     failures: tuple[RecurringFailure, ...] = ()
-    lessons: tuple[ProposedLesson, ...] = ()
-    candidates: tuple[ProposedLesson, ...] = ()
-    rules: tuple[ProposedLesson, ...] = ()
-    coverage: RemedyCoverage = field(default_factory=RemedyCoverage)
+    lessons: tuple[ProposedLessonOrRule, ...] = ()
+    candidates: tuple[ProposedLessonOrRule, ...] = ()
+    rules: tuple[ProposedLessonOrRule, ...] = ()
+    coverage: RemedyCoverageCounts = field(default_factory=RemedyCoverageCounts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,16 +167,16 @@ class SessionFactsAggregator:
 
     home: Home
     only_new: bool = False  # skip files that an earlier run has read
-    _readers: dict[tuple[str, str], SessionFactsCollector] = field(default_factory=dict)
+    _readers: dict[tuple[str, str], FailuresAndCorrectionsCollector] = field(default_factory=dict)
     _stamps: dict[str, FileStamp] = field(default_factory=dict)
     _found: RemedyFindings | None = None
 
-    def begin_file_if_changed(self, path: Path) -> bool:
+    def record_stamp_if_file_changed(self, path: Path) -> bool:
         """Whether the file is new or has changed since the last run."""
-        return self._is_changed(str(path), read_file_stamp(path))
+        return self._record_stamp_if_changed(str(path), read_file_stamp(path))
 
-    def _is_changed(self, file: str, stamp: FileStamp) -> bool:
-        if self.only_new and self._known_stamps.get(file) == stamp:
+    def _record_stamp_if_changed(self, file: str, stamp: FileStamp) -> bool:
+        if self.only_new and self._stored_file_stamps.get(file) == stamp:
             return False
         # The stamp from before reading: lines that are appended meanwhile are read by the next run.
         self._stamps[file] = stamp
@@ -181,21 +187,21 @@ class SessionFactsAggregator:
         key = str(studied.file), studied.transcript
         if key not in self._readers:
             project = resolve_project_root(studied.project)
-            self._readers[key] = SessionFactsCollector(
+            self._readers[key] = FailuresAndCorrectionsCollector(
                 session=studied.transcript, project=project, file=studied.file.name
             )
         self._readers[key].add_turn(studied.turn)
 
-    def read_journal(self, limit: int = 10_000) -> int:
+    def read_journal_sessions(self, limit: int = 10_000) -> int:
         """Read the latest sessions of the journal, our own and those of other agent loops; return their number."""
         user, journal = self.home.settings.user, self.home.journal
         sessions = journal.list_sessions(limit=limit, user=user)
         for kept in sessions:
-            if not self._is_changed(
+            if not self._record_stamp_if_changed(
                 f"{JOURNAL_PREFIX}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))
             ):
                 continue
-            reader = self._readers[f"{JOURNAL_PREFIX}{kept.id}", kept.id] = SessionFactsCollector(
+            reader = self._readers[f"{JOURNAL_PREFIX}{kept.id}", kept.id] = FailuresAndCorrectionsCollector(
                 session=kept.id, file=kept.id
             )
             for turn in (one for one in journal.list_session_turns(kept.id, user=user) if one.is_real):
@@ -206,26 +212,26 @@ class SessionFactsAggregator:
     def compute_findings(self) -> RemedyFindings:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
-            earlier = self._open_facts_store().load_facts(without=self._stamps)
+            earlier = self._open_facts_store().load_facts_except_of_files(without=self._stamps)
             self._found = collect_remedy_findings(
                 [*earlier, *(reader.build_facts() for reader in self._readers.values())]
             )
         return self._found
 
-    def make_report(self) -> RemedyReport:
+    def make_report(self) -> RecurringFailureReport:
         """Return the findings as a report."""
         found = self.compute_findings()
-        return RemedyReport(
+        return RecurringFailureReport(
             failures=found.failures[:MAX_FAILURES],
-            lessons=tuple(map(self._build_proposed_lesson, found.lessons)),
-            candidates=tuple(map(self._build_proposed_lesson, found.candidates)),
-            rules=tuple(map(self._build_proposed_lesson, found.rules)),
+            lessons=tuple(map(self._build_proposed_lesson_or_rule, found.lessons)),
+            candidates=tuple(map(self._build_proposed_lesson_or_rule, found.candidates)),
+            rules=tuple(map(self._build_proposed_lesson_or_rule, found.rules)),
             coverage=found.coverage,
         )
 
-    def _build_proposed_lesson(self, found: SupportedRemedy | ProposedRule) -> ProposedLesson:
+    def _build_proposed_lesson_or_rule(self, found: SupportedRemedy | ProposedRule) -> ProposedLessonOrRule:
         draft = self._draft_remedy_lesson(found)
-        return ProposedLesson(
+        return ProposedLessonOrRule(
             text=draft.text,
             kind=str(draft.kind),
             evidence=draft.evidence.told,
@@ -235,9 +241,9 @@ class SessionFactsAggregator:
         )
 
     def _draft_remedy_lesson(self, found: SupportedRemedy | ProposedRule) -> LessonDraft:
-        return wording.draft_lesson(found, now=self.home.clock(), user=self.home.settings.user)
+        return wording.draft_remedy_or_correction_lesson(found, now=self.home.clock(), user=self.home.settings.user)
 
-    def list_lesson_batches(self) -> list[LessonBatch]:
+    def list_lesson_batches_to_decide(self) -> list[LessonBatch]:
         """Return the lessons that held and the rules that were meant permanently, each to be decided once."""
         found = self.compute_findings()
         return [
@@ -247,30 +253,30 @@ class SessionFactsAggregator:
 
     def _make_lesson_batch(self, found: SupportedRemedy | ProposedRule) -> LessonBatch:
         draft = self._draft_remedy_lesson(found)
-        digests = tuple(_hash_lesson(draft, trace) for trace in found.traces)
+        digests = tuple(_hash_lesson_with_trace(draft, trace) for trace in found.traces)
         return LessonBatch(digests=digests, method=LearningMethodKind.REMEDIES, drafts=(draft,))
 
-    def store_facts(self) -> None:
+    def store_facts_and_file_stamps(self) -> None:
         """Store the facts and file stamps; the next run with `only_new` continues from here."""
-        facts: dict[str, list[SessionFacts]] = {file: [] for file in self._stamps}
+        facts: dict[str, list[SessionFailuresAndCorrections]] = {file: [] for file in self._stamps}
         for (file, _), reader in self._readers.items():
             facts[file].append(reader.build_facts())
         for file, of_file in facts.items():
-            self._open_facts_store().save_facts(file, self._stamps[file], of_file)
+            self._open_facts_store().replace_facts_of_file(file, self._stamps[file], of_file)
 
     @cached_property
-    def _known_stamps(self) -> dict[str, FileStamp]:
-        return self._open_facts_store().load_stamps()
+    def _stored_file_stamps(self) -> dict[str, FileStamp]:
+        return self._open_facts_store().load_studied_file_stamps()
 
-    def _open_facts_store(self) -> SessionFactsStore:
+    def _open_facts_store(self) -> FailuresAndCorrectionsStore:
         kept_for = timedelta(days=self.home.settings.retention.turn_days)
-        return SessionFactsStore(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
+        return FailuresAndCorrectionsStore(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
-def list_repeated_failures(home: Home) -> tuple[FailureWithRemedy, ...]:
+def list_costliest_repeated_failures(home: Home) -> tuple[FailureWithRemedy, ...]:
     """Return the most expensive failures of recent sessions and all studied transcripts; nothing is stored."""
     gathering = SessionFactsAggregator(home, only_new=True)
-    gathering.read_journal(_MAX_RECENT_SESSIONS)
+    gathering.read_journal_sessions(_MAX_RECENT_SESSIONS)
     found = gathering.compute_findings()
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS][:_MAX_REPEATED_FAILURES]
     ways = (*found.lessons, *found.candidates)
@@ -282,16 +288,18 @@ def _describe_best_remedy(failure: RecurringFailure, ways: Iterable[SupportedRem
     return next((wording.describe_remedy_lesson(way) for way in fitting), "")
 
 
-def find_known_remedy(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
+def find_known_remedy_for_failure(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
     """Return the remedy that memory knows for this failure as a sentence; empty if it knows none.
 
     `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
     where = resolve_project_root(project) if project else home.project
-    return wording.find_remedy_in_lessons(_list_visible_lessons(home.memory, where), tool, arguments, error)
+    return wording.find_remedy_text_for_error(
+        _list_lessons_visible_in_project(home.memory, where), tool, arguments, error
+    )
 
 
-def _list_visible_lessons(memory: Cortex, project: str) -> Iterable[Engram]:
+def _list_lessons_visible_in_project(memory: Cortex, project: str) -> Iterable[Engram]:
     lessons = memory.list_lessons("all", limit=100_000, kind=LessonKind.LESSON)
     return (lesson for lesson in lessons if lesson.scope is not LessonScope.PROJECT or lesson.owner == project)
 
@@ -302,11 +310,11 @@ def resolve_project_root(directory: str) -> str:
     return str(find_project_root(path)) if directory and path.is_dir() else directory
 
 
-def _hash_lesson(draft: LessonDraft, trace: str) -> str:
+def _hash_lesson_with_trace(draft: LessonDraft, trace: str) -> str:
     return hashlib.sha256(f"{draft.project}\n{draft.text}\n{trace}".encode()).hexdigest()
 
 
-def apply_lesson_decisions(taught: LessonBatch, decisions: Mapping[str, str | None]) -> LessonBatch:
+def keep_accepted_lesson_drafts(taught: LessonBatch, decisions: Mapping[str, str | None]) -> LessonBatch:
     """Apply a person's decision about each draft: store it in their words and with their trust, or drop it if None."""
     texts = ((draft, decisions[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
@@ -322,20 +330,22 @@ class TurnJudgementResult:
     outcome: TurnOutcome
 
 
-def record_judgement(
+def record_turn_judgement(
     home: Home, turn: str, *, ok: bool, by: str, source_kind: JudgementSourceKind, reason: str = ""
 ) -> TurnJudgementResult:
     """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
     refuse_if_read_only(home)
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = build_explicit_outcome(kind, to_one_line(by), source_kind, home.redact(to_one_line(reason)))
+    said = build_explicit_outcome_with_full_weight(
+        kind, clean_to_one_line(by), source_kind, home.redact(clean_to_one_line(reason))
+    )
     judged = home.journal.find_brief_turn(turn, user=user)
     # The text of the turn may be erased by now; the outcome still counts.
     if judged is None:
         return TurnJudgementResult(turn=home.journal.record_outcome(turn, said, user=user), request="", outcome=said)
     is_own = judged.user == home.settings.user
     cortex = home.memory if is_own else home.open_memory(user=judged.user)
-    memory = SessionMemory(cortex=cortex, user=judged.user, project=home.project)
+    memory = UserProjectMemory(cortex=cortex, user=judged.user, project=home.project)
     keep_judgement(home.journal, home.finder, memory, judged.id, said, user=judged.user)
     return TurnJudgementResult(turn=judged.id, request=judged.request, outcome=said)

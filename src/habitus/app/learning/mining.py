@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.history import decode_journal_message
-from habitus.app.home import Home, check_change_allowed
-from habitus.app.home_directory import get_weights_dir
+from habitus.app.home import Home, refuse_change_if_unwritable_or_paused
+from habitus.app.home_directory import get_encoder_weights_dir
 from habitus.app.library import saving
-from habitus.app.library.content import find_near_duplicates
+from habitus.app.library.content import find_near_duplicate_skills
 from habitus.errors import HabitusError
 from habitus.events import EventKind, OutcomeKind
 from habitus.files import Tree, build_tree_file
 from habitus.journal.model import SkillPlacementKind, Turn
-from habitus.journal.usage import get_effective_outcome
+from habitus.journal.usage import get_deciding_or_heaviest_outcome
 from habitus.learning.budget import DEFAULT_PATIENCE_S, RunBudget
 from habitus.learning.remedies import calls
-from habitus.learning.transcripts.study import StudiedTurn, study_file
+from habitus.learning.transcripts.study import StudiedTurn, visit_studied_turns_of_file
 from habitus.llm.model import AssistantMessage, ChatMessage, Model, ToolResultMessage
 from habitus.recipes.execution import get_recipe_tool_name
-from habitus.recipes.mining import MinedRecipe, group_similar_requests, mine_recipes, render_as_steps
+from habitus.recipes.mining import MinedRecipe, group_similar_requests, mine_recipes, render_recipe_as_prose_steps
 from habitus.recipes.sequences import MIN_SESSIONS, MIN_TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.index import build_encoder
@@ -42,7 +42,7 @@ from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState
 from habitus.skills.review import ProposalAction, ProposalState, SkillChange
 from habitus.skills.sources.trust import list_skill_powers
-from habitus.text import estimate_tokens, format_count, to_one_line
+from habitus.text import clean_to_one_line, estimate_tokens, format_quantity
 
 MAX_TURNS = 10_000  # the latest ones
 # Outcomes of other agents' turns are unknown, so a procedure must recur in more sessions.
@@ -64,7 +64,7 @@ class SuggestionKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MiningSuggestion:
+class RecipeOrSkillSuggestion:
     """A recipe or skill suggested to the user; `text` is its content, `proposal` its number once proposed."""
 
     kind: SuggestionKind
@@ -77,20 +77,20 @@ class MiningSuggestion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MiningReport:
+class ProcedureMiningReport:
     """The suggestions of a mining run, and why a model stopped drafting."""
 
     turns: int  # turns examined
-    suggestions: tuple[MiningSuggestion, ...]
+    suggestions: tuple[RecipeOrSkillSuggestion, ...]
     stopped: str = ""  # why the model stopped drafting
     spent: str = ""  # tokens and cost, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _SuggestionDraft:
+class _SuggestionWithFiles:
     """A suggestion with the files it would write."""
 
-    suggestion: MiningSuggestion
+    suggestion: RecipeOrSkillSuggestion
     layer: str
     tree: Tree
     labels: tuple[str, ...] = ()
@@ -99,14 +99,14 @@ class _SuggestionDraft:
 class RepeatedProcedureFinder:
     """Finds repeated procedures in the user's journal, or in turns of other agents added with `add_turn`.
 
-    Call `find_suggestions`, optionally `draft_skills` and `propose_all`, then `make_report`.
+    Call `find_suggestions`, optionally `draft_skills_with_model` and `propose_all_suggestions`, then `make_report`.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._turns: dict[str, Turn] = {}
         self._elsewhere: dict[str, ObservedTurn] = {}
-        self._drafts: list[_SuggestionDraft] = []
+        self._drafts: list[_SuggestionWithFiles] = []
         self._stopped = ""
         self._budget = RunBudget(day=home.spending)
         self._earlier = [
@@ -118,15 +118,15 @@ class RepeatedProcedureFinder:
         self._recipes = home.recipes.list_recipes()
         self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
 
-    def read_transcripts(self, transcripts: Sequence[Path]) -> None:
+    def add_turns_of_transcripts(self, transcripts: Sequence[Path]) -> None:
         """Add the turns of these transcripts."""
         for path in transcripts:
-            study_file(path, self._home.redactor, self.add_turn)
+            visit_studied_turns_of_file(path, self._home.redactor, self.add_turn)
 
     def add_turn(self, studied: StudiedTurn) -> None:
         """Add a turn of another agent."""
         if len(self._elsewhere) < MAX_TURNS:
-            turn, seen = observe_transcript_turn(studied, self._home.clock())
+            turn, seen = convert_transcript_turn_to_observed(studied, self._home.clock())
             self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
 
     def find_suggestions(self) -> None:
@@ -136,35 +136,35 @@ class RepeatedProcedureFinder:
         for found in mine_recipes(list(done.values())):
             if (
                 len(found.sessions) >= least
-                and not self._is_known_sequence(found)
-                and (draft := self._draft_from_sequence(found)) is not None
+                and not self._is_sequence_in_recipe_or_proposed(found)
+                and (draft := self._draft_suggestion_from_sequence(found)) is not None
             ):
-                self._add_draft(draft)
+                self._add_draft_unless_skill_has_one(draft)
         if self._elsewhere:
             # Other agents' transcripts don't say whether a request was served well.
             return
         taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
         alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
-        for group in itertools.islice(self._group_similar_requests(alone), _MAX_REQUEST_GROUPS):
-            self._add_draft(self._draft_from_requests(group, done))
+        for group in itertools.islice(self._group_recurring_requests_without_skill(alone), _MAX_REQUEST_GROUPS):
+            self._add_draft_unless_skill_has_one(self._draft_suggestion_from_requests(group, done))
 
     def _observe_journal(self) -> dict[str, ObservedTurn]:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
-        for turn in self._home.journal.iterate_past_turns(limit=MAX_TURNS, user=self._home.settings.user):
-            done[turn.id] = observe_journal_turn(turn, without=recipes)
+        for turn in self._home.journal.iterate_latest_finished_turns(limit=MAX_TURNS, user=self._home.settings.user):
+            done[turn.id] = convert_journal_turn_to_observed(turn, without=recipes)
             # Without messages and events: the full text of ten thousand turns would fill the memory.
             self._turns[turn.id] = replace(turn, messages=(), events=())
         return done
 
-    def _add_draft(self, draft: _SuggestionDraft) -> None:
+    def _add_draft_unless_skill_has_one(self, draft: _SuggestionWithFiles) -> None:
         """Add a draft unless its skill has one: approving the first would make the others stale."""
         waiting = {p.change.name for p in self._earlier if p.state is ProposalState.PENDING}
         if draft.suggestion.skill not in waiting | {other.suggestion.skill for other in self._drafts}:
             self._drafts.append(draft)
             self._taken.add(get_recipe_tool_name(draft.suggestion.name))
 
-    def _is_known_sequence(self, found: MinedRecipe) -> bool:
+    def _is_sequence_in_recipe_or_proposed(self, found: MinedRecipe) -> bool:
         """Whether the sequence is part of a recipe, or was proposed before, with any result."""
         written = [tuple(step.tool for step in recipe.plan.steps) for recipe in self._recipes]
         if any(_contains_sequence(found.tools, tools) for tools in written):
@@ -173,34 +173,36 @@ class RepeatedProcedureFinder:
             _contains_sequence(found.labels, one.change.details[_MINED_KEY].get("labels", ())) for one in self._earlier
         )
 
-    def _draft_from_sequence(self, found: MinedRecipe) -> _SuggestionDraft | None:
+    def _draft_suggestion_from_sequence(self, found: MinedRecipe) -> _SuggestionWithFiles | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
         used = Counter(name for turn in turns for name in list_skills_chosen_in_turn(turn))
         # A recipe belongs to a skill only if more than half of its turns used that skill.
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
-        evidence = (describe_occurrences(turns), *_describe_recipe_replays(found))
+        evidence = (describe_count_and_dates_of_turns(turns), *_describe_recipe_replays(found))
         if not set(found.tools) <= self._ours:
             if skill:
                 return None
             # The tools belong to another agent, so a model has to call them; the skill says which, and with which
             # arguments.
-            steps = self._make_skill(found.recipe.name, turns, render_as_steps(found.recipe))
+            steps = self._make_skill_from_turns(found.recipe.name, turns, render_recipe_as_prose_steps(found.recipe))
             return _build_skill_suggestion_draft(steps, turns, evidence, found.labels)
         title = found.recipe.name
         names_to_try = itertools.chain([title], (f"{title} {number}" for number in itertools.count(2)))
         name = next(name for name in names_to_try if get_recipe_tool_name(name) not in self._taken)
-        recipe = replace(found.recipe, name=name, prose=build_when_to_use(turns))
-        place = self._find_writable_skill(skill) if skill else None
+        recipe = replace(found.recipe, name=name, prose=build_when_to_use_from_requests(turns))
+        place = self._find_files_of_own_writable_skill(skill) if skill else None
         layer, before = place or (USER_LAYER, {})
         if place is None:
-            made = self._make_skill(
-                recipe.name, turns, f"`{get_recipe_tool_name(name)}` does it in one call:\n\n{render_as_steps(recipe)}"
+            made = self._make_skill_from_turns(
+                recipe.name,
+                turns,
+                f"`{get_recipe_tool_name(name)}` does it in one call:\n\n{render_recipe_as_prose_steps(recipe)}",
             )
             skill, before = made.name, trees.update_main_file({}, made)
         chunks = before.get(trees.CHUNKS_FILE)
         written = recipes_md.append_recipe(chunks.content or b"" if chunks is not None else b"", recipe)
         text = recipes_md.render_recipes([recipe]).decode().partition("\n")[2].strip()
-        suggestion = MiningSuggestion(
+        suggestion = RecipeOrSkillSuggestion(
             kind=SuggestionKind.RECIPE,
             name=name,
             skill=skill,
@@ -209,9 +211,9 @@ class RepeatedProcedureFinder:
             text=text,
         )
         tree = {**before, trees.CHUNKS_FILE: build_tree_file(written)}
-        return _SuggestionDraft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
+        return _SuggestionWithFiles(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
 
-    def _find_writable_skill(self, name: str) -> tuple[str, Tree] | None:
+    def _find_files_of_own_writable_skill(self, name: str) -> tuple[str, Tree] | None:
         """Return the layer and files of a skill that can get a recipe.
 
         None if it is not ours or its recipes are malformed.
@@ -225,65 +227,73 @@ class RepeatedProcedureFinder:
         recipes_md.parse_recipes(chunks.content or b"" if chunks is not None else b"", notes)
         return (item.layer, tree) if is_own and not notes.diagnostics else None
 
-    def _make_skill(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
+    def _make_skill_from_turns(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
         waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
         made = {draft.suggestion.skill for draft in self._drafts}
         name = names.make_unique_name(
             title, lambda name: name in waiting | made or self._home.skills.is_name_taken(name)
         )
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
-        return Skill(name=name, title=title, description=described, when_to_use=build_when_to_use(turns), body=body)
+        return Skill(
+            name=name, title=title, description=described, when_to_use=build_when_to_use_from_requests(turns), body=body
+        )
 
-    def _group_similar_requests(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
+    def _group_recurring_requests_without_skill(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Yield groups of similar requests that were often enough served well without a skill."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED_KEY].get("turns", ())}
         without = [turn for turn in turns if turn.request.strip() and not list_skills_chosen_in_turn(turn)]
         for group in group_similar_requests(
             [turn.request for turn in without],
-            build_encoder(self._home.settings.search.encoder, get_weights_dir(self._home.settings)),
+            build_encoder(self._home.settings.search.encoder, get_encoder_weights_dir(self._home.settings)),
         ):
             members = [without[number] for number in group]
             is_habit = len(members) >= MIN_TURNS and len({turn.session for turn in members}) >= MIN_SESSIONS
             if is_habit and proposed.isdisjoint(turn.id for turn in members):
                 yield members
 
-    def _draft_from_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _SuggestionDraft:
+    def _draft_suggestion_from_requests(
+        self, turns: Sequence[Turn], done: dict[str, ObservedTurn]
+    ) -> _SuggestionWithFiles:
         tools = Counter(tuple(dict.fromkeys(call.name for call in done[turn.id].calls)) for turn in turns)
         ((usual, _),) = tools.most_common(1)
         asked = list(dict.fromkeys(f"- {quote_request(turn)}" for turn in reversed(turns)))[:_MAX_LISTED_REQUESTS]
         used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
-        title = " ".join(to_one_line(turns[-1].request).split()[:6])
+        title = " ".join(clean_to_one_line(turns[-1].request).split()[:6])
         return _build_skill_suggestion_draft(
-            self._make_skill(title, turns, body), turns, (describe_occurrences(turns), "no skill was used")
+            self._make_skill_from_turns(title, turns, body),
+            turns,
+            (describe_count_and_dates_of_turns(turns), "no skill was used"),
         )
 
-    def list_recipe_suggestions(self, skill: str) -> list[MiningSuggestion]:
+    def list_recipe_suggestions_for_skill(self, skill: str) -> list[RecipeOrSkillSuggestion]:
         """Return the recipes found for an existing skill."""
         found = (draft.suggestion for draft in self._drafts)
         return [one for one in found if one.kind is SuggestionKind.RECIPE and one.skill == skill]
 
     @property
-    def undrafted_suggestions(self) -> list[MiningSuggestion]:
+    def suggestions_from_requests(self) -> list[RecipeOrSkillSuggestion]:
         """The suggestions from requests, whose text a model would write better."""
         return [draft.suggestion for draft in self._drafts if not draft.labels]
 
     @property
-    def tokens_to_send(self) -> int:
-        """Roughly the tokens that `draft_skills` would send."""
-        texts = (str(m.content) for one in self.undrafted_suggestions for m in self._read_messages(one.turns))
+    def estimated_tokens_to_send(self) -> int:
+        """Roughly the tokens that `draft_skills_with_model` would send."""
+        texts = (
+            str(m.content) for one in self.suggestions_from_requests for m in self._read_messages_of_turns(one.turns)
+        )
         return sum(map(estimate_tokens, texts))
 
-    def _read_messages(self, turns: Sequence[str]) -> list[Any]:
+    def _read_messages_of_turns(self, turns: Sequence[str]) -> list[Any]:
         return [kept for id in turns[-_MAX_DRAFTING_TURNS:] for kept in self._home.journal.get_turn(id).messages]
 
-    async def draft_skills(self, model: Model) -> None:
+    async def draft_skills_with_model(self, model: Model) -> None:
         """Let a model write the skills found in requests, within the token budget of the day."""
         paid = self._budget.wrap_model(model)
         for number, draft in enumerate(self._drafts):
             if draft.labels or self._stopped:
                 continue
-            kept = (decode_journal_message(message) for message in self._read_messages(draft.suggestion.turns))
+            kept = (decode_journal_message(message) for message in self._read_messages_of_turns(draft.suggestion.turns))
             messages: list[ChatMessage] = [message for message in kept if message is not None]
             asked = [quote_request(self._turns[id]) for id in draft.suggestion.turns[-_MAX_LISTED_REQUESTS:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
@@ -298,20 +308,22 @@ class RepeatedProcedureFinder:
             evidence = (*draft.suggestion.evidence, f"drafted by {model.name}")
             self._drafts[number] = _build_skill_suggestion_draft(skill, turns, evidence)
 
-    def propose_all(self) -> None:
+    def propose_all_suggestions(self) -> None:
         """Propose everything found to the user."""
         author = Author(actor=ActorKind.JOB, name="mining", reason="recurring procedure")
-        check_change_allowed(self._home, author)
+        refuse_change_if_unwritable_or_paused(self._home, author)
         asked = [replace(draft, suggestion=_add_keep_question(draft.suggestion)) for draft in self._drafts]
         self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in asked]
 
-    def propose_recipe(self, skill: str, author: Author) -> MiningSuggestion:
+    def propose_first_recipe_for_skill(self, skill: str, author: Author) -> RecipeOrSkillSuggestion:
         """Propose the first recipe found for a skill, with the author's reason first."""
-        draft = next(draft for draft in self._drafts if draft.suggestion in self.list_recipe_suggestions(skill))
+        draft = next(
+            draft for draft in self._drafts if draft.suggestion in self.list_recipe_suggestions_for_skill(skill)
+        )
         evidence = (author.reason, *draft.suggestion.evidence)
         return self._propose_draft(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
 
-    def _propose_draft(self, draft: _SuggestionDraft, author: Author) -> MiningSuggestion:
+    def _propose_draft(self, draft: _SuggestionWithFiles, author: Author) -> RecipeOrSkillSuggestion:
         name = draft.suggestion.skill
         change = SkillChange(
             action=ProposalAction.WRITE,
@@ -321,26 +333,26 @@ class RepeatedProcedureFinder:
             details={_MINED_KEY: {"labels": draft.labels, "turns": draft.suggestion.turns}},
         )
         new = sorted(str(power) for power in list_skill_powers(name, draft.tree))
-        like = find_near_duplicates(self._home.finder, name, draft.tree)
+        like = find_near_duplicate_skills(self._home.finder, name, draft.tree)
         reasons = [*draft.suggestion.evidence, *new, *self._home.scan_tree(draft.tree), *like]
         return replace(draft.suggestion, proposal=self._home.review.propose(change, author, reasons).id)
 
-    def make_report(self) -> MiningReport:
+    def make_report(self) -> ProcedureMiningReport:
         """Return the suggestions found so far and the spending."""
         found = tuple(draft.suggestion for draft in self._drafts)
         spent = self._budget.summary if self._budget.requests else ""
-        return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
+        return ProcedureMiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
 
 
-def _add_keep_question(suggestion: MiningSuggestion) -> MiningSuggestion:
+def _add_keep_question(suggestion: RecipeOrSkillSuggestion) -> RecipeOrSkillSuggestion:
     question = f"you did this {len(suggestion.turns)} times; keep it as a skill?"
     return replace(suggestion, evidence=(question, *suggestion.evidence))
 
 
 def _build_skill_suggestion_draft(
     skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], labels: tuple[str, ...] = ()
-) -> _SuggestionDraft:
-    suggestion = MiningSuggestion(
+) -> _SuggestionWithFiles:
+    suggestion = RecipeOrSkillSuggestion(
         kind=SuggestionKind.STEPS,
         name=skill.title or skill.name,
         skill=skill.name,
@@ -348,7 +360,7 @@ def _build_skill_suggestion_draft(
         turns=tuple(turn.id for turn in turns),
         text=skill.body,
     )
-    return _SuggestionDraft(
+    return _SuggestionWithFiles(
         suggestion=suggestion, layer=USER_LAYER, tree=trees.update_main_file({}, skill), labels=labels
     )
 
@@ -363,7 +375,7 @@ def _describe_recipe_replays(found: MinedRecipe) -> list[str]:
     runs = []
     for one in found.occurrences[-_MAX_SHOWN_RUNS:]:
         told = {name: value for name, value in one.params.items() if not MARKER.search(str(value))}
-        given = to_one_line(json.dumps(told, ensure_ascii=False))[:200]
+        given = clean_to_one_line(json.dumps(told, ensure_ascii=False))[:200]
         runs.append(f"turn {one.turn} with {given}" if told else f"turn {one.turn}")
     return [f"it makes the very calls of all {len(found.occurrences)} again, such as {'; '.join(runs)}"]
 
@@ -373,7 +385,7 @@ _SELF_DESCRIPTIONS = ("one_line_description", "estimated_execution_time_seconds"
 _MAX_SHOWN_REQUESTS, _MAX_REQUEST_CHARS = 3, 100
 
 
-def observe_journal_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
+def convert_journal_turn_to_observed(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     """Return a turn of the journal as mining sees it, without calls that only look up skills."""
     messages = [message for kept in turn.messages if (message := decode_journal_message(kept)) is not None]
     results = {message.call: message for message in messages if isinstance(message, ToolResultMessage)}
@@ -384,24 +396,24 @@ def observe_journal_turn(turn: Turn, *, without: Collection[str] = ()) -> Observ
     }
     done = []
     for call in (call for message in messages if isinstance(message, AssistantMessage) for call in message.calls):
-        arguments = _parse_arguments(call.arguments)
+        arguments = _parse_arguments_without_self_descriptions(call.arguments)
         if arguments is None or call.name in names.SKILL_MANAGEMENT_TOOLS or call.name in without:
             continue
         came = results.get(call.id)
         ok, result = (call.id in went_well, came.content) if came is not None else (False, "")
         done.append(ObservedCall(name=call.name, arguments=arguments, result=result, success=ok))
-    judged = get_effective_outcome(turn.outcomes)
+    judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     is_good = judged is not None and judged.kind is OutcomeKind.OK
     return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
 
 
-def observe_transcript_turn(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
+def convert_transcript_turn_to_observed(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
     """Return a turn of another agent's transcript, both as a journal turn and as mining sees it."""
     turn, made = studied.turn, calls.pair_calls_with_results(studied.turn.events, project=studied.project)
     done = [
         ObservedCall(
             name=call.name,
-            arguments={"command": call.command} if call.command else call.full_arguments,
+            arguments={"command": call.command} if call.command else call.unshortened_arguments,
             success=call.has_worked and not (call.command or call.arguments_summary).endswith(calls.CUT_MARK),
         )
         for call in made
@@ -412,7 +424,7 @@ def observe_transcript_turn(studied: StudiedTurn, now: datetime) -> tuple[Turn, 
     return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].success is True)
 
 
-def _parse_arguments(text: str) -> dict[str, Any] | None:
+def _parse_arguments_without_self_descriptions(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -432,16 +444,16 @@ def list_skills_chosen_in_turn(turn: Turn) -> set[str]:
     }
 
 
-def describe_occurrences(turns: Sequence[Turn]) -> str:
+def describe_count_and_dates_of_turns(turns: Sequence[Turn]) -> str:
     """Describe in how many turns and sessions, and when; for example "done in 3 turns of 2 sessions, on 2026-01-05"."""
     days: list[datetime] = sorted(turn.started_on for turn in turns)
     first, last = (f"{day:%Y-%m-%d}" for day in (days[0], days[-1]))
-    sessions = format_count(len({turn.session for turn in turns}), "session")
+    sessions = format_quantity(len({turn.session for turn in turns}), "session")
     span = f"on {first}" if first == last else f"from {first} to {last}"
-    return f"done in {format_count(len(turns), 'turn')} of {sessions}, {span}"
+    return f"done in {format_quantity(len(turns), 'turn')} of {sessions}, {span}"
 
 
-def build_when_to_use(turns: Sequence[Turn]) -> str:
+def build_when_to_use_from_requests(turns: Sequence[Turn]) -> str:
     """Return a when-to-use text that quotes the latest requests; empty if there are none."""
     said = dict.fromkeys(quote_request(turn) for turn in reversed(turns) if turn.request.strip())
     return f"Requests such as {'; '.join(list(said)[:_MAX_SHOWN_REQUESTS])}." if said else ""
@@ -449,5 +461,5 @@ def build_when_to_use(turns: Sequence[Turn]) -> str:
 
 def quote_request(turn: Turn) -> str:
     """Return the request of a turn in quotation marks, shortened."""
-    text = to_one_line(turn.request)
+    text = clean_to_one_line(turn.request)
     return f"“{text if len(text) <= _MAX_REQUEST_CHARS else text[: _MAX_REQUEST_CHARS - 1] + '…'}”"

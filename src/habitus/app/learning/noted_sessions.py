@@ -30,7 +30,7 @@ CLAIMED_SESSIONS_FILE = "hooks.learning"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NotedSession:
+class NotedAgentSession:
     """A session of another agent with its transcript and working directory."""
 
     session: str
@@ -38,47 +38,47 @@ class NotedSession:
     cwd: Path
 
 
-def learn_from_noted_sessions(settings: Settings, open_at: OpenHomeAt, *, live: Collection[str] = ()) -> int:
+def learn_from_ended_noted_sessions(settings: Settings, open_at: OpenHomeAt, *, live: Collection[str] = ()) -> int:
     """Learn from the sessions that have ended and return the number of transcripts read; live sessions stay noted.
 
     Returns 0 while another process is learning.
     """
     with try_lock(settings.home / _LOCK_FILE) as held:
-        return 0 if held is None else _learn_from_all_noted(settings, open_at, live)
+        return 0 if held is None else _learn_and_mine_ended_sessions(settings, open_at, live)
 
 
-def _learn_from_all_noted(settings: Settings, open_at: OpenHomeAt, live: Collection[str]) -> int:
-    noted = {one.session: one for one in map(_parse_note, _claim_note_lines(settings.home)) if one is not None}
+def _learn_and_mine_ended_sessions(settings: Settings, open_at: OpenHomeAt, live: Collection[str]) -> int:
+    noted = {one.session: one for one in map(_parse_noted_session, _claim_note_lines(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
     try:
-        read = sum(_learn_from_session(settings, open_at, one) for one in over)
+        read = sum(_learn_from_noted_transcript(settings, open_at, one) for one in over)
     # A pause or a read-only home concerns all sessions, so all of them wait.
     except Refused as refused:
         log.info("Nothing is learned now: %s", refused)
         read, later = 0, list(noted.values())
-    _put_back_sessions(settings.home, later)
+    _put_back_noted_sessions(settings.home, later)
     if read and settings.schedule.mine != "off":
         for one in {one.transcript.parent: one for one in over}.values():
-            _propose_procedures(settings, open_at, one)
+            _propose_procedures_beside_transcript(settings, open_at, one)
     return read
 
 
-def _propose_procedures(settings: Settings, open_at: OpenHomeAt, noted: NotedSession) -> None:
+def _propose_procedures_beside_transcript(settings: Settings, open_at: OpenHomeAt, noted: NotedAgentSession) -> None:
     """Propose procedures that recur in the latest transcripts of a session's folder; it needs no model."""
     try:
         beside = noted.transcript.parent.glob(f"*{noted.transcript.suffix}")
         latest = sorted(beside, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_MINED_TRANSCRIPTS]
         with open_at(noted.cwd if noted.cwd.is_dir() else settings.user_home) as home:
             mining = RepeatedProcedureFinder(home)
-            mining.read_transcripts(latest)
+            mining.add_turns_of_transcripts(latest)
             mining.find_suggestions()
-            mining.propose_all()
+            mining.propose_all_suggestions()
     except (HabitusError, OSError) as error:
         log.warning("No procedures were mined beside %s: %s", noted.transcript, error)
 
 
-def _learn_from_session(settings: Settings, open_at: OpenHomeAt, noted: NotedSession) -> bool:
+def _learn_from_noted_transcript(settings: Settings, open_at: OpenHomeAt, noted: NotedAgentSession) -> bool:
     if not noted.transcript.is_file():
         # Claude Code removes old transcripts.
         return False
@@ -87,7 +87,7 @@ def _learn_from_session(settings: Settings, open_at: OpenHomeAt, noted: NotedSes
         with open_at(cwd) as home:
             study = TranscriptStudy(home, apply=True, wants_failures=False)
             study.read_file(noted.transcript)
-            study.store_lessons()
+            study.store_lessons_and_propose_procedures()
     except Refused:
         raise
     except (HabitusError, OSError) as error:
@@ -112,7 +112,7 @@ def _claim_note_lines(home: Path) -> list[str]:
     return left.splitlines()
 
 
-def _put_back_sessions(home: Path, noted: Iterable[NotedSession]) -> None:
+def _put_back_noted_sessions(home: Path, noted: Iterable[NotedAgentSession]) -> None:
     lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
     if lines:
         with (home / NOTED_SESSIONS_FILE).open("a", encoding="utf-8") as spool:
@@ -120,10 +120,10 @@ def _put_back_sessions(home: Path, noted: Iterable[NotedSession]) -> None:
     (home / CLAIMED_SESSIONS_FILE).unlink(missing_ok=True)
 
 
-def _parse_note(line: str) -> NotedSession | None:
+def _parse_noted_session(line: str) -> NotedAgentSession | None:
     try:
         told: Mapping[str, Any] = json.loads(line)
-        return NotedSession(
+        return NotedAgentSession(
             session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/")
         )
     except (ValueError, KeyError, TypeError):

@@ -15,16 +15,16 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.app.learning.compared_versions import load_change_exposures, open_comparison_store
+from habitus.app.learning.compared_versions import load_version_comparison_exposures, open_comparison_store
 from habitus.app.learning.comparing import ComparisonReport, list_comparison_reports
 from habitus.app.learning.evidence import make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.errors import Invalid
-from habitus.evidence.comparing import GainEstimate, estimate_gain_of_changes
+from habitus.evidence.comparing import ChangesGainEstimate, estimate_gain_of_changes
 from habitus.evidence.model import ItemKind
 from habitus.evidence.versions import ComparisonState, LiveComparison
 from habitus.improve.candidates import Candidate
-from habitus.improve.report import build_candidate_report, format_points_interval
+from habitus.improve.report import build_candidate_report, format_difference_in_points
 from habitus.improve.store import SCHEDULED_MARK
 from habitus.journal import usage
 from habitus.journal.model import ScoredExposure
@@ -34,7 +34,7 @@ from habitus.plain_data import INTERNAL
 from habitus.skills.proposals import Proposal, ProposalState
 from habitus.skills.review import ReviewQueue
 from habitus.tasks.rollouts import Rollout
-from habitus.text import format_count
+from habitus.text import format_quantity
 
 # A month with a smaller share of feedback is mostly unknown.
 _ENOUGH_FEEDBACK = 0.5
@@ -144,7 +144,7 @@ class RequestTotals:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillChangeSummary:
+class SkillChangeReportRow:
     """A change that was proposed, decided or compared in the month."""
 
     IN_JSON: ClassVar = ("links",)
@@ -168,7 +168,7 @@ class SkillChangeSummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentCost:
+class MonthlyAgentCost:
     """What the requests of the month took, as far as their agents reported it."""
 
     IN_JSON: ClassVar = ("links",)
@@ -192,7 +192,7 @@ class AgentCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LearningCost:
+class MonthlyLearningCost:
     """What learning took in the month."""
 
     IN_JSON: ClassVar = ("all_tokens", "links")
@@ -234,8 +234,8 @@ class MonthlyCost:
     """What agents and learning took in a month."""
 
     month: ReportMonth
-    agents: AgentCost
-    learning: LearningCost
+    agents: MonthlyAgentCost
+    learning: MonthlyLearningCost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +260,7 @@ class DataGap:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MonthlyReport:
+class MonthlyLearningReport:
     """What learning was worth in a month, what it cost, and what is not known."""
 
     IN_JSON: ClassVar = ("links",)
@@ -268,16 +268,16 @@ class MonthlyReport:
     month: str
     requests: RequestTotals
     # None while too few randomised conversations are judged.
-    gain: GainEstimate | None
+    gain: ChangesGainEstimate | None
     gain_sentence: str
-    changes: Sequence[SkillChangeSummary]
+    changes: Sequence[SkillChangeReportRow]
     proposed: int
     # By a person, whether or not the change is compared in use afterwards.
     approved: int
     kept: int
     rolled_back: int
-    cost: LearningCost
-    agent_cost: AgentCost
+    cost: MonthlyLearningCost
+    agent_cost: MonthlyAgentCost
     unknown: Sequence[DataGap]
 
     @property
@@ -290,51 +290,51 @@ class MonthlyReport:
         return {name: f"{address}&of={one}" for name, one in counted.items()}
 
 
-def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyReport:
+def build_monthly_learning_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyLearningReport:
     """Build the report; requests and conversations are one user's, or everybody's if `user` is None."""
     requests, compared = (
-        list_requests(home.shared, month.begin, month.end, user),
-        list_compared_conversations(home.shared, month, user),
+        list_judged_requests_in_period(home.shared, month.begin, month.end, user),
+        list_conversations_comparing_versions(home.shared, month, user),
     )
     reports = list_comparison_reports(home)
-    observations = make_observations(compared, _find_compared_items(compared), home.clock())
+    observations = make_observations(compared, _collect_keys_of_compared_changes(compared), home.clock())
     gain = estimate_gain_of_changes(observations)
     proposals = _list_proposed_improvements(home.review)
-    totals = _count_requests(requests, _build_rows_address(month, user))
-    cost = _sum_cost(home, month, requests, totals.address)
-    return MonthlyReport(
+    totals = _count_requests_by_outcome(requests, _build_rows_address(month, user))
+    cost = _sum_monthly_cost(home, month, requests, totals.address)
+    return MonthlyLearningReport(
         month=str(month),
         requests=totals,
         gain=gain,
-        gain_sentence=gain.sentence if gain is not None else _explain_no_gain(compared),
-        changes=_summarize_changes(home, month, proposals, reports, totals.address),
-        proposed=len(list_counted_proposals(home.review, month, ReportedNumberKind.PROPOSED)),
-        approved=len(list_counted_proposals(home.review, month, ReportedNumberKind.APPROVED)),
-        kept=len(list_ended_comparisons(home, month, ReportedNumberKind.KEPT)),
-        rolled_back=len(list_ended_comparisons(home, month, ReportedNumberKind.ROLLED_BACK)),
+        gain_sentence=gain.sentence if gain is not None else _explain_unknown_gain(compared),
+        changes=_list_skill_change_rows(home, month, proposals, reports, totals.address),
+        proposed=len(list_proposals_behind_number(home.review, month, ReportedNumberKind.PROPOSED)),
+        approved=len(list_proposals_behind_number(home.review, month, ReportedNumberKind.APPROVED)),
+        kept=len(list_comparisons_ended_in_month(home, month, ReportedNumberKind.KEPT)),
+        rolled_back=len(list_comparisons_ended_in_month(home, month, ReportedNumberKind.ROLLED_BACK)),
         cost=cost.learning,
         agent_cost=cost.agents,
-        unknown=[*_list_missing_feedback(totals), *_list_undecided_comparisons(month, reports, totals.address)],
+        unknown=[*_list_feedback_gaps(totals), *_list_comparison_gaps(month, reports, totals.address)],
     )
 
 
 def build_monthly_cost(home: Home, month: ReportMonth, user: str | None) -> MonthlyCost:
     """Build the part of the report that says what the month took, with the requests of one user or of everybody."""
-    requests = list_requests(home.shared, month.begin, month.end, user)
-    return _sum_cost(home, month, requests, _build_rows_address(month, user))
+    requests = list_judged_requests_in_period(home.shared, month.begin, month.end, user)
+    return _sum_monthly_cost(home, month, requests, _build_rows_address(month, user))
 
 
 def _build_rows_address(month: ReportMonth, user: str | None) -> str:
     return f"/report/rows?month={month}{'&all_users=true' if user is None else ''}"
 
 
-def _sum_cost(home: Home, month: ReportMonth, requests: Sequence[JudgedRequest], address: str) -> MonthlyCost:
-    metered = select_requests(requests, ReportedNumberKind.METERED)
-    priced = select_requests(requests, ReportedNumberKind.PRICED)
-    agents = AgentCost(
+def _sum_monthly_cost(home: Home, month: ReportMonth, requests: Sequence[JudgedRequest], address: str) -> MonthlyCost:
+    metered = select_requests_counted_by_number(requests, ReportedNumberKind.METERED)
+    priced = select_requests_counted_by_number(requests, ReportedNumberKind.PRICED)
+    agents = MonthlyAgentCost(
         metered=len(metered),
         priced=len(priced),
-        unmetered=len(select_requests(requests, ReportedNumberKind.UNMETERED)),
+        unmetered=len(select_requests_counted_by_number(requests, ReportedNumberKind.UNMETERED)),
         tokens=sum(one.tokens for one in metered),
         dollars=sum(one.dollars or 0.0 for one in priced),
         address=address,
@@ -342,7 +342,7 @@ def _sum_cost(home: Home, month: ReportMonth, requests: Sequence[JudgedRequest],
     return MonthlyCost(month=month, agents=agents, learning=_sum_learning_cost(home, month, address))
 
 
-def select_requests(requests: Iterable[JudgedRequest], of: ReportedNumberKind) -> list[JudgedRequest]:
+def select_requests_counted_by_number(requests: Iterable[JudgedRequest], of: ReportedNumberKind) -> list[JudgedRequest]:
     """Return the requests that a number of the report counts or sums up."""
     return [one for one in requests if _is_request_counted(one, of)]
 
@@ -363,37 +363,43 @@ def _is_request_counted(one: JudgedRequest, of: ReportedNumberKind) -> bool:
             return one.outcome.value == of.value
 
 
-def list_requests(engine: sa.Engine, begin: datetime, end: datetime, user: str | None) -> list[JudgedRequest]:
+def list_judged_requests_in_period(
+    engine: sa.Engine, begin: datetime, end: datetime, user: str | None
+) -> list[JudgedRequest]:
     """Return the requests of a period, oldest first, also those whose turns are past their retention."""
     with sql.read_transaction(engine) as connection:
-        return usage.list_judged_requests(connection, begin, end, user)
+        return usage.list_requests_with_verdicts(connection, begin, end, user)
 
 
-def list_compared_conversations(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[ScoredExposure]:
+def list_conversations_comparing_versions(
+    engine: sa.Engine, month: ReportMonth, user: str | None
+) -> list[ScoredExposure]:
     """Return the conversations of a month that were randomised between two versions of a skill."""
-    return [one for one in load_change_exposures(engine, user=user) if month.contains(one.at)]
+    return [one for one in load_version_comparison_exposures(engine, user=user) if month.contains(one.at)]
 
 
-def _find_compared_items(compared: Iterable[ScoredExposure]) -> frozenset[tuple[str, str]]:
+def _collect_keys_of_compared_changes(compared: Iterable[ScoredExposure]) -> frozenset[tuple[str, str]]:
     return frozenset((ItemKind.CHANGE.value, one.exposure.item) for one in compared)
 
 
-def _count_requests(requests: Sequence[JudgedRequest], address: str) -> RequestTotals:
+def _count_requests_by_outcome(requests: Sequence[JudgedRequest], address: str) -> RequestTotals:
     of = ReportedNumberKind
     counted = (of.REQUESTS, of.SUCCEEDED, of.FAILED, of.NO_FEEDBACK, of.WITHOUT_TEXT)
-    return RequestTotals(**{one.value: len(select_requests(requests, one)) for one in counted}, address=address)
+    return RequestTotals(
+        **{one.value: len(select_requests_counted_by_number(requests, one)) for one in counted}, address=address
+    )
 
 
-def _explain_no_gain(compared: Sequence[ScoredExposure]) -> str:
+def _explain_unknown_gain(compared: Sequence[ScoredExposure]) -> str:
     if not compared:
         return "Not known: no conversation was randomised between two versions of a skill."
     judged = sum(bool(one.explicit_scores) for one in compared)
-    return f"Not known: of {format_count(len(compared), 'randomised conversation')}, {judged} have feedback."
+    return f"Not known: of {format_quantity(len(compared), 'randomised conversation')}, {judged} have feedback."
 
 
-def _summarize_changes(
+def _list_skill_change_rows(
     home: Home, month: ReportMonth, proposals: Sequence[Proposal], reports: Sequence[ComparisonReport], address: str
-) -> list[SkillChangeSummary]:
+) -> list[SkillChangeReportRow]:
     store, by_candidate = open_improve_store(home), {one.comparison.candidate: one for one in reports}
     found = []
     for one in proposals:
@@ -409,11 +415,11 @@ def _summarize_changes(
         )
         state = report.comparison.state.value if report is not None else one.state.value
         found.append(
-            SkillChangeSummary(
+            SkillChangeReportRow(
                 skill=one.change.name,
                 proposal=one.id,
                 state=f"compared in use: {state}" if is_running else state,
-                exam=format_points_interval(exam) if exam is not None else "",
+                exam=format_difference_in_points(exam) if exam is not None else "",
                 in_use=report.result.sentence if report is not None else "",
                 version=report.comparison.new if report is not None else 0,
                 address=address,
@@ -426,7 +432,7 @@ def _list_proposed_improvements(review: ReviewQueue) -> list[Proposal]:
     return [one for one in review.list(None, with_contents=False) if "improve" in one.change.details]
 
 
-def list_counted_proposals(review: ReviewQueue, month: ReportMonth, of: ReportedNumberKind) -> list[Proposal]:
+def list_proposals_behind_number(review: ReviewQueue, month: ReportMonth, of: ReportedNumberKind) -> list[Proposal]:
     """Return the proposals that a number of the report counts."""
     match of:
         case ReportedNumberKind.DECISIONS:
@@ -440,7 +446,7 @@ def list_counted_proposals(review: ReviewQueue, month: ReportMonth, of: Reported
             return [one for one in _list_proposed_improvements(review) if month.contains(one.made_on)]
 
 
-def list_ended_comparisons(home: Home, month: ReportMonth, of: ReportedNumberKind) -> list[LiveComparison]:
+def list_comparisons_ended_in_month(home: Home, month: ReportMonth, of: ReportedNumberKind) -> list[LiveComparison]:
     """Return the comparisons that ended in the month, with the change kept or rolled back."""
     states = {
         ReportedNumberKind.KEPT: (ComparisonState.KEPT, ComparisonState.NOT_SHOWN),
@@ -455,14 +461,19 @@ def list_month_rollouts(home: Home, month: ReportMonth) -> list[Rollout]:
     return open_improve_store(home).list_rollouts(since=month.begin, before=month.end)
 
 
-def list_month_drafts(home: Home, month: ReportMonth) -> list[Candidate]:
+def list_drafts_of_manual_runs_in_month(home: Home, month: ReportMonth) -> list[Candidate]:
     """Return the candidates that models drafted in runs that a person started."""
     store = open_improve_store(home)
-    made = (one for skill in store.list_skills() for one in store.list_candidates(skill) if month.contains(one.made_on))
+    made = (
+        one
+        for skill in store.list_skills_with_candidates()
+        for one in store.list_candidates(skill)
+        if month.contains(one.made_on)
+    )
     return [one for one in made if one.tokens and not one.run.endswith(SCHEDULED_MARK)]
 
 
-def sum_other_spending(home: Home, month: ReportMonth) -> dict[date, int]:
+def sum_daily_tokens_without_rollouts(home: Home, month: ReportMonth) -> dict[date, int]:
     """Return the tokens of each day's budget without those of rollouts, which are counted as such."""
     table = learning_spending
     period = (table.c.day >= f"{month.begin:%Y-%m-%d}", table.c.day < f"{month.end:%Y-%m-%d}")
@@ -476,20 +487,20 @@ def sum_other_spending(home: Home, month: ReportMonth) -> dict[date, int]:
     return {day: tokens for day, tokens in left.items() if tokens}
 
 
-def _sum_learning_cost(home: Home, month: ReportMonth, address: str) -> LearningCost:
-    made, drafted = list_month_rollouts(home, month), list_month_drafts(home, month)
-    return LearningCost(
+def _sum_learning_cost(home: Home, month: ReportMonth, address: str) -> MonthlyLearningCost:
+    made, drafted = list_month_rollouts(home, month), list_drafts_of_manual_runs_in_month(home, month)
+    return MonthlyLearningCost(
         rollouts=len(made),
         tokens=sum(one.tokens for one in made),
         dollars=sum(one.dollars for one in made) + sum(one.dollars for one in drafted),
         draft_tokens=sum(one.tokens for one in drafted),
-        budget_tokens=sum(sum_other_spending(home, month).values()),
-        decisions=len(list_counted_proposals(home.review, month, ReportedNumberKind.DECISIONS)),
+        budget_tokens=sum(sum_daily_tokens_without_rollouts(home, month).values()),
+        decisions=len(list_proposals_behind_number(home.review, month, ReportedNumberKind.DECISIONS)),
         address=address,
     )
 
 
-def _list_missing_feedback(totals: RequestTotals) -> list[DataGap]:
+def _list_feedback_gaps(totals: RequestTotals) -> list[DataGap]:
     if totals.no_feedback <= (1 - _ENOUGH_FEEDBACK) * totals.requests:
         return []
     return [
@@ -502,12 +513,12 @@ def _list_missing_feedback(totals: RequestTotals) -> list[DataGap]:
     ]
 
 
-def _list_undecided_comparisons(month: ReportMonth, reports: Sequence[ComparisonReport], address: str) -> list[DataGap]:
+def _list_comparison_gaps(month: ReportMonth, reports: Sequence[ComparisonReport], address: str) -> list[DataGap]:
     return [
         DataGap(
             unknown=f"Whether version {one.comparison.new} of {one.comparison.skill} is better than "
             f"{one.comparison.old}: {one.result.sentence}",
-            settled_by=f"About {format_count(one.result.missing, 'more judged conversation')} with it, if the "
+            settled_by=f"About {format_quantity(one.result.missing, 'more judged conversation')} with it, if the "
             f"difference is {round(100 * one.result.planned_effect)} points.",
             of=ReportedNumberKind.IN_USE,
             skill=one.comparison.skill,

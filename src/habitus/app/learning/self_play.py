@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from habitus.agent.session import generate_id
+from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.learning.solving import run_own_agent_rollout
 from habitus.app.tasks.validation import TaskValidation, validate_task
-from habitus.improve.rollouts import run_stored_rollout
+from habitus.improve.rollouts import run_and_store_rollout
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.learning.self_play import (
     ChallengeSolver,
@@ -26,7 +26,7 @@ from habitus.learning.self_play import (
     generate_challenge,
     list_bundled_challenges,
     read_challenges,
-    verify_lesson,
+    solve_with_and_without_lesson,
 )
 from habitus.llm.model import ProviderError, UnusableAnswerError
 from habitus.memory.model import (
@@ -67,26 +67,28 @@ async def _open_budgeted_model(home: Home, model: str, limits: RunLimits | None 
     """Open the named or configured model within the token budget of the day; refused while learning is paused."""
     refuse_if_read_only(home)
     home.pause.refuse_if_paused()
-    opened = models.open_named_models(home.settings, model) if model else home.models
+    opened = models.open_model_by_name(home.settings, model) if model else home.models
     try:
         yield RunBudget(limits, day=home.spending).wrap_model(opened.main)
     finally:
         await opened.close()
 
 
-async def dream_challenge(
+async def learn_lesson_from_challenge(
     home: Home, challenge: Task, *, key: str, model: str = "", limits: RunLimits | None = None
 ) -> DreamResult:
     """Run one cycle over a challenge and store its lesson; do nothing if it has taught one before."""
-    if challenge.hash in list_taught_challenges(home):
+    if challenge.hash in list_hashes_of_taught_challenges(home):
         reason = "its lesson is stored or pending review"
         return DreamResult(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason=reason)
     async with _open_budgeted_model(home, model, limits) as player:
-        dreamt = await dream_with_solver(home, challenge, SessionSolver(home, player, run=key), player, key=key)
+        dreamt = await learn_from_challenge_with_solver(
+            home, challenge, ChallengeSessionSolver(home, player, run=key), player, key=key
+        )
         return _add_spending_to_result(dreamt, player.budget)
 
 
-def list_taught_challenges(home: Home) -> frozenset[str]:
+def list_hashes_of_taught_challenges(home: Home) -> frozenset[str]:
     """Return the hashes of the challenges whose lesson is stored or pending."""
     user = home.settings.user
     memory = home.open_memory(user=user)
@@ -104,7 +106,7 @@ def _add_spending_to_result(dreamt: DreamResult, budget: RunBudget) -> DreamResu
     )
 
 
-async def dream_with_solver(
+async def learn_from_challenge_with_solver(
     home: Home, challenge: Task, solver: ChallengeSolver, model: BudgetedModel, *, key: str
 ) -> DreamResult:
     """Run one cycle with the given solver; `model` extracts the lesson."""
@@ -118,10 +120,10 @@ async def dream_with_solver(
         dreamt = await Dreamer(solver=solver, extract=draw).dream(challenge)
     except (UnusableAnswerError, ProviderError, TimeoutError) as fault:
         return DreamResult(challenge=challenge.id, verdict=DreamVerdict.INFRA, reason=str(fault) or "it took too long")
-    return await asyncio.to_thread(_store_lesson, home, challenge, dreamt, key)
+    return await asyncio.to_thread(_store_dream_lesson, home, challenge, dreamt, key)
 
 
-def _store_lesson(home: Home, challenge: Task, dreamt: DreamResult, key: str) -> DreamResult:
+def _store_dream_lesson(home: Home, challenge: Task, dreamt: DreamResult, key: str) -> DreamResult:
     """Store the lesson of a dream; the result is a rejection if memory did not accept it."""
     if dreamt.lesson is None or not dreamt.is_lesson_kept:
         return dreamt
@@ -145,7 +147,7 @@ def _store_lesson(home: Home, challenge: Task, dreamt: DreamResult, key: str) ->
     return DreamResult(challenge=challenge.id, verdict=DreamVerdict.REJECTED, reason=f"memory: {encoded.reason}")
 
 
-def list_unverified_lessons(home: Home) -> tuple[str, ...]:
+def list_unverified_self_play_lesson_ids(home: Home) -> tuple[str, ...]:
     """Return the ids of lessons from self-play that no later attempt has verified."""
     memory = home.open_memory(user=home.settings.user)
     drawn = [
@@ -154,11 +156,11 @@ def list_unverified_lessons(home: Home) -> tuple[str, ...]:
     return tuple(one.id for one in drawn if not one.verified and one.body is not None)
 
 
-async def verify_lesson_again(home: Home, id: str, *, model: str = "") -> DreamResult:
+async def verify_lesson_on_its_challenge(home: Home, id: str, *, model: str = "") -> DreamResult:
     """Try a lesson again on the challenge it was extracted from; a verified one stays verified."""
     async with _open_budgeted_model(home, model) as player:
         return _add_spending_to_result(
-            await verify_lesson_with_solver(home, id, SessionSolver(home, player)), player.budget
+            await verify_lesson_with_solver(home, id, ChallengeSessionSolver(home, player)), player.budget
         )
 
 
@@ -173,13 +175,13 @@ async def verify_lesson_with_solver(home: Home, id: str, solver: ChallengeSolver
     if name not in found:
         return replace(tried, verdict=DreamVerdict.INFRA, reason="its challenge is not there any more")
     drawn = replace(tried, lesson=lesson.body, confidence=lesson.confidence, reason="")
-    dreamt = await verify_lesson(found[name], solver, lesson.body, drawn)
+    dreamt = await solve_with_and_without_lesson(found[name], solver, lesson.body, drawn)
     if dreamt.verdict is not DreamVerdict.VERIFIED:
         return dreamt
-    return await asyncio.to_thread(_store_lesson, home, found[name], dreamt, lesson.evidence.trace)
+    return await asyncio.to_thread(_store_dream_lesson, home, found[name], dreamt, lesson.evidence.trace)
 
 
-class SessionSolver:
+class ChallengeSessionSolver:
     """Solves challenges with our own agent in sessions that teach memory nothing else.
 
     The rollouts of a run are stored, so a run that continues after a killed process does not repeat them.
@@ -188,7 +190,7 @@ class SessionSolver:
     def __init__(self, home: Home, model: BudgetedModel, *, run: str = "") -> None:
         self._home = home
         self._model = model
-        self._run = run or generate_id()
+        self._run = run or generate_turn_or_session_id()
         self._store = open_improve_store(home)
         self._made = [one for one in self._store.list_rollouts(run=self._run) if one.is_counted]
         self._number = 0
@@ -201,12 +203,12 @@ class SessionSolver:
             return self._made[self._number - 1]
         side, is_new = TaskSplit.PRACTICE, bool(playbook)
         planned = Rollout(run=self._run, side=side, round=self._number, task=challenge.id, is_new=is_new)
-        request = _compose_request(challenge, playbook, feedback)
+        request = _compose_challenge_request(challenge, playbook, feedback)
         attempt = partial(run_own_agent_rollout, self._home, model=self._model, source_type="dream", request=request)
-        return await run_stored_rollout(self._store, planned, attempt, challenge)
+        return await run_and_store_rollout(self._store, planned, attempt, challenge)
 
 
-def _compose_request(challenge: Task, playbook: str, feedback: str) -> str:
+def _compose_challenge_request(challenge: Task, playbook: str, feedback: str) -> str:
     parts = [
         playbook,
         challenge.request,
@@ -215,15 +217,15 @@ def _compose_request(challenge: Task, playbook: str, feedback: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-async def invent_challenge(home: Home, *, model: str = "") -> tuple[Task, TaskValidation]:
+async def invent_and_store_challenge(home: Home, *, model: str = "") -> tuple[Task, TaskValidation]:
     """Let a model invent a challenge about recent failures; store it in the home if it can tell right from wrong."""
     async with _open_budgeted_model(home, model) as player:
-        return await invent_challenge_with_model(home, player)
+        return await invent_and_store_challenge_with_model(home, player)
 
 
-async def invent_challenge_with_model(home: Home, model: BudgetedModel) -> tuple[Task, TaskValidation]:
+async def invent_and_store_challenge_with_model(home: Home, model: BudgetedModel) -> tuple[Task, TaskValidation]:
     """Invent a challenge with the given model."""
-    failures = await asyncio.to_thread(_list_recent_failures, home)
+    failures = await asyncio.to_thread(_list_failures_behind_recent_lessons, home)
     made = await generate_challenge(failures, model=model, redactor=home.redactor)
     sound = await validate_task(home, made)
     if sound.is_sound:
@@ -233,7 +235,7 @@ async def invent_challenge_with_model(home: Home, model: BudgetedModel) -> tuple
     return made, sound
 
 
-def _list_recent_failures(home: Home) -> list[str]:
+def _list_failures_behind_recent_lessons(home: Home) -> list[str]:
     """Return the latest failures that lessons in memory came from, with their signature."""
     memory = home.open_memory(user=home.settings.user)
     found = [one for one in memory.list_lessons(limit=200) if one.evidence.error_signature or one.evidence.detector]

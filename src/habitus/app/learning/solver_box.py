@@ -15,14 +15,14 @@ from habitus.sandbox.program_box import ProgramBox
 from habitus.skills.library import Library
 
 
-def is_box_available() -> bool:
+def is_solver_box_available() -> bool:
     """Return whether this machine has a box for solver programs."""
     return probe_machine().bubblewrap is not None
 
 
-def describe_box_access(solver: SolverProgram, question: ProgramRequest) -> str:
+def describe_what_solver_can_reach(solver: SolverProgram, question: ProgramRequest) -> str:
     """Describe what the solver can reach on this machine."""
-    if not is_box_available():
+    if not is_solver_box_available():
         return (
             "There is no bubblewrap here to hold it: it can read your files, reach the network and start programs, so "
             "it solves only with skills of your own"
@@ -39,7 +39,7 @@ def open_solver_box(solver: SolverProgram, question: ProgramRequest, work: Path)
     if not question.is_boxed:
         return None
     room = question.workspace
-    own = solver.list_given_addresses(question)
+    own = solver.list_provider_addresses_from_environment(question)
     for path in (*room.rglob("*.json"), *room.rglob("*.toml")):
         # What a skill or a task brings along must not name a host.
         if path.is_file() and not path.is_relative_to(room / solver.skills) and not path.is_relative_to(work):
@@ -54,9 +54,9 @@ def open_solver_box(solver: SolverProgram, question: ProgramRequest, work: Path)
 _ADDRESS = re.compile(r"""base_?url"?\s*[:=]\s*"(https?://[^"]+)""", re.IGNORECASE)
 
 
-def require_box_for_foreign_text(library: Library, skill: str, solver: SolverProgram) -> None:
+def refuse_foreign_skill_without_box(library: Library, skill: str, solver: SolverProgram) -> None:
     """Raise `Refused` if the solver would run without a box on the text of somebody else."""
-    if is_box_available():
+    if is_solver_box_available():
         return
     with suppress(NotFound):
         if origin := library.describe_unreviewed_origin(library.find(skill)):

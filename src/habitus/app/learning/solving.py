@@ -15,16 +15,23 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from habitus.agent.session import generate_id
+from habitus.agent.session import generate_turn_or_session_id
 from habitus.agent.stream import ToolFinished, ToolStarted, TurnEvent, TurnResult
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
-from habitus.app.home_directory import SESSION_PADS_DIR, get_solver_dir
+from habitus.app.home_directory import SESSION_PADS_DIR, get_parent_dir_of_solver_folders
 from habitus.app.learning import mining, solver_box
-from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, list_readable_programs, open_workspace
+from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, list_readable_program_folders, open_task_workspace
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
-from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome, get_text_detail
+from habitus.events import (
+    EventKind,
+    Outcome,
+    OutcomeKind,
+    build_failed_outcome,
+    build_infrastructure_failure_outcome,
+    get_text_detail,
+)
 from habitus.evidence.model import FixedAssignments, has_left_trace_of_steps
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
@@ -33,22 +40,22 @@ from habitus.learning.budget import BudgetedModel, RunBudget, judge_by_rubric
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
 from habitus.learning.transcripts.firings import describe_event
-from habitus.learning.transcripts.study import StudiedTurn, study_file
+from habitus.learning.transcripts.study import StudiedTurn, visit_studied_turns_of_file
 from habitus.llm.agents import sign_ins
-from habitus.llm.agents.program import ProgramCall as PreparedCall
+from habitus.llm.agents.program import AgentProgramCommand as PreparedCall
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import ProgramAnswer, run_program_call, temporary_workspace
+from habitus.llm.agents.running import ProgramAnswer, run_program_and_parse_answer, temporary_workspace
 from habitus.llm.agents.solvers import SolverProgram, find_solver_program
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
-from habitus.settings import AccMode, EvidenceSettings, MemoryMode
+from habitus.settings import DetectorActivityMode, EvidenceSettings, MemoryLearningMode
 from habitus.skills import names
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.library import Library
 from habitus.skills.model import Author, SkillState
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.tasks.judging import judge_submission
-from habitus.tasks.model import Submission, SubmittedCall, Task, parse_submitted_call
+from habitus.tasks.model import Submission, SubmittedToolCall, Task, parse_submitted_call
 from habitus.tasks.rollouts import SAID, Rollout
 
 # Seconds for one rollout.
@@ -75,18 +82,18 @@ class OwnAgentSolver:
 
 
 @asynccontextmanager
-async def open_own_agent_solver(
+async def open_own_agent_in_temporary_home(
     home: Home, skill: str, tree: Tree, model: BudgetedModel | None
 ) -> AsyncIterator[OwnAgentSolver]:
     """Open our own agent in a temporary home that has only this version of the skill."""
     if model is None:
         raise Invalid("No model to solve the tasks.", hint="Add --model.")
-    async with open_temporary_home(home, skill, tree) as apart:
+    async with open_temporary_home_with_skill(home, skill, tree) as apart:
         yield OwnAgentSolver(apart, model)
 
 
 @asynccontextmanager
-async def open_temporary_home(
+async def open_temporary_home_with_skill(
     home: Home, name: str, tree: Tree, *, folder: Path | None = None, is_held: bool = True
 ) -> AsyncIterator[Home]:
     """Open a temporary home with this version of one skill, among the bundled skills and a sample of the person's.
@@ -94,7 +101,7 @@ async def open_temporary_home(
     Skills that nobody has reviewed are in the sample only if the solver `is_held`. The home shares no tasks, memory or
     secrets with the real one. If a process is killed, its folder is removed with old scratchpads.
     """
-    folder = folder or home.writable_dir / SESSION_PADS_DIR / f"rollouts-{generate_id()}"
+    folder = folder or home.writable_dir / SESSION_PADS_DIR / f"rollouts-{generate_turn_or_session_id()}"
     person = folder / "person"
     await asyncio.to_thread(person.mkdir, mode=0o700, parents=True)
     settings = home.settings.model_copy(
@@ -108,8 +115,8 @@ async def open_temporary_home(
             "disabled_skills": (),
             "users": {},
             "evidence": EvidenceSettings(),
-            "memory": MemoryMode.OFF,
-            "acc_mode": AccMode.OFF,
+            "memory": MemoryLearningMode.OFF,
+            "acc_mode": DetectorActivityMode.OFF,
             "notify_url": "",
             "durable": False,
         }
@@ -120,7 +127,9 @@ async def open_temporary_home(
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
             await asyncio.to_thread(opened.skills.write_tree, USER_LAYER, name, shown, opened.build_author())
-            await asyncio.to_thread(_copy_competing_skills, home, opened.skills, name, opened.build_author(), is_held)
+            await asyncio.to_thread(
+                _copy_sample_of_other_skills, home, opened.skills, name, opened.build_author(), is_held
+            )
             await asyncio.to_thread(_copy_code_approval, home, opened, name)
             yield opened
         finally:
@@ -129,7 +138,7 @@ async def open_temporary_home(
         await asyncio.to_thread(folders.remove_folder, str(folder))
 
 
-def _copy_competing_skills(home: Home, apart: Library, name: str, author: Author, is_held: bool) -> None:
+def _copy_sample_of_other_skills(home: Home, apart: Library, name: str, author: Author, is_held: bool) -> None:
     """Copy a sample of the person's other skills, the same for both versions, so that an edited description competes.
 
     Half of it are those that today's version competes with most, the rest is drawn. Their code is not approved in the
@@ -171,7 +180,7 @@ async def run_own_agent_rollout(
     `request` replaces the task's own request; if offers are `fixed`, the outcome is also recorded in the journal.
     """
     async with AsyncExitStack() as exits:
-        workspace = await exits.enter_async_context(open_workspace(home, task)) if task.needs_workspace else None
+        workspace = await exits.enter_async_context(open_task_workspace(home, task)) if task.needs_workspace else None
         if workspace is not None and not workspace.setup.is_ok:
             return rollout.with_outcome(workspace.setup)
         session = open_session(
@@ -180,7 +189,7 @@ async def run_own_agent_rollout(
             id=workspace.session if workspace is not None else None,
             source_type=source_type,
             learner=_make_silent_learner(home),
-            read=list_readable_programs(home.settings, task),
+            read=list_readable_program_folders(home.settings, task),
             fixed=fixed,
         )
         asked = "\n\n".join([request or task.request, *([ABOUT_WORKSPACE] if workspace is not None else [])])
@@ -190,7 +199,7 @@ async def run_own_agent_rollout(
         except (ProviderError, TimeoutError) as fault:
             return rollout.with_outcome(_make_fault_outcome(fault), usage=session.usage)
         done = next(event for event in reversed(events) if isinstance(event, TurnResult))
-        outcome, judge = done.outcome, model.count_apart()
+        outcome, judge = done.outcome, model.copy_with_separate_usage()
         # Whether the turn succeeded is for the task's checks to decide, not for the agent.
         if outcome.kind is not OutcomeKind.INFRA:
             calls = tuple(
@@ -204,23 +213,25 @@ async def run_own_agent_rollout(
         turns = await asyncio.to_thread(home.journal.list_session_turns, session.id, user=home.settings.user)
     return rollout.with_outcome(
         outcome,
-        _describe_turn(events),
+        _format_turn_events(events),
         usage=session.usage + judge.usage,
         steps=done.rounds,
         is_opened=any(map(partial(_is_skill_opened, rollout.skill), turns)),
-        is_followed=any(not one.is_ignored for turn in turns for one in _list_used_exposures(rollout.skill, turn)),
+        is_followed=any(
+            not one.is_ignored for turn in turns for one in _list_used_exposures_of_skill(rollout.skill, turn)
+        ),
     )
 
 
 def _make_fault_outcome(fault: ProviderError | TimeoutError) -> Outcome:
     return (
-        build_infra_outcome(str(fault))
+        build_infrastructure_failure_outcome(str(fault))
         if isinstance(fault, ProviderError)
         else build_failed_outcome(f"it was not done after {ROLLOUT_TIMEOUT_S:.0f} s")
     )
 
 
-def _describe_turn(events: Sequence[TurnEvent]) -> str:
+def _format_turn_events(events: Sequence[TurnEvent]) -> str:
     lines: list[str] = []
     for event in events:
         match event:
@@ -239,21 +250,21 @@ def _make_silent_learner(home: Home) -> Learner:
 
 def _is_skill_opened(skill: str, turn: Turn) -> bool:
     is_in_view = any(one.name == skill and one.place in _VISIBLE_PLACES for one in turn.selected)
-    return is_in_view or bool(_list_used_exposures(skill, turn))
+    return is_in_view or bool(_list_used_exposures_of_skill(skill, turn))
 
 
-def _list_used_exposures(skill: str, turn: Turn) -> list[ExposureAssignment]:
+def _list_used_exposures_of_skill(skill: str, turn: Turn) -> list[ExposureAssignment]:
     return [one for one in turn.exposures if one.item == skill and one.is_used]
 
 
 def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
     solver = find_solver_program(name)
-    question = _make_question(name.partition(":")[2], Path(), "")
+    question = _make_program_request(name.partition(":")[2], Path(), "")
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill and some of your others, where it reads, writes and runs commands. "
-        f"{solver_box.describe_box_access(solver, question)}."
+        f"{solver_box.describe_what_solver_can_reach(solver, question)}."
     )
 
 
@@ -268,30 +279,30 @@ async def open_program_solver(
     solver = find_solver_program(name)
     if home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
-    await asyncio.to_thread(solver_box.require_box_for_foreign_text, home.skills, skill, solver)
+    await asyncio.to_thread(solver_box.refuse_foreign_skill_without_box, home.skills, skill, solver)
     # Not below the temporary folder, where Codex refuses to start its own helper.
-    parent = get_solver_dir(home.settings)
-    is_held = await asyncio.to_thread(solver_box.is_box_available)
+    parent = get_parent_dir_of_solver_folders(home.settings)
+    is_held = await asyncio.to_thread(solver_box.is_solver_box_available)
     async with (
         temporary_workspace(parent, folders.remove_folder) as room,
         temporary_workspace(parent, folders.remove_folder) as trial,
-        open_temporary_home(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
+        open_temporary_home_with_skill(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
     ):
         model_name = name.partition(":")[2]
         lasts = timedelta(seconds=max(ROLLOUT_TIMEOUT_S, budget.seconds_left))
-        question = _make_question(model_name, trial, "")
+        question = _make_program_request(model_name, trial, "")
         await asyncio.to_thread(_refuse_expiring_sign_in, solver, question, home.clock() + lasts)
         yield AgentProgramSolver(apart, skill, solver, model_name, budget, model, parent)
 
 
-def _make_question(model: str, room: Path, prompt: str) -> ProgramRequest:
+def _make_program_request(model: str, room: Path, prompt: str) -> ProgramRequest:
     return ProgramRequest(
         system="",
         prompt=prompt,
         model=model,
         workspace=room,
         environ=os.environ,
-        is_boxed=solver_box.is_box_available(),
+        is_boxed=solver_box.is_solver_box_available(),
     )
 
 
@@ -319,20 +330,20 @@ class AgentProgramSolver:
         async with AsyncExitStack() as exits:
             room = await exits.enter_async_context(temporary_workspace(self.parent, folders.remove_folder))
             workspace = (
-                await exits.enter_async_context(open_workspace(self.home, task)) if task.needs_workspace else None
+                await exits.enter_async_context(open_task_workspace(self.home, task)) if task.needs_workspace else None
             )
             if workspace is not None and not workspace.setup.is_ok:
                 return rollout.with_outcome(workspace.setup)
             work = workspace.folder if workspace is not None else room / "work"
             try:
-                said = await self._run_program(task, room, work)
+                said = await self._run_program_within_budget(task, room, work)
             except (ProviderError, TimeoutError) as fault:
                 return rollout.with_outcome(_make_fault_outcome(fault))
             turns = await asyncio.to_thread(self._read_transcripts, room)
             if problem := _find_program_failure(said.text, turns):
-                return rollout.with_outcome(build_infra_outcome(problem), usage=said.usage)
+                return rollout.with_outcome(build_infrastructure_failure_outcome(problem), usage=said.usage)
             calls = tuple(call for turn in turns for call in _list_submitted_calls(self.home.clock, turn))
-            judge = self.judge_model.count_apart() if self.judge_model is not None else None
+            judge = self.judge_model.copy_with_separate_usage() if self.judge_model is not None else None
             ask = partial(judge_by_rubric, model=judge, redactor=self.home.redactor) if judge is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
@@ -347,28 +358,30 @@ class AgentProgramSolver:
             is_followed=is_opened and self._is_skill_followed(task, calls, said.text),
         )
 
-    async def _run_program(self, task: Task, room: Path, work: Path) -> ProgramAnswer:
+    async def _run_program_within_budget(self, task: Task, room: Path, work: Path) -> ProgramAnswer:
         """Run the program once, paid from the budget; its usage is known only at the end."""
         prompt = "\n\n".join([task.request, *([_WORKSPACE_HINT] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
-        question = _make_question(self.model, room, prompt)
+        question = _make_program_request(self.model, room, prompt)
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
         used = aside.max_usage
         try:
-            call = await asyncio.to_thread(self._prepare_call, question, work)
+            call = await asyncio.to_thread(self._build_call_and_copy_skills, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
-            sign_ins.copy_sign_in_into_box(self.solver, question, self.home.clock(), lasts)
+            sign_ins.copy_sign_in_without_refresh_token(self.solver, question, self.home.clock(), lasts)
             box = solver_box.open_solver_box(self.solver, question, work)
             async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
-                said = await run_program_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box)
+                said = await run_program_and_parse_answer(
+                    self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box
+                )
             used = said.usage
             return said
         finally:
             await asyncio.to_thread(self.budget.settle, aside, used, name)
 
-    def _prepare_call(self, question: ProgramRequest, work: Path) -> PreparedCall:
+    def _build_call_and_copy_skills(self, question: ProgramRequest, work: Path) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
         call = self.solver.build_call(question)
         for item in self.home.skills.list_skills():
@@ -386,14 +399,14 @@ class AgentProgramSolver:
             if not (path.is_file() and path.resolve().is_relative_to(room.resolve())) or path.suffix == ".zst":
                 continue
             if (most := most - path.stat().st_size) >= 0:
-                study_file(path, self.home.redactor, turns.append)
+                visit_studied_turns_of_file(path, self.home.redactor, turns.append)
         return turns
 
-    def _is_skill_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedCall]) -> bool:
+    def _is_skill_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedToolCall]) -> bool:
         used = {names.canonicalize_name(use.skill) for turn in turns for use in turn.skill_uses}
         return self.skill in used or any(f"{self.skill}/SKILL.md" in call.arguments for call in calls)
 
-    def _is_skill_followed(self, task: Task, calls: Sequence[SubmittedCall], reply: str) -> bool:
+    def _is_skill_followed(self, task: Task, calls: Sequence[SubmittedToolCall], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
         return has_left_trace_of_steps(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
@@ -423,9 +436,11 @@ def _find_program_failure(reply: str, turns: Sequence[StudiedTurn]) -> str:
     return f"the program has no helper to run commands: {errors[0][:200]}" if is_helpless else ""
 
 
-def _list_submitted_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedCall]:
-    _, done = mining.observe_transcript_turn(turn, clock())
+def _list_submitted_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedToolCall]:
+    _, done = mining.convert_transcript_turn_to_observed(turn, clock())
     return [
-        SubmittedCall(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))
+        SubmittedToolCall(
+            tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", ""))
+        )
         for one in done.calls
     ]

@@ -13,30 +13,35 @@ from pathlib import Path
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning import learning
-from habitus.app.learning.learning import RemedyReport, SessionFactsAggregator
-from habitus.app.learning.mining import MiningSuggestion, RepeatedProcedureFinder
+from habitus.app.learning.learning import RecurringFailureReport, SessionFactsAggregator
+from habitus.app.learning.mining import RecipeOrSkillSuggestion, RepeatedProcedureFinder
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import parse_user_path
 from habitus.hosts.known_agents import STUDIED_AGENTS
 from habitus.learning.budget import BudgetReachedError, RunBudget
-from habitus.learning.post_mortem import RejectedLesson, estimate_post_mortem_tokens, render_cells, run_post_mortem
+from habitus.learning.post_mortem import (
+    RejectedLesson,
+    estimate_post_mortem_tokens,
+    render_newest_cells_as_json,
+    run_post_mortem,
+)
 from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
-from habitus.learning.transcripts.firings import DetectorFiringsSummary, list_firings
+from habitus.learning.transcripts.firings import DetectorFiringsSummary, list_detector_firings_in_turn
 from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, detect_format
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethodKind
-from habitus.learning.transcripts.study import FileStudyResult, StudiedTurn, study_file
+from habitus.learning.transcripts.study import StudiedTurn, StudiedTurnCountsResult, visit_studied_turns_of_file
 from habitus.llm.model import Model, ProviderError, SessionModels, UnusableAnswerError
-from habitus.pause import PauseSwitch
+from habitus.pause import LearningPauseSwitch
 from habitus.redact import CountingRedactor
-from habitus.settings import MemoryMode, Settings
+from habitus.settings import MemoryLearningMode, Settings
 
 _SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FilePostMortem:
+class FilePostMortemResult:
     """The lessons that a model extracted from the failures of one file; `error` says why there are none."""
 
     file: Path
@@ -47,16 +52,16 @@ class FilePostMortem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudyReport:
+class TranscriptStudyReport:
     """The findings of a study, by detector, skill, remedy and procedure, and what was stored."""
 
-    files: tuple[FileStudyResult, ...]
+    files: tuple[StudiedTurnCountsResult, ...]
     detectors: tuple[DetectorFiringsSummary, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
-    remedies: RemedyReport
-    procedures: tuple[MiningSuggestion, ...]  # repeated procedures
+    remedies: RecurringFailureReport
+    procedures: tuple[RecipeOrSkillSuggestion, ...]  # repeated procedures
     redacted: Mapping[str, int]
-    post_mortems: tuple[FilePostMortem, ...]
+    post_mortems: tuple[FilePostMortemResult, ...]
     stopped: str  # why the model was not asked about all files
     applied: LessonApplyResult | None
     spent: int = 0  # tokens
@@ -72,7 +77,7 @@ class StudyReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSendPreview:
+class ModelSendSizePreview:
     """The amount of text that would be sent to a model."""
 
     calls: int
@@ -119,18 +124,19 @@ def _is_unknown_format(path: Path) -> bool:
         return False
 
 
-def open_learning_models(settings: Settings, pause: PauseSwitch, name: str) -> SessionModels:
+def open_named_model_for_learning(settings: Settings, pause: LearningPauseSwitch, name: str) -> SessionModels:
     """Open the named model for post-mortems and drafts; refused if memory is off or paused."""
-    if settings.memory is MemoryMode.OFF:
+    if settings.memory is MemoryLearningMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", hint="Set HABITUS_MEMORY=autopilot.")
     pause.refuse_if_paused()
-    return models.open_named_models(settings, name)
+    return models.open_model_by_name(settings, name)
 
 
 class TranscriptStudy:
     """Studies transcripts and teaches memory.
 
-    Call `read_file` for each, then `find_procedures`, optionally `ask_model`, then `store_lessons` and `make_report`.
+    Call `read_file` for each, then `find_repeated_procedures`, optionally `ask_model_about_failures`, then
+    `store_lessons_and_propose_procedures` and `make_report`.
     """
 
     def __init__(
@@ -149,23 +155,23 @@ class TranscriptStudy:
         if apply:
             refuse_if_read_only(home)
             home.pause.refuse_if_paused()
-        self._applier = learning.open_lesson_applier(home, home.memory, self._redactor) if apply else None
+        self._applier = learning.open_transcript_lesson_applier(home, home.memory, self._redactor) if apply else None
         self._gathering = SessionFactsAggregator(home, only_new=only_new)
         self._mining = RepeatedProcedureFinder(home)
-        self._files: list[FileStudyResult] = []
+        self._files: list[StudiedTurnCountsResult] = []
         self._unchanged = self._own = 0
         self._fired: dict[str, DetectorFiringsSummary] = {}
         self._skills: dict[str, Counter[str]] = {}
         self._taught: list[LessonBatch] = []
         self._failures: list[FailedCallCollector] = []
-        self._post_mortems: list[FilePostMortem] = []
+        self._post_mortems: list[FilePostMortemResult] = []
         self._tokens_to_send = 0
         self._stopped = ""
         self._budget = RunBudget(day=home.spending)
 
     def read_file(self, path: Path, on_turn: Callable[[], None] = lambda: None) -> None:
         """Study one file turn by turn; skip it if the last run read it as it is."""
-        if not self._gathering.begin_file_if_changed(path):
+        if not self._gathering.record_stamp_if_file_changed(path):
             self._unchanged += 1
             return
         failures = FailedCallCollector(file=path)
@@ -174,21 +180,21 @@ class TranscriptStudy:
             on_turn()
             if self._is_turn_too_old(studied):
                 return
-            self._add_turn(studied)
+            self._collect_findings_of_turn(studied)
             ledger = LearnedTurnStore(self._home.shared, clock=self._home.clock)
             if self._wants_failures and ledger.is_new_turn(studied.digest, LearningMethodKind.POST_MORTEM):
                 failures.add_turn(studied)
 
-        self._files.append(study_file(path, self._redactor, visit))
+        self._files.append(visit_studied_turns_of_file(path, self._redactor, visit))
         if failures.cells:
             self._failures.append(failures)
             self._tokens_to_send += estimate_post_mortem_tokens(
-                render_cells(list(failures.cells.values()), self._redactor)
+                render_newest_cells_as_json(list(failures.cells.values()), self._redactor)
             )
 
-    def read_journal(self) -> None:
+    def read_journal_sessions(self) -> None:
         """Study the sessions of our own journal; `NotFound` if there are neither sessions nor files."""
-        self._own = self._gathering.read_journal()
+        self._own = self._gathering.read_journal_sessions()
         if not (self._files or self._unchanged or self._own):
             raise NotFound(
                 "Which transcripts?",
@@ -199,12 +205,12 @@ class TranscriptStudy:
         when = parse_iso_timestamp(studied.started_at) if self._since else None
         return self._since is not None and when is not None and when < self._since
 
-    def _add_turn(self, studied: StudiedTurn) -> None:
+    def _collect_findings_of_turn(self, studied: StudiedTurn) -> None:
         self._gathering.add_turn(studied)
         self._mining.add_turn(studied)
-        if self._applier is not None and (taught := self._applier.draft_lessons(studied)):
+        if self._applier is not None and (taught := self._applier.build_lesson_batch_of_turn(studied)):
             self._taught.append(taught)
-        for lesson, firing in zip(studied.lessons, list_firings(studied), strict=True):
+        for lesson, firing in zip(studied.lessons, list_detector_firings_in_turn(studied), strict=True):
             self._fired.setdefault(
                 firing.detector, DetectorFiringsSummary(detector=firing.detector, rule=lesson.rule)
             ).add(firing)
@@ -212,18 +218,18 @@ class TranscriptStudy:
             counts = self._skills.setdefault(use.skill, Counter())
             counts.update(uses=1, failed=int(use.success is False))
 
-    def find_procedures(self) -> None:
+    def find_repeated_procedures(self) -> None:
         """Find repeated procedures, once all files are read."""
         if self._files:
             self._mining.find_suggestions()
 
     @property
-    def send_preview(self) -> ModelSendPreview:
-        """The amount of text that `ask_model` would send."""
+    def send_size_preview(self) -> ModelSendSizePreview:
+        """The amount of text that `ask_model_about_failures` would send."""
         calls = sum(len(each.cells) for each in self._failures)
-        return ModelSendPreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
+        return ModelSendSizePreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
 
-    async def ask_model(self, model: Model) -> None:
+    async def ask_model_about_failures(self, model: Model) -> None:
         """Ask a model about the failures, one call per file.
 
         A failed call skips its file, a reached budget ends the rest.
@@ -238,33 +244,37 @@ class TranscriptStudy:
                 return
             except (ProviderError, UnusableAnswerError, TimeoutError) as fault:
                 why = str(fault) or f"{model.name} took too long"
-                self._post_mortems.append(FilePostMortem(file=failures.file, error=why))
+                self._post_mortems.append(FilePostMortemResult(file=failures.file, error=why))
                 continue
             took = self._budget.tokens - before
             self._post_mortems.append(
-                FilePostMortem(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=took)
+                FilePostMortemResult(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=took)
             )
             if self._applier is not None:
-                self._applier.apply_post_mortem(failures, found)
+                self._applier.store_post_mortem_lessons(failures, found)
 
-    def list_lesson_batches(self) -> list[LessonBatch]:
+    def list_lesson_batches_to_decide(self) -> list[LessonBatch]:
         """Return the lessons, remedies and rules that could be stored and were not decided yet."""
         assert self._applier is not None
         return [
-            each for each in (*self._taught, *self._gathering.list_lesson_batches()) if self._applier.has_new_turn(each)
+            each
+            for each in (*self._taught, *self._gathering.list_lesson_batches_to_decide())
+            if self._applier.has_new_turn(each)
         ]
 
-    def store_lessons(self, accepted: Sequence[LessonBatch] | None = None) -> None:
+    def store_lessons_and_propose_procedures(self, accepted: Sequence[LessonBatch] | None = None) -> None:
         """Teach memory the accepted lessons, by default all, propose the procedures, and remember the files as read."""
         assert self._applier is not None
-        for taught in (*self._taught, *self._gathering.list_lesson_batches()) if accepted is None else accepted:
-            self._applier.store_batch(taught)
-        self._mining.propose_all()
-        self._gathering.store_facts()
+        for taught in (
+            (*self._taught, *self._gathering.list_lesson_batches_to_decide()) if accepted is None else accepted
+        ):
+            self._applier.store_lesson_batch_once(taught)
+        self._mining.propose_all_suggestions()
+        self._gathering.store_facts_and_file_stamps()
 
-    def make_report(self) -> StudyReport:
+    def make_report(self) -> TranscriptStudyReport:
         """Return all findings so far."""
-        return StudyReport(
+        return TranscriptStudyReport(
             files=tuple(self._files),
             detectors=tuple(self._fired.values()),
             skills=self._skills,

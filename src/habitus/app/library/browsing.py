@@ -87,14 +87,14 @@ def browse_skills(
     skip: int = 0,
 ) -> BrowseSkillsResult:
     """Return one page of the matching skills, starting after the first `skip`."""
-    items = skills.list_all_skills(home)
-    chosen, fits = skills.filter_skills(home, request, items)
+    items = skills.list_existing_and_pending_skills(home)
+    chosen, fits = skills.filter_and_search_skills(home, request, items)
     last = skip + (request.limit or len(chosen))
     if order is SkillSortOrder.EFFECT:
         rows = _sort_rows_by_effect(build_skill_rows(home, chosen), is_reversed=is_reversed)[skip:last]
     else:
         # Sorting by use needs the counters of every match; otherwise those of the page are enough.
-        uses = _read_usage_of_items(home, chosen) if order is SkillSortOrder.USES else None
+        uses = _read_usage_of_listed_skills(home, chosen) if order is SkillSortOrder.USES else None
         page = _sort_listed_skills(chosen, order, uses, is_reversed=is_reversed)[skip:last]
         rows = build_skill_rows(home, page, uses)
     return BrowseSkillsResult(
@@ -103,7 +103,7 @@ def browse_skills(
 
 
 def _sort_listed_skills(
-    items: Sequence[ListedSkill], order: SkillSortOrder | None, uses: SkillUsageCounts | None, *, is_reversed: bool
+    items: Sequence[ListedSkill], order: SkillSortOrder | None, uses: SkillsUsageSummary | None, *, is_reversed: bool
 ) -> Sequence[ListedSkill]:
     if uses is not None:
         used = {key: counters.used if is_reversed else -counters.used for key, counters in uses.counted.items()}
@@ -131,7 +131,7 @@ def _sort_rows_by_effect(rows: Sequence[SkillListRow], *, is_reversed: bool) -> 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillUsageCounts:
+class SkillsUsageSummary:
     """Counters and daily uses of skills, and whether any conversation has an outcome."""
 
     counted: skills.CountersBySkill
@@ -139,22 +139,22 @@ class SkillUsageCounts:
     is_judged: bool
 
 
-def read_skill_usage_counts(home: Home, shown: SkillDetails) -> SkillUsageCounts:
+def read_usage_of_one_skill(home: Home, shown: SkillDetails) -> SkillsUsageSummary:
     """Read the usage of one skill whose counters are known already."""
     item = shown.item
     counted = {(item.layer, item.name): shown.counters}
-    return SkillUsageCounts(
-        counted=counted, days=_count_daily_uses(home, [item]), is_judged=home.journal.has_explicit_outcome()
+    return SkillsUsageSummary(
+        counted=counted, days=_count_daily_uses(home, [item]), is_judged=home.journal.has_any_explicit_feedback()
     )
 
 
 def build_skill_rows(
-    home: Home, items: Sequence[ListedSkill], uses: SkillUsageCounts | None = None
+    home: Home, items: Sequence[ListedSkill], uses: SkillsUsageSummary | None = None
 ) -> list[SkillListRow]:
     """Return the skills with counters, uses of the last thirty days, and the known effect of their current version."""
-    uses = uses or _read_usage_of_items(home, items)
+    uses = uses or _read_usage_of_listed_skills(home, items)
     # Outside the read transaction: the evidence may have to write its sums first.
-    known = _map_known_effects(home.evidence) if uses.is_judged else {}
+    known = _map_skill_versions_to_effects(home.evidence) if uses.is_judged else {}
     rows = []
     for item in items:
         version, name = (
@@ -169,12 +169,12 @@ def build_skill_rows(
     return rows
 
 
-def _read_usage_of_items(home: Home, items: Sequence[ListedSkill]) -> SkillUsageCounts:
+def _read_usage_of_listed_skills(home: Home, items: Sequence[ListedSkill]) -> SkillsUsageSummary:
     with sql.read_transaction(home.shared):
-        return SkillUsageCounts(
-            counted=skills.read_skill_counters(home.skills, items),
+        return SkillsUsageSummary(
+            counted=skills.read_usage_counts_of_skills(home.skills, items),
             days=_count_daily_uses(home, items),
-            is_judged=home.journal.has_explicit_outcome(),
+            is_judged=home.journal.has_any_explicit_feedback(),
         )
 
 
@@ -185,14 +185,14 @@ def _count_daily_uses(home: Home, items: Sequence[ListedSkill]) -> Mapping[str, 
     layers = {home.skills.get_layer(name).store.key: name for name in {item.layer for item in items}}
     keys = {name: key for key, name in layers.items()}
     one = (items[0].name, keys[items[0].layer]) if len(items) == 1 else None
-    for name, key, at in home.journal.list_skill_uses(now - timedelta(days=USAGE_DAYS), skill=one):
+    for name, key, at in home.journal.list_skill_use_times(now - timedelta(days=USAGE_DAYS), skill=one):
         if key in layers:
             days = counted.setdefault(format_skill_address(name, layers[key]), [0] * USAGE_DAYS)
             days[USAGE_DAYS - 1 - min((now - at).days, USAGE_DAYS - 1)] += 1
     return {name: tuple(days) for name, days in counted.items()}
 
 
-def _map_known_effects(evidence: EvidenceService) -> _EffectsByVersion:
+def _map_skill_versions_to_effects(evidence: EvidenceService) -> _EffectsByVersion:
     """Map each version of a skill to its verdict and effect, as far as the evidence knows them."""
     return {
         (one.item.name, one.item.version): (
@@ -262,7 +262,7 @@ Coordinates = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapDot:
+class SkillMapDot:
     """A skill on the map, with coordinates from 0 to 1."""
 
     row: SkillListRow
@@ -271,7 +271,7 @@ class MapDot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapCluster:
+class SkillMapCluster:
     """Skills that lie together, labelled with the words that set them apart from the others."""
 
     label: str
@@ -284,31 +284,35 @@ class MapCluster:
 class SkillMap:
     """The most used skills as dots, the others in clusters; `areas` name the parts of the map, whoever is in them."""
 
-    dots: Sequence[MapDot]
-    clusters: Sequence[MapCluster]
-    areas: Sequence[MapCluster]
+    dots: Sequence[SkillMapDot]
+    clusters: Sequence[SkillMapCluster]
+    areas: Sequence[SkillMapCluster]
 
 
 def build_skill_map(home: Home) -> SkillMap:
     """Place the most used skills as dots, and the others in clusters."""
     items = [item for item in home.skills.list_skills() if item.summary is not None]
     rows = sorted(build_skill_rows(home, items), key=lambda row: (-row.counters.used, row.item.name))
-    places = _load_map_coordinates(home, [row.item.summary for row in rows if row.item.summary is not None])
+    places = _load_or_compute_skill_coordinates(
+        home, [row.item.summary for row in rows if row.item.summary is not None]
+    )
     at = {row.item.name: tuple(places[number].tolist()) for number, row in enumerate(rows)}
-    dots = [MapDot(row=row, x=at[row.item.name][0], y=at[row.item.name][1]) for row in rows[:MAX_DOTS]]
+    dots = [SkillMapDot(row=row, x=at[row.item.name][0], y=at[row.item.name][1]) for row in rows[:MAX_DOTS]]
     areas = (
-        _build_clusters(rows, at, columns=_AREA_COLUMNS, rows_high=_AREA_ROWS) if len(rows) >= _MIN_FOR_AREAS else []
+        _group_skills_by_map_grid_cell(rows, at, columns=_AREA_COLUMNS, rows_high=_AREA_ROWS)
+        if len(rows) >= _MIN_FOR_AREAS
+        else []
     )
     return SkillMap(
         dots=dots,
-        clusters=_build_clusters(rows[MAX_DOTS:], at, columns=_COLUMNS, rows_high=_ROWS),
+        clusters=_group_skills_by_map_grid_cell(rows[MAX_DOTS:], at, columns=_COLUMNS, rows_high=_ROWS),
         areas=[one for one in areas if one.label and one.number >= _MIN_IN_AREA],
     )
 
 
-def _build_clusters(
+def _group_skills_by_map_grid_cell(
     rows: Sequence[SkillListRow], at: Mapping[str, tuple[float, ...]], *, columns: int, rows_high: int
-) -> list[MapCluster]:
+) -> list[SkillMapCluster]:
     """Return the skills by cell of a grid over the map."""
     cells: dict[tuple[int, int], list[SkillListRow]] = {}
     for row in rows:
@@ -316,7 +320,7 @@ def _build_clusters(
         cells.setdefault((min(int(x * columns), columns - 1), min(int(y * rows_high), rows_high - 1)), []).append(row)
     groups = [inside for _, inside in sorted(cells.items())]
     return [
-        MapCluster(
+        SkillMapCluster(
             label=label,
             number=len(inside),
             x=float(np.mean([at[row.item.name][0] for row in inside])),
@@ -355,7 +359,7 @@ def _list_label_words(row: SkillListRow) -> set[str]:
     return {word for word in words if word not in STOP_WORDS}
 
 
-def _load_map_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coordinates:
+def _load_or_compute_skill_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coordinates:
     """Return the coordinates of each skill, stored ones if possible; new ones are stored."""
     if not summaries:
         return np.zeros((0, 2))
@@ -371,7 +375,7 @@ def _load_map_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coor
         [f"{one.title} {one.when_to_use_line} {' '.join(one.tags)}" for one in summaries]
     )
     if len(known) >= _MIN_KNOWN_SHARE * len(names):
-        places = _place_between_neighbours(vectors.astype(np.float64), names, kept, known)
+        places = _place_new_skills_near_neighbours(vectors.astype(np.float64), names, kept, known)
     else:
         places = compute_map_layout(vectors.astype(np.float64))
     if not home.is_read_only:
@@ -381,7 +385,7 @@ def _load_map_coordinates(home: Home, summaries: Sequence[SkillSummary]) -> Coor
     return np.round(places, 4)
 
 
-def _place_between_neighbours(
+def _place_new_skills_near_neighbours(
     vectors: Coordinates, names: Sequence[str], kept: Mapping[str, list[float]], known: Sequence[int]
 ) -> Coordinates:
     """Keep known coordinates, and place the others amid their nearest neighbours."""

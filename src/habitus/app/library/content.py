@@ -25,14 +25,16 @@ _NEAR_DUPLICATE = "near-duplicate of"
 _MAX_CACHED = 50_000
 
 
-def list_high_findings(tree: Tree, policy: ScreeningPolicy) -> list[str]:
+def list_high_risk_scan_findings(tree: Tree, policy: ScreeningPolicy) -> list[str]:
     """Return the findings a person must see before foreign content is used, one line per kind."""
-    from habitus.screening.findings import Risk, group_findings_by_rule
+    from habitus.screening.findings import RiskLevel, merge_findings_of_each_rule
 
     # Loads the rules and a parser, which only scanning needs.
     from habitus.screening.scanner import scan_skill
 
-    return list(map(str, group_findings_by_rule(one for one in scan_skill(tree, policy) if one.severity is Risk.HIGH)))
+    return list(
+        map(str, merge_findings_of_each_rule(one for one in scan_skill(tree, policy) if one.severity is RiskLevel.HIGH))
+    )
 
 
 # In a home.
@@ -49,12 +51,12 @@ class ScanCache:
         self._file = file
         self._has_new = False
 
-    def list_high_findings(self, tree: Tree, policy: ScreeningPolicy) -> list[str]:
+    def list_high_risk_scan_findings(self, tree: Tree, policy: ScreeningPolicy) -> list[str]:
         """Return the high findings in these files, from the cache if possible."""
         lines = [f"{path}\0{one.sha256}\0{one.executable}\0{one.content is None}" for path, one in sorted(tree.items())]
         key = _hash_cache_key_parts(["\n".join(lines), repr(policy)])
         if key not in self._cached_scans:
-            self._cached_scans[key], self._has_new = list_high_findings(tree, policy), True
+            self._cached_scans[key], self._has_new = list_high_risk_scan_findings(tree, policy), True
         return [*self._cached_scans[key]]
 
     @functools.cached_property
@@ -90,16 +92,16 @@ def _hash_cache_key_parts(parts: Iterable[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def find_near_duplicates(finder: SkillFinder, name: str, tree: Tree) -> list[str]:
+def find_near_duplicate_skills(finder: SkillFinder, name: str, tree: Tree) -> list[str]:
     """Return a line for each skill in the library that says nearly the same as these files."""
     skill = trees.parse_skill_tree(name, tree).skill
     if skill is None:
         return []
-    near = finder.find_similar(skill, skill.body)
+    near = finder.find_skills_similar_to_skill(skill, skill.body)
     return [f"{_NEAR_DUPLICATE} {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE_THRESHOLD]
 
 
-def parse_near_duplicates(reasons: Iterable[str]) -> tuple[str, ...]:
+def parse_near_duplicate_names_from_reasons(reasons: Iterable[str]) -> tuple[str, ...]:
     """Return the names of near duplicates that the reasons of a proposal mention."""
     return tuple(reason.split()[2] for reason in reasons if reason.startswith(f"{_NEAR_DUPLICATE} "))
 
@@ -123,36 +125,38 @@ class SkillVersionChanges:
     files: tuple[FileChange, ...]
 
 
-def get_version_change(skills: Library, name: str, version: int) -> SkillVersionChanges:
+def get_file_changes_of_version(skills: Library, name: str, version: int) -> SkillVersionChanges:
     """Return the changes that a version made."""
     kept = (one.number for one in skills.list_versions(name))
     before = max((number for number in kept if number < version), default=0)
-    return SkillVersionChanges(before=before, after=version, files=list_version_changes(skills, name, before, version))
+    return SkillVersionChanges(
+        before=before, after=version, files=list_file_changes_between_versions(skills, name, before, version)
+    )
 
 
-def list_version_changes(skills: Library, name: str, before: int, after: int) -> tuple[FileChange, ...]:
+def list_file_changes_between_versions(skills: Library, name: str, before: int, after: int) -> tuple[FileChange, ...]:
     """Return the file changes from one version to another; version 0 has no files."""
     old = skills.read_tree(name, before) if before else {}
-    return list_file_changes(old, skills.read_tree(name, after))
+    return list_file_changes_between_trees(old, skills.read_tree(name, after))
 
 
-def list_candidate_changes(skills: Library, name: str, version: int, text: str) -> tuple[FileChange, ...]:
+def list_file_changes_of_new_main_text(skills: Library, name: str, version: int, text: str) -> tuple[FileChange, ...]:
     """Return the file changes that another text for the main file would make."""
     old = skills.read_tree(name, version)
-    return list_file_changes(
+    return list_file_changes_between_trees(
         old, {**old, trees.find_main_file(old) or trees.MAIN_FILES[0]: build_tree_file(text.encode())}
     )
 
 
-def list_proposed_changes(review: ReviewQueue, proposal: Proposal) -> tuple[FileChange, ...]:
+def list_file_changes_of_proposal(review: ReviewQueue, proposal: Proposal) -> tuple[FileChange, ...]:
     """Return the file changes that approving a proposal would make; empty if it only enables or disables."""
     match proposal.change.action:
         case ProposalAction.WRITE:
-            return list_file_changes(review.read_base_tree(proposal), proposal.change.tree)
+            return list_file_changes_between_trees(review.read_base_tree(proposal), proposal.change.tree)
         case ProposalAction.REMOVE:
-            return list_file_changes(review.read_base_tree(proposal), {})
+            return list_file_changes_between_trees(review.read_base_tree(proposal), {})
         case ProposalAction.TASKS:
-            return list_file_changes({}, proposal.change.tree)
+            return list_file_changes_between_trees({}, proposal.change.tree)
         case ProposalAction.ENABLE | ProposalAction.DISABLE:
             return ()
 
@@ -160,16 +164,16 @@ def list_proposed_changes(review: ReviewQueue, proposal: Proposal) -> tuple[File
 def diff_proposal_with_near_duplicates(skills: Library, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
     """Return the skills that say nearly the same as a proposal, each with its differences from the proposal."""
     there = skills.snapshot().by_name
-    near = [name for name in parse_near_duplicates(proposal.reasons) if name in there]
-    return {name: list_file_changes(skills.read_tree(name), proposal.change.tree) for name in near}
+    near = [name for name in parse_near_duplicate_names_from_reasons(proposal.reasons) if name in there]
+    return {name: list_file_changes_between_trees(skills.read_tree(name), proposal.change.tree) for name in near}
 
 
-def filter_readable_changes(changes: Iterable[FileChange], *, is_admin: bool) -> tuple[FileChange, ...]:
+def filter_changes_user_may_read(changes: Iterable[FileChange], *, is_admin: bool) -> tuple[FileChange, ...]:
     """Return the changes that this user may read: exam tasks are for admins only."""
     return tuple(one for one in changes if is_admin or not is_eval_file(one.path))
 
 
-def list_file_changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:
+def list_file_changes_between_trees(old: Tree, new: Tree) -> tuple[FileChange, ...]:
     """Return the files that differ between two trees, sorted by path."""
     differing = [
         path for path in sorted({*old, *new}) if _get_file_hash(old.get(path)) != _get_file_hash(new.get(path))

@@ -11,15 +11,15 @@ from habitus.improve.candidates import CandidateState
 from habitus.improve.cards import ExamCard, build_exam_card, hash_skill_files, parse_exam_card, serialize_exam_card
 from habitus.improve.report import build_candidate_report
 from habitus.improve.store import ImproveStore
-from habitus.improve.trials import name_trial_candidate
+from habitus.improve.trials import build_trial_candidate_name
 from habitus.skills import trees
 from habitus.skills.formats.base import IncomingSkill
 from habitus.skills.library import Library
 
 
-def make_exam_card(home: Home, name: str) -> ExamCard:
+def require_exam_card_of_current_text(home: Home, name: str) -> ExamCard:
     """Return the card of a skill's current text. Raises `Invalid` if that is not what an exam accepted."""
-    if (card := find_exam_card(home, name)) is not None:
+    if (card := find_exam_card_of_current_files(home, name)) is not None:
         return card
     hint = f"Improve it first: habitus skills improve {name}. Or go on without a card."
     raise Invalid(f"No exam has accepted the current text of '{name}', so there is no card.", hint=hint)
@@ -27,10 +27,10 @@ def make_exam_card(home: Home, name: str) -> ExamCard:
 
 def build_exam_card_file_tree(home: Home, name: str) -> Tree:
     """Return the file of a skill's card."""
-    return {trees.CARD_FILE: build_tree_file(serialize_exam_card(make_exam_card(home, name)))}
+    return {trees.CARD_FILE: build_tree_file(serialize_exam_card(require_exam_card_of_current_text(home, name)))}
 
 
-def find_exam_card(home: Home, name: str) -> ExamCard | None:
+def find_exam_card_of_current_files(home: Home, name: str) -> ExamCard | None:
     """Return the card of a skill's current files; None if no exam has accepted them."""
     item = home.skills.find(name)
     files = home.skills.get_layer(item.layer).store
@@ -54,7 +54,7 @@ def find_exam_card(home: Home, name: str) -> ExamCard | None:
     version = item.summary.version if item.summary is not None else 0
     candidate = accepted[-1]
     # Our own agent solves in a trial: where a program took the exam, there is none to tell of.
-    trial = name_trial_candidate(candidate.model) if not candidate.solver else None
+    trial = build_trial_candidate_name(candidate.model) if not candidate.solver else None
     return build_exam_card(
         item.name,
         tree,
@@ -79,7 +79,7 @@ def describe_publisher_claim(skills: Library, name: str) -> str:
     return card.sentence if card is not None and card.digest == hash_skill_files(tree) else ""
 
 
-def check_incoming_exam_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
+def check_or_drop_incoming_exam_card(entry: IncomingSkill) -> tuple[IncomingSkill, str]:
     """Return a skill of others and a note about its card; without the card if that is not about these files."""
     file = entry.tree.get(trees.CARD_FILE)
     if file is None:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from habitus.app.home import Home
 from habitus.app.library import tracked_skills
-from habitus.app.library.content import find_near_duplicates
-from habitus.app.library.undoing import build_change_undo, build_lesson_undo_targets
-from habitus.app.tasks.storing import add_new_tasks, name_copies_in_file
+from habitus.app.library.content import find_near_duplicate_skills
+from habitus.app.library.undoing import build_change_undo_command, build_lesson_undo_targets
+from habitus.app.tasks.storing import add_new_tasks_from_file_text, name_near_copies_in_tasks_file
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, build_tree_file, drop_eval_files, read_tree_file, translate_disk_errors
 from habitus.memory.cortex import Cortex
@@ -90,12 +90,14 @@ class ImportResult:
     undo: tuple[str, ...] = ()
 
     @property
-    def new_skills(self) -> tuple[str, ...]:
+    def imported_or_updated_skill_names(self) -> tuple[str, ...]:
         """Return the names of the skills that were imported or updated."""
-        return tuple(result.name for result in self.results if _is_newly_imported(result) and result.kind == "skill")
+        return tuple(
+            result.name for result in self.results if _is_imported_or_updated(result) and result.kind == "skill"
+        )
 
     @property
-    def name_conflicts(self) -> int:
+    def name_conflict_count(self) -> int:
         """Return how many were skipped because another skill of that name came first."""
         return sum(result.is_name_conflict for result in self.results)
 
@@ -161,7 +163,10 @@ def import_skills(
 ) -> ImportResult:
     """Import skills of any known layout, or only those named."""
     found = detect.read_skills(
-        source, open_importer(home).list_formats(layer), location=options.place, keep_both=options.keep_both
+        source,
+        open_importer(home).list_formats_skipping_unchanged_skills(layer),
+        location=options.place,
+        keep_both=options.keep_both,
     )
     entries = _select_entries(found, only)
     return _import_entries(home, entries, layer, options)
@@ -174,16 +179,16 @@ def build_upload_origin(path: Path) -> str:
         return f"upload {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
 
-def add_skills(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
+def fetch_and_import_skills(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
     """Fetch and import skills, and lock their origin and commit."""
     with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
-        tracked_skills.write_home_lock(home, taken.results, _drop_unreadable(entries), fetched)
+        tracked_skills.record_skills_in_home_lockfile(home, taken.results, _drop_unreadable(entries), fetched)
     return taken
 
 
-def add_skills_to_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
+def fetch_skills_into_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
     """Fetch skills into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
     place = tracked_skills.find_project_skills_root(home.settings)
     file = get_project_lockfile(place)
@@ -200,7 +205,9 @@ def add_skills_to_project(home: Home, source: str, only: Sequence[str], options:
             one.name for one in there.skills.layers if one.trust_root == str(place / tracked_skills.SHARED_SKILLS_DIR)
         )
         taken = _import_entries(there, entries, layer, options)
-        tracked_skills.write_project_lock(there.skills, file, layer, taken.results, _drop_unreadable(entries), fetched)
+        tracked_skills.record_skills_in_project_lockfile(
+            there.skills, file, layer, taken.results, _drop_unreadable(entries), fetched
+        )
     return taken
 
 
@@ -217,16 +224,18 @@ def _drop_unreadable(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
     return [entry for entry in entries if isinstance(entry, IncomingSkill)]
 
 
-def add_skills_for_remote_caller(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
+def fetch_and_import_for_remote_caller(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
     """Add skills for a remote caller, or for a worker on its behalf: from public addresses only."""
-    return add_skills(home, source, (), ImportOptions(overwrite=overwrite, reach=DownloadPolicy(is_public_only=True)))
+    return fetch_and_import_skills(
+        home, source, (), ImportOptions(overwrite=overwrite, reach=DownloadPolicy(is_public_only=True))
+    )
 
 
-def update_skills(
+def update_skills_from_their_sources(
     home: Home, selected: Sequence[str], options: ImportOptions, *, is_check: bool = False
 ) -> UpdateResult:
     """Fetch added skills again and import what changed; `is_check` only reports it."""
-    tracked, notes = tracked_skills.list_tracked_skills(home)
+    tracked, notes = tracked_skills.list_updatable_tracked_skills(home)
     known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
     for name in selected:
         if name not in known:
@@ -268,7 +277,9 @@ def _update_from_source(
         if is_check:
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
-            as_installed = [entry for entry in moved if tracked_skills.is_unmodified(home.skills, mine[entry.name])]
+            as_installed = [
+                entry for entry in moved if tracked_skills.is_installed_skill_unmodified(home.skills, mine[entry.name])
+            ]
             open_importer(home).record_installed_as_imported(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
@@ -276,7 +287,7 @@ def _update_from_source(
         same = [entry for entry in entries if entry not in wanted]
         left = tuple(ImportOutcome(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same)
         taken = replace(taken, results=(*taken.results, *left))
-        tracked_skills.record_imported_skills(home, group, taken.results, entries, fetched)
+        tracked_skills.update_lockfile_of_tracked_skills(home, group, taken.results, entries, fetched)
     return UpdateResult(changes=changes, imported=taken, missing=gone)
 
 
@@ -293,7 +304,7 @@ def export_skills(
 ) -> ExportResult:
     """Write one skill, or all of the user's, in another system's layout; `tasks` returns the exam files to include."""
     form = detect.get_format(format_name)
-    chosen = [skills.find(name)] if name else [item for item in skills.list_skills() if _is_exportable(item)]
+    chosen = [skills.find(name)] if name else [item for item in skills.list_skills() if _is_exported_by_default(item)]
     if not chosen or chosen[0].summary is None:
         raise Invalid("There is nothing to export.", hint="See 'habitus skills list'.")
     counters = skills.read_all_counters(with_imported=True)
@@ -313,14 +324,16 @@ def export_skills(
     )
 
 
-def list_similar_skills(skills: Library, finder: SkillFinder, imported: ImportResult) -> list[tuple[str, str]]:
+def list_skills_similar_to_imported(
+    skills: Library, finder: SkillFinder, imported: ImportResult
+) -> list[tuple[str, str]]:
     """Return (name, similar skill) for newly imported skills; empty for large imports."""
     # Each comparison is a search, which adds up to minutes for a large import.
-    new = imported.new_skills if len(imported.new_skills) <= 50 else ()
-    return [(name, found) for name in new for found in find_near_duplicates(finder, name, skills.read_tree(name))]
+    new = imported.imported_or_updated_skill_names if len(imported.imported_or_updated_skill_names) <= 50 else ()
+    return [(name, found) for name in new for found in find_near_duplicate_skills(finder, name, skills.read_tree(name))]
 
 
-def _is_exportable(item: ListedSkill) -> bool:
+def _is_exported_by_default(item: ListedSkill) -> bool:
     """Whether a skill is exported by default: loadable, trusted and not bundled."""
     return item.summary is not None and item.layer != "bundled" and item.state is not SkillState.UNTRUSTED
 
@@ -330,10 +343,12 @@ def _build_outgoing_skill(skills: Library, item: ListedSkill, counters: Mapping[
     skill, tree = store.load(item.name, check_disk=False), store.read_tree(item.name, check_disk=False)
     if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", hint="See 'habitus skills lint'.")
-    return OutgoingSkill(skill=skill, tree=_load_large_files(tree, store.find_directory(item.name)), counters=counters)
+    return OutgoingSkill(
+        skill=skill, tree=_load_large_files_into_tree(tree, store.find_directory(item.name)), counters=counters
+    )
 
 
-def _load_large_files(tree: Tree, folder: Path | None) -> Tree:
+def _load_large_files_into_tree(tree: Tree, folder: Path | None) -> Tree:
     """Return the tree including files too large for the database, as far as they can be read."""
     found = dict(tree)
     for path, file in tree.items():
@@ -385,13 +400,13 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
         entry = _strip_autorun_files(entry)
         if isinstance(entry, IncomingSkill) and trees.CARD_FILE in entry.tree:
             # Loads the statistics, which only cards need.
-            from habitus.app.library.exam_cards import check_incoming_exam_card
+            from habitus.app.library.exam_cards import check_or_drop_incoming_exam_card
 
-            entry, claims[entry.name] = check_incoming_exam_card(entry)
+            entry, claims[entry.name] = check_or_drop_incoming_exam_card(entry)
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
-            named = build_tree_file(name_copies_in_file(file.content))
+            named = build_tree_file(name_near_copies_in_tasks_file(file.content))
             entry = replace(entry, tree={**entry.tree, trees.TASKS_FILE: named})
         return entry
 
@@ -411,32 +426,34 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
                 result = replace(result, notes=(*result.notes, claim))
             text = tasks.pop(result.name, None)
             if text is not None and result.verdict in (ImportVerdict.UNCHANGED, ImportVerdict.UPDATED):
-                said = add_new_tasks(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
+                said = add_new_tasks_from_file_text(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
                 result = replace(result, notes=(*result.notes, said)) if said else result
             results.append(result)
             options.progress(len(results))
     taken = ImportResult(results=tuple(results))
-    is_new_here = bool(taken.new_skills) or _has_held_skills(home.review, author, results)
-    targets = build_change_undo(author)[1:] if is_new_here else ()
+    is_new_here = bool(taken.imported_or_updated_skill_names) or _has_import_held_skills_for_review(
+        home.review, author, results
+    )
+    targets = build_change_undo_command(author)[1:] if is_new_here else ()
     undo = (*targets, *build_lesson_undo_targets(lessons))
     return replace(taken, undo=("undo", *undo) if undo else ())
 
 
-def _has_held_skills(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
+def _has_import_held_skills_for_review(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
     """Whether this import itself, and not an earlier one, holds skills for review."""
     if not any(one.verdict is ImportVerdict.HELD for one in results):
         return False
     return any(one.author.change_id == author.change_id for one in review.list(with_contents=False))
 
 
-def _is_newly_imported(result: ImportOutcome) -> bool:
+def _is_imported_or_updated(result: ImportOutcome) -> bool:
     return result.verdict in (ImportVerdict.IMPORTED, ImportVerdict.UPDATED)
 
 
 def _fetch_source(
     home: Home, source: str, reach: DownloadPolicy, branch: str = ""
 ) -> AbstractContextManager[fetching.FetchedSource]:
-    settings, policy = home.settings, home.host.network.restrict_downloads(reach)
+    settings, policy = home.settings, home.host.network.get_allowed_download_policy(reach)
     host = settings.git_host or fetching.DEFAULT_HOST
     return fetching.fetch_source(source, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, policy=policy)
 
@@ -504,7 +521,7 @@ def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportOutcome:
     return replace(done, verdict=_VERDICT_BY_STATUS[encoded.status], reason=reason)
 
 
-def list_playbook_lessons(memory: Cortex) -> list[PlaybookLesson]:
+def list_lessons_for_playbook_export(memory: Cortex) -> list[PlaybookLesson]:
     """Return the lessons of self-play that the user may see, for another system's playbook."""
     return [
         PlaybookLesson(

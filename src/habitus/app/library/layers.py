@@ -14,7 +14,11 @@ import sqlalchemy as sa
 
 import habitus as package
 from habitus import sql
-from habitus.app.home import check_change_allowed, open_read_transaction, refuse_unless_admin
+from habitus.app.home import (
+    open_read_transaction_if_single_database,
+    refuse_change_if_unwritable_or_paused,
+    refuse_non_admin_on_shared_database,
+)
 from habitus.skills.layers.layer import (
     AGENT_LAYERS,
     OWN_LAYERS,
@@ -49,7 +53,7 @@ CHANGELOG = "CHANGELOG.md"
 def open_library(home: Home, *, only: str = "") -> Library:
     """Open the library of a home; `only` limits it to one name, as if there were no other skills."""
     local, shared = home.local, home.shared
-    with open_read_transaction(home):
+    with open_read_transaction_if_single_database(home):
         own = _open_user_store(home, only)
         with sql.read_transaction(local):
             layers = _build_layers(home, own, only)
@@ -59,11 +63,11 @@ def open_library(home: Home, *, only: str = "") -> Library:
     return Library(
         layers,
         usage=UsageCache(shared, None if local is shared else local, USER_LAYER),
-        gate_context=build_gate_context(home.settings, home.get_user()),
+        gate_context=build_skill_gate_context(home.settings, home.get_user()),
         placeholder_values=get_placeholder_values(home.settings),
-        authorize=partial(check_change_allowed, home),
-        read_revision=partial(_get_newest_revision, home),
-        open_transaction=partial(open_read_transaction, home),
+        authorize=partial(refuse_change_if_unwritable_or_paused, home),
+        read_revision=partial(_read_revision_of_trust_and_databases, home),
+        open_transaction=partial(open_read_transaction_if_single_database, home),
         outside=OutsideContentPolicy(home.trust, shared),
     )
 
@@ -73,7 +77,7 @@ def get_placeholder_values(settings: Settings) -> dict[str, str]:
     return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
 
 
-def build_gate_context(settings: Settings, user: RequestUser) -> GateContext:
+def build_skill_gate_context(settings: Settings, user: RequestUser) -> GateContext:
     """Return the gates that decide which skills a user sees, independent of this process's user."""
     known = settings.model_copy(update={"user": user.name})
     return GateContext(
@@ -84,17 +88,17 @@ def build_gate_context(settings: Settings, user: RequestUser) -> GateContext:
     )
 
 
-def is_layer_shared(home: Home, layer: str) -> bool:
+def is_layer_in_shared_database(home: Home, layer: str) -> bool:
     """Whether a layer's skills are stored in the database that counts their uses."""
     return home.skills.get_layer(layer).store.engine is home.shared
 
 
-def has_code_or_recipes(shared: sa.Engine, local: sa.Engine) -> bool:
+def has_any_skill_code_or_recipes(shared: sa.Engine, local: sa.Engine) -> bool:
     """Whether any skill may have code or recipes; answered from the database, without reading the library."""
-    return any(map(_has_more_than_steps, dict.fromkeys((local, shared))))
+    return any(map(_has_skill_beyond_steps_stage, dict.fromkeys((local, shared))))
 
 
-def _has_more_than_steps(engine: sa.Engine) -> bool:
+def _has_skill_beyond_steps_stage(engine: sa.Engine) -> bool:
     """Whether a database knows a skill with another stage than steps, in any layer."""
     # Summaries omit the field if steps are the only stage.
     states_it = skills.c.summary.contains('"stages":')
@@ -105,10 +109,12 @@ def _has_more_than_steps(engine: sa.Engine) -> bool:
 
 def get_library_revision(home: Home) -> Hashable:
     """Return a value that changes with every change to skills and trust; it costs no directory scan."""
-    return _get_newest_revision(home), None if home.local is home.shared else home.approvals.read_revision()
+    return _read_revision_of_trust_and_databases(
+        home
+    ), None if home.local is home.shared else home.approvals.read_revision()
 
 
-def _get_newest_revision(home: Home) -> tuple[Hashable, Hashable]:
+def _read_revision_of_trust_and_databases(home: Home) -> tuple[Hashable, Hashable]:
     """Return a value that changes with local trust and with any layer stored in a database."""
     local, shared = home.local, home.shared
     with sql.read_transaction(local):
@@ -123,7 +129,7 @@ def _get_newest_revision(home: Home) -> tuple[Hashable, Hashable]:
 
 def _build_layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
     """Return the layers, lowest first; a higher layer wins."""
-    settings, opened = home.settings, partial(_open_store, home, only=only)
+    settings, opened = home.settings, partial(_get_or_open_directory_skill_store, home, only=only)
     bundled = opened("bundled", Path(package.__file__).parent / "bundled", can_write=False)
     layers = [Layer(name="bundled", store=bundled, source=SkillSource.BUNDLED, fills_placeholders=True)]
     if settings.operator_skills is not None:
@@ -147,7 +153,7 @@ def _build_layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
             name=USER_LAYER,
             store=own,
             changelog=settings.home / "skills" / CHANGELOG,
-            allow_removal=partial(refuse_unless_admin, home, "remove a shared skill"),
+            allow_removal=partial(refuse_non_admin_on_shared_database, home, "remove a shared skill"),
         )
     )
     for place in find_project_skill_folders(settings.cwd, settings.user_home):
@@ -161,7 +167,7 @@ def _open_user_store(home: Home, only: str) -> SkillStore:
     """Open the user's own layer: a directory, or a table in a shared database."""
     settings, shared = home.settings, home.shared
     if shared is home.local:
-        return _open_store(home, USER_LAYER, settings.home / "skills", only=only)
+        return _get_or_open_directory_skill_store(home, USER_LAYER, settings.home / "skills", only=only)
     shelf = SqlBackend(shared, home.writable_dir / "cache" / "skills", only=only)
     return SkillStore(
         shelf,
@@ -170,12 +176,12 @@ def _open_user_store(home: Home, only: str) -> SkillStore:
         only=only,
         clock=home.clock,
         check_interval=settings.look_every,
-        read_change_marker=partial(get_change_feed(shared).get_change_token, ChangeTopic.ROWS),
+        read_change_marker=partial(get_change_feed(shared).get_token_of_announced_changes, ChangeTopic.ROWS),
         recover_on_open=False,
     )
 
 
-def _open_store(
+def _get_or_open_directory_skill_store(
     home: Home,
     layer: str,
     root: Path,
@@ -214,7 +220,7 @@ def _open_store(
     return known.setdefault(place, store)
 
 
-class LayerOwner(StrEnum):
+class LayerOwnerKind(StrEnum):
     """Who is responsible for the skills of a layer."""
 
     YOURS = "yours"
@@ -229,7 +235,7 @@ class LayerSummary:
 
     name: str
     skills: int
-    owner: LayerOwner
+    owner: LayerOwnerKind
 
 
 def list_layer_summaries(skills: Library) -> tuple[LayerSummary, ...]:
@@ -237,13 +243,14 @@ def list_layer_summaries(skills: Library) -> tuple[LayerSummary, ...]:
     counted = Counter(item.layer for item in skills.list_skills())
     layers = [layer for layer in reversed(skills.layers) if layer.is_listed and counted[layer.name]]
     return tuple(
-        LayerSummary(name=layer.name, skills=counted[layer.name], owner=_get_layer_owner(layer)) for layer in layers
+        LayerSummary(name=layer.name, skills=counted[layer.name], owner=_get_layer_owner_kind(layer))
+        for layer in layers
     )
 
 
-def _get_layer_owner(layer: Layer) -> LayerOwner:
+def _get_layer_owner_kind(layer: Layer) -> LayerOwnerKind:
     if layer.name == USER_LAYER:
-        return LayerOwner.YOURS
+        return LayerOwnerKind.YOURS
     if layer.name in OWN_LAYERS:
-        return LayerOwner.TRUSTED
-    return LayerOwner.MUST_BE_TRUSTED if layer.trust_root else LayerOwner.ELSEWHERE
+        return LayerOwnerKind.TRUSTED
+    return LayerOwnerKind.MUST_BE_TRUSTED if layer.trust_root else LayerOwnerKind.ELSEWHERE

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from habitus.agent.library_view import list_loadable_skills
+from habitus.agent.library_view import list_all_loadable_skill_names
 from habitus.app.home import Home
-from habitus.app.library.explaining import build_request, select_skills_for_request
+from habitus.app.library.explaining import build_request_of_user, select_skills_for_request
 from habitus.app.operating.checking import lint_skills
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
@@ -23,14 +23,14 @@ from habitus.skills.sources import discovery
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PublishableSkill:
+class RedactedSkillFiles:
     """A skill's files, with secrets redacted."""
 
     summary: SkillSummary
     files: Mapping[str, bytes]
 
 
-class SkillPublisher:
+class RedactedSkillReader:
     """Serves the skills that one user's agent may load; `pin` puts the versions of a conversation into a snapshot."""
 
     def __init__(
@@ -42,28 +42,28 @@ class SkillPublisher:
 
     def list_summaries(self) -> list[SkillSummary]:
         """Return every skill that this user's agent may load, by name."""
-        return [item.summary for item in self._list_skills() if item.summary is not None]
+        return [item.summary for item in self._list_loadable_skills() if item.summary is not None]
 
-    def _list_skills(self) -> list[ListedSkill]:
+    def _list_loadable_skills(self) -> list[ListedSkill]:
         seen = self._pin(self._home.skills.snapshot(user=self._user.name))
-        chosen = select_skills_for_request(self._home, build_request(self._home, "", self._user.name))
-        names = list_loadable_skills(seen) & chosen.list_eligible_names()
+        chosen = select_skills_for_request(self._home, build_request_of_user(self._home, "", self._user.name))
+        names = list_all_loadable_skill_names(seen) & chosen.list_eligible_names()
         return [item for item in seen.listing if item.name in names and item.summary is not None]
 
-    def get_skill(self, name: str) -> PublishableSkill:
+    def get_skill(self, name: str) -> RedactedSkillFiles:
         """Return a skill's files. Raises `NotFound` if the agent may not load it."""
-        found = next((one for one in self._list_skills() if one.name == name), None)
+        found = next((one for one in self._list_loadable_skills() if one.name == name), None)
         store = None if found is None else self._home.skills.get_layer(found.layer).store
         tree = None if found is None or store is None else store.read_tree(name, found.pinned_version)
         if found is None or found.summary is None or tree is None:
             raise NotFound(f"No skill '{name}' is served here.", hint="It may have been renamed; list them again.")
         shown = dict(sorted(drop_eval_files(tree).items()))
-        read = {path: self._read_redacted(found, path, file) for path, file in shown.items()}
-        return PublishableSkill(
+        read = {path: self._read_redacted_file(found, path, file) for path, file in shown.items()}
+        return RedactedSkillFiles(
             summary=found.summary, files={path: content for path, content in read.items() if content is not None}
         )
 
-    def _read_redacted(self, skill: ListedSkill, path: str, file: TreeFile) -> bytes | None:
+    def _read_redacted_file(self, skill: ListedSkill, path: str, file: TreeFile) -> bytes | None:
         content = file.content
         # Files too large for the database are read from disk.
         if content is None:
@@ -104,7 +104,7 @@ class PublishedSite:
     undo: tuple[str, ...]
 
 
-def publish_skills(
+def add_or_remove_published_skills(
     home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False, card: bool = False
 ) -> PublishedSite:
     """Add skills to the site, or remove them; skills that are there already are updated.
@@ -114,7 +114,7 @@ def publish_skills(
     before = _read_published_names(folder)
     chosen = [
         *names,
-        *(one.name for one in SkillPublisher(home, home.get_user()).list_summaries() if tag and one.has_tag(tag)),
+        *(one.name for one in RedactedSkillReader(home, home.get_user()).list_summaries() if tag and one.has_tag(tag)),
     ]
     if not chosen and not before:
         raise NotFound("No skill was chosen.", hint="Name skills, or give --tag; see 'habitus skills list'.")
@@ -125,7 +125,7 @@ def publish_skills(
         wanted = [name for name in before if name not in chosen]
     else:
         wanted = sorted({*before, *chosen})
-    cards = _collect_exam_cards(home, folder, wanted, chosen if card else ())
+    cards = _collect_exam_cards_to_publish(home, folder, wanted, chosen if card else ())
     files = discovery.build_site_files([_package_skill(home, name, cards.get(name)) for name in wanted])
     _write_site(folder, files)
     added = tuple(name for name in wanted if name not in before)
@@ -149,7 +149,7 @@ def _read_published_names(folder: Path) -> list[str]:
         raise Invalid(f"{folder / discovery.INDEX_PATH} can't be read.", hint="Remove it, and publish again.") from None
 
 
-def _collect_exam_cards(
+def _collect_exam_cards_to_publish(
     home: Home, folder: Path, wanted: Sequence[str], chosen: Sequence[str]
 ) -> Mapping[str, PublishedExamCard]:
     """Return the cards of the chosen skills, and of those that were published with one and still deserve it."""
@@ -159,11 +159,11 @@ def _collect_exam_cards(
     if not carded.intersection(wanted) and not chosen:
         return {}
     # Loads the statistics, which only cards need.
-    from habitus.app.library.exam_cards import find_exam_card, make_exam_card
+    from habitus.app.library.exam_cards import find_exam_card_of_current_files, require_exam_card_of_current_text
     from habitus.improve.cards import serialize_exam_card
 
-    made = {name: make_exam_card(home, name) for name in chosen}
-    kept = {name: find_exam_card(home, name) for name in wanted if name in carded and name not in made}
+    made = {name: require_exam_card_of_current_text(home, name) for name in chosen}
+    kept = {name: find_exam_card_of_current_files(home, name) for name in wanted if name in carded and name not in made}
     return {
         name: PublishedExamCard(row=card.to_json_values(), content=serialize_exam_card(card), sentence=card.sentence)
         for name, card in {**made, **kept}.items()
@@ -190,7 +190,7 @@ def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> dis
             continue
         if file.content is None:
             raise Refused(f"'{name}' is not published: {path} is too large.", hint="Remove it from the skill.")
-        _refuse_secrets(home.redact, name, path, file.content)
+        _refuse_file_with_secret(home.redact, name, path, file.content)
         files[path] = file.content
     if card is not None:
         files[trees.CARD_FILE] = card.content
@@ -204,7 +204,7 @@ def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> dis
     )
 
 
-def _refuse_secrets(redact: Callable[[str], str], name: str, path: str, content: bytes) -> None:
+def _refuse_file_with_secret(redact: Callable[[str], str], name: str, path: str, content: bytes) -> None:
     try:
         text = content.decode()
     except UnicodeDecodeError:

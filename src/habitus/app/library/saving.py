@@ -39,7 +39,7 @@ async def draft_skill_from_messages(
     return await draft_skill(
         RunBudget().wrap_model(model),
         cells=_extract_cells(messages),
-        messages=_strip_cells(messages),
+        messages=_strip_cells_and_context_from_messages(messages),
         hint=hint,
         is_taken=lambda name: name in waiting or home.skills.is_name_taken(name),
         redactor=home.redactor,
@@ -47,7 +47,7 @@ async def draft_skill_from_messages(
     )
 
 
-def save_drafted_skill(home: Home, skill: Skill, answer: Consent, conversation: str) -> SaveSkillResult:
+def save_postpone_or_drop_draft(home: Home, skill: Skill, answer: Consent, conversation: str) -> SaveSkillResult:
     """Save, postpone or drop a draft as the person answered; a draft with scan findings becomes a proposal anyway."""
     if answer is Consent.NO:
         raise Refused("Nothing was saved.", hint="/skill save HINT drafts it again.")
@@ -95,7 +95,7 @@ def _parse_arguments(text: str) -> dict[str, object]:
     return given if isinstance(given, dict) else {}
 
 
-def _strip_cells(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def _strip_cells_and_context_from_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return the messages without cells and without the context blocks next to requests."""
     kept: list[ChatMessage] = []
     for message in messages:

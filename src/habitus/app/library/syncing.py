@@ -105,7 +105,7 @@ class SyncPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _LocalSkill:
+class _LibrarySkillWithFiles:
     """A skill of the library with all its files, including large ones."""
 
     item: ListedSkill
@@ -121,13 +121,13 @@ class _LocalSkill:
 class _SyncSelection:
     """The skills to sync, those left out with the reason, and those over the agent's limit."""
 
-    to_sync: dict[str, _LocalSkill] = field(default_factory=dict)
+    to_sync: dict[str, _LibrarySkillWithFiles] = field(default_factory=dict)
     # Maps each name to the reason.
     left_out: dict[str, str] = field(default_factory=dict)
     over_limit: list[str] = field(default_factory=list)
 
 
-def plan_sync(home: Home, request: SyncRequest, environ: Mapping[str, str]) -> SyncPlan:
+def plan_sync_to_agent(home: Home, request: SyncRequest, environ: Mapping[str, str]) -> SyncPlan:
     """Plan a sync; nothing is written."""
     found = get_agent(request.agent)
     if request.method is SyncMethod.LINK and not found.follows_links:
@@ -136,7 +136,7 @@ def plan_sync(home: Home, request: SyncRequest, environ: Mapping[str, str]) -> S
     folder = found.resolve_path(
         found.skills[request.scope], environ, settings.user_home, find_project_root(settings.cwd)
     )
-    put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncedSkillEntry)
+    put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncLockfileEntry)
     there = {
         name: _read_agent_copy(folder, name, put.get(name)) for name in {*put, *request.only, *_list_folders(folder)}
     }
@@ -154,7 +154,7 @@ def _plan_sync_steps(
     request: SyncRequest,
     found: KnownAgent,
     folder: Path,
-    put: Mapping[str, SyncedSkillEntry],
+    put: Mapping[str, SyncLockfileEntry],
     there: Mapping[str, Tree],
 ) -> SyncPlan:
     chosen = _choose_skills(home, request, found, put, {name: tree for name, tree in there.items() if name not in put})
@@ -173,7 +173,7 @@ def _plan_sync_steps(
     return SyncPlan(request=request, folder=folder, steps=tuple(steps), over_limit=tuple(chosen.over_limit))
 
 
-def _plan_removal(folder: Path, there: Tree, put: SyncedSkillEntry, name: str) -> tuple[SyncAction, str]:
+def _plan_removal(folder: Path, there: Tree, put: SyncLockfileEntry, name: str) -> tuple[SyncAction, str]:
     return decide_sync_removal(_hash_tree(there), put, is_link=(folder / name).is_symlink())
 
 
@@ -182,7 +182,7 @@ def apply_sync_plan(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -
     done: list[SyncStep] = []
     with lock_folder(planned.folder):
         # Planning again under the lock catches every change since the person saw the plan.
-        if plan_sync(home, planned.request, environ) != planned:
+        if plan_sync_to_agent(home, planned.request, environ) != planned:
             raise Stale("The skills have changed meanwhile.", hint="Nothing was done; look again.")
         for one in planned.steps:
             done.append(_apply_step(home, planned, one))
@@ -196,24 +196,24 @@ def _apply_step(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
         case SyncAction.PUT | SyncAction.UPDATE:
             here = _load_whole_skill(home.skills, home.skills.find(f"{one.name}@{USER_LAYER}"))
             # The lockfile comes first: after a crash, an unrecorded copy would never be removed.
-            _record_synced_skill(planned.folder, one.name, _build_lock_entry(here, planned.request.method))
+            _record_or_remove_synced_skill(planned.folder, one.name, _build_lock_entry(here, planned.request.method))
             _write_agent_copy(home.skills, here, place, planned.request.method)
         case SyncAction.PULL_EDIT:
-            return _pull_edit(home, planned, one)
+            return _pull_edit_from_agent(home, planned, one)
         case SyncAction.REMOVE:
             _remove_agent_copy(place)
-            _record_synced_skill(planned.folder, one.name, None)
+            _record_or_remove_synced_skill(planned.folder, one.name, None)
         case SyncAction.UNTRACK:
             if place.is_symlink():
                 # A link of ours whose target is gone.
                 _remove_agent_copy(place)
-            _record_synced_skill(planned.folder, one.name, None)
+            _record_or_remove_synced_skill(planned.folder, one.name, None)
         case SyncAction.UNCHANGED | SyncAction.CONFLICT | SyncAction.SKIP:
             pass
     return one
 
 
-def _pull_edit(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
+def _pull_edit_from_agent(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
     """Store the edit made there as a version here, or as a proposal if the scan finds something."""
     tree, folder = _read_agent_copy(planned.folder, one.name, None), planned.folder
     author = home.build_author(f"edited in {folder}")
@@ -229,13 +229,17 @@ def _pull_edit(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
             one, action=SyncAction.CONFLICT, reason=f"needs review: habitus review show {proposal.id} ({findings[0]})"
         )
     version = home.skills.write_tree(USER_LAYER, one.name, tree, author)
-    put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncedSkillEntry)[one.name]
-    _record_synced_skill(folder, one.name, replace(put, version=version, sha256=compute_tree_hash(tree)))
+    put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncLockfileEntry)[one.name]
+    _record_or_remove_synced_skill(folder, one.name, replace(put, version=version, sha256=compute_tree_hash(tree)))
     return one
 
 
 def _choose_skills(
-    home: Home, request: SyncRequest, found: KnownAgent, put: Mapping[str, SyncedSkillEntry], others: Mapping[str, Tree]
+    home: Home,
+    request: SyncRequest,
+    found: KnownAgent,
+    put: Mapping[str, SyncLockfileEntry],
+    others: Mapping[str, Tree],
 ) -> _SyncSelection:
     """Choose the user's skills that may go there, as many as fit into the agent's listing next to other skills."""
     for name in request.only:
@@ -262,12 +266,12 @@ def _choose_skills(
     return chosen
 
 
-def _is_skill_to_sync(item: ListedSkill, request: SyncRequest, put: Mapping[str, SyncedSkillEntry]) -> bool:
+def _is_skill_to_sync(item: ListedSkill, request: SyncRequest, put: Mapping[str, SyncLockfileEntry]) -> bool:
     is_meant = not request.only or item.name in request.only or item.name in put
     return is_meant and (item.layer == USER_LAYER or item.name in request.only)
 
 
-def _find_sync_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _LocalSkill) -> str:
+def _find_sync_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _LibrarySkillWithFiles) -> str:
     """Return why a skill must not go there; empty if it may."""
     item = here.item
     if item.layer != USER_LAYER:
@@ -300,7 +304,7 @@ def _has_secret(redact: Callable[[str], str], content: bytes) -> bool:
     return redact(text) != text
 
 
-def _load_whole_skill(skills: Library, item: ListedSkill) -> _LocalSkill:
+def _load_whole_skill(skills: Library, item: ListedSkill) -> _LibrarySkillWithFiles:
     store = skills.get_layer(item.layer).store
     tree, folder = drop_eval_files(store.read_tree(item.name) or {}), store.find_directory(item.name)
     found = dict(tree)
@@ -310,11 +314,11 @@ def _load_whole_skill(skills: Library, item: ListedSkill) -> _LocalSkill:
         except OSError:
             # A missing file is reported by `_find_sync_objection`.
             continue
-    return _LocalSkill(item=item, tree=found)
+    return _LibrarySkillWithFiles(item=item, tree=found)
 
 
 def _sort_by_priority(
-    skills: Library, items: Sequence[ListedSkill], request: SyncRequest, put: Mapping[str, SyncedSkillEntry]
+    skills: Library, items: Sequence[ListedSkill], request: SyncRequest, put: Mapping[str, SyncLockfileEntry]
 ) -> list[ListedSkill]:
     """Sort skills: named ones first, then those synced already, then by use."""
     counters = skills.read_all_counters()
@@ -329,7 +333,7 @@ def _list_folders(folder: Path) -> list[str]:
     return [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
 
 
-def _read_agent_copy(folder: Path, name: str, put: SyncedSkillEntry | None) -> Tree:
+def _read_agent_copy(folder: Path, name: str, put: SyncLockfileEntry | None) -> Tree:
     """Read the agent's copy of a skill; empty if there is none, a placeholder if it can't be read."""
     place = folder / name
     if put is not None and put.manner == SyncMethod.LINK and place.is_symlink():
@@ -343,7 +347,7 @@ def _read_agent_copy(folder: Path, name: str, put: SyncedSkillEntry | None) -> T
         return {"?": build_tree_file(b"")}
 
 
-def _write_agent_copy(skills: Library, here: _LocalSkill, place: Path, method: SyncMethod) -> None:
+def _write_agent_copy(skills: Library, here: _LibrarySkillWithFiles, place: Path, method: SyncMethod) -> None:
     with translate_disk_errors(place):
         _remove_agent_copy(place)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -362,16 +366,16 @@ def _remove_agent_copy(place: Path) -> None:
             shutil.rmtree(place)
 
 
-def _build_lock_entry(here: _LocalSkill, method: SyncMethod) -> SyncedSkillEntry:
-    return SyncedSkillEntry(
+def _build_lock_entry(here: _LibrarySkillWithFiles, method: SyncMethod) -> SyncLockfileEntry:
+    return SyncLockfileEntry(
         version=here.version, sha256=compute_tree_hash(here.tree), origin=f"habitus:{USER_LAYER}", manner=method
     )
 
 
-def _record_synced_skill(folder: Path, name: str, synced: SyncedSkillEntry | None) -> None:
+def _record_or_remove_synced_skill(folder: Path, name: str, synced: SyncLockfileEntry | None) -> None:
     """Record a skill in the lockfile, or remove it; an empty lockfile is deleted."""
     folder.mkdir(parents=True, exist_ok=True)
-    put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncedSkillEntry)
+    put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncLockfileEntry)
     put.pop(name, None)
     if synced is not None:
         put[name] = synced
@@ -401,7 +405,7 @@ def _count_listing_chars(name: str, tree: Tree) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SyncedSkillEntry:
+class SyncLockfileEntry:
     """A lockfile entry: the version and hash of a skill as we wrote it, and its origin."""
 
     version: int
@@ -411,7 +415,7 @@ class SyncedSkillEntry:
 
 
 def decide_sync_action(
-    here: str, there: str, put: SyncedSkillEntry | None, *, method: SyncMethod
+    here: str, there: str, put: SyncLockfileEntry | None, *, method: SyncMethod
 ) -> tuple[SyncAction, str]:
     """Return the step for a skill and its reason, from the hashes of both sides; a missing side is empty."""
     if put is None:
@@ -437,7 +441,7 @@ def decide_sync_action(
     return SyncAction.CONFLICT, "it was changed here and there" if here else "removed here, but changed there"
 
 
-def decide_sync_removal(there: str, put: SyncedSkillEntry, *, is_link: bool) -> tuple[SyncAction, str]:
+def decide_sync_removal(there: str, put: SyncLockfileEntry, *, is_link: bool) -> tuple[SyncAction, str]:
     """Return the step for a skill that is no longer wanted there; removing a link never loses an edit."""
     if not there:
         return SyncAction.UNTRACK, "it was removed there"

@@ -53,7 +53,7 @@ class TrackedSkill:
         return self.address, self.branch, self.layer, self.file
 
 
-def list_tracked_skills(home: Home) -> tuple[list[TrackedSkill], list[str]]:
+def list_updatable_tracked_skills(home: Home) -> tuple[list[TrackedSkill], list[str]]:
     """Return every skill that can be updated, and a line for each one that can't."""
     own = lockfiles.read_lockfile(_get_home_lock_file(home.settings))
     found = [
@@ -68,7 +68,7 @@ def list_tracked_skills(home: Home) -> tuple[list[TrackedSkill], list[str]]:
     return found, unread
 
 
-def describe_locked_origin(settings: Settings, item: ListedSkill) -> str:
+def describe_skill_origin_from_lockfiles(settings: Settings, item: ListedSkill) -> str:
     """Describe where a skill came from according to the lockfiles; empty if none knows it."""
     try:
         if item.layer == USER_LAYER:
@@ -111,10 +111,10 @@ def _read_tracked_skills(
             unread.append(f"{name}@{layer} comes with the package {entry.get('source')}: npm updates it.")
 
 
-def is_unmodified(skills: Library, one: TrackedSkill) -> bool:
+def is_installed_skill_unmodified(skills: Library, one: TrackedSkill) -> bool:
     """Whether a skill that `npx skills` installed is unchanged here, as far as its lock tells; a site has no hash."""
     folder = skills.get_layer(one.layer).store.find_directory(one.name)
-    return folder is not None and (not one.hash or _compute_matching_hash(one.hash, folder) == one.hash)
+    return folder is not None and (not one.hash or _compute_folder_hash_of_same_kind(one.hash, folder) == one.hash)
 
 
 def has_changed_upstream(one: TrackedSkill, entry: IncomingSkill, fetched: FetchedSource) -> bool:
@@ -122,16 +122,16 @@ def has_changed_upstream(one: TrackedSkill, entry: IncomingSkill, fetched: Fetch
     if one.file is None:
         return compute_tree_hash(entry.tree) != one.hash
     place = _find_source_folder(entry, fetched)
-    return place is None or _compute_matching_hash(one.hash, place) != one.hash
+    return place is None or _compute_folder_hash_of_same_kind(one.hash, place) != one.hash
 
 
-def _compute_matching_hash(known: str, folder: Path) -> str:
+def _compute_folder_hash_of_same_kind(known: str, folder: Path) -> str:
     """Return a folder's hash of the same kind as the known one."""
     # Git's tree hashes have 40 digits, those of `npx skills` have 64.
     return lockfiles.compute_git_tree_hash(folder) if len(known) == 40 else lockfiles.compute_npx_hash(folder)
 
 
-def record_imported_skills(
+def update_lockfile_of_tracked_skills(
     home: Home,
     group: Sequence[TrackedSkill],
     results: Iterable[ImportOutcome],
@@ -141,7 +141,7 @@ def record_imported_skills(
     """Record the imported skills in the lockfile that tracks them."""
     file = group[0].file
     if file is None:
-        write_home_lock(home, results, entries, fetched)
+        record_skills_in_home_lockfile(home, results, entries, fetched)
         return
     by_name = {one.name: one for one in group}
     there = {entry.name: _find_source_folder(entry, fetched) for entry in entries}
@@ -153,15 +153,15 @@ def record_imported_skills(
             if one is None or one.lock_key not in skills or not result.is_up_to_date:
                 continue
             folder = there[result.name] or home.skills.get_layer(one.layer).store.find_directory(result.name)
-            digest = _compute_matching_hash(one.hash, folder) if folder is not None else one.hash
+            digest = _compute_folder_hash_of_same_kind(one.hash, folder) if folder is not None else one.hash
             new = {"computedHash": digest} if file.is_project else {"skillFolderHash": digest, "updatedAt": now}
             if digest != one.hash:
-                skills[one.lock_key] |= {**new, **_build_digest_entry(fetched, result.name)}
+                skills[one.lock_key] |= {**new, **_build_lockfile_digest_field(fetched, result.name)}
 
     file.update_entries(change)
 
 
-def write_home_lock(
+def record_skills_in_home_lockfile(
     home: Home, results: Iterable[ImportOutcome], entries: Iterable[IncomingSkill], fetched: FetchedSource
 ) -> None:
     """Record added skills in the home's lockfile."""
@@ -185,7 +185,7 @@ def write_home_lock(
     lockfiles.write_lockfile(file, locked)
 
 
-def write_project_lock(
+def record_skills_in_project_lockfile(
     skills: Library,
     file: lockfiles.NpxLockfile,
     layer: str,
@@ -210,9 +210,11 @@ def write_project_lock(
             folder = place or skills.get_layer(layer).store.find_directory(result.name)
             if folder is None:
                 continue
-            path = {} if place is None or source["sourceType"] == "local" else _build_path_entry(place, fetched)
+            path = (
+                {} if place is None or source["sourceType"] == "local" else _build_lockfile_path_field(place, fetched)
+            )
             digest = {"computedHash": lockfiles.compute_npx_hash(folder)}
-            noted[result.name] = {**source, **path, **digest, **_build_digest_entry(fetched, result.name)}
+            noted[result.name] = {**source, **path, **digest, **_build_lockfile_digest_field(fetched, result.name)}
 
     file.update_entries(change)
 
@@ -235,12 +237,12 @@ def _find_source_folder(entry: IncomingSkill, fetched: FetchedSource) -> Path | 
     return folder if (folder / "SKILL.md").is_file() else None
 
 
-def _build_path_entry(folder: Path, fetched: FetchedSource) -> Mapping[str, str]:
+def _build_lockfile_path_field(folder: Path, fetched: FetchedSource) -> Mapping[str, str]:
     inside = Path(fetched.folder) / folder.relative_to(fetched.path) / "SKILL.md"
     return {"skillPath": inside.as_posix()}
 
 
-def _build_digest_entry(fetched: FetchedSource, name: str) -> Mapping[str, str]:
+def _build_lockfile_digest_field(fetched: FetchedSource, name: str) -> Mapping[str, str]:
     return {"wellKnownDigest": fetched.digests[name]} if name in fetched.digests else {}
 
 

@@ -11,7 +11,12 @@ from packaging.utils import canonicalize_name
 from habitus.agent.background import run_in_thread
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
 from habitus.app.home import Home
-from habitus.app.tasks.reviewing import TASK_FILE, build_task_tree, get_task_review_root, list_foreign_tasks
+from habitus.app.tasks.reviewing import (
+    TASK_FILE,
+    build_task_files_for_review,
+    get_trust_root_of_task_reviews,
+    list_foreign_tasks,
+)
 from habitus.errors import NotFound
 from habitus.files import Tree, compute_tree_hash, parse_user_path
 from habitus.skills import trees
@@ -65,13 +70,13 @@ def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
     """Resolve a target: a project's path (default: this project), another agent, a skill, or an allowed package."""
     if target in AGENT_LAYERS:
         layer = home.skills.get_layer(target)
-        return TrustTarget(roots={layer.claims_root: _read_all_trees(layer)})
+        return TrustTarget(roots={layer.claims_root: _read_skill_trees_of_layer(layer)})
     if target in list_allowed_packages(home) and not home.skills.is_name_taken(target):
         return TrustTarget(roots={get_package_trust_root(home.project): {target: {}}}, is_single=True)
     if target is not None and "/" not in target and not parse_user_path(target).is_dir():
-        return resolve_skill_target(home, target)
+        return resolve_trust_target_of_skill(home, target)
     there = home.with_cwd(parse_user_path(target).resolve() if target else home.settings.cwd)
-    roots = {layer.trust_root: _read_all_trees(layer) for layer in there.skills.layers if layer.trust_root}
+    roots = {layer.trust_root: _read_skill_trees_of_layer(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
         where = target or "this directory"
         raise NotFound(
@@ -83,7 +88,7 @@ def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
     return TrustTarget(roots={**roots, **_read_foreign_tasks(there, shown)})
 
 
-def resolve_skill_target(home: Home, name: str) -> TrustTarget:
+def resolve_trust_target_of_skill(home: Home, name: str) -> TrustTarget:
     """Resolve one skill and its tasks from others by name only."""
     tasks = _read_foreign_tasks(home, [name])
     try:
@@ -99,13 +104,13 @@ def resolve_skill_target(home: Home, name: str) -> TrustTarget:
 def _read_foreign_tasks(home: Home, addresses: Iterable[str]) -> dict[str, dict[str, Tree]]:
     found = {address: list_foreign_tasks(home, address) for address in addresses}
     return {
-        get_task_review_root(home, address): {task.id: build_task_tree(task) for task in tasks}
+        get_trust_root_of_task_reviews(home, address): {task.id: build_task_files_for_review(task) for task in tasks}
         for address, tasks in found.items()
         if tasks
     }
 
 
-def _read_all_trees(layer: Layer) -> dict[str, Tree]:
+def _read_skill_trees_of_layer(layer: Layer) -> dict[str, Tree]:
     return {summary.name: layer.store.read_tree(summary.name) or {} for summary in layer.store.list_summaries()}
 
 
@@ -210,7 +215,7 @@ def remove_trust(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -
     return tuple(revoked)
 
 
-def list_trusted(home: Home) -> tuple[TrustedRootSummary, ...]:
+def list_all_trusted_content(home: Home) -> tuple[TrustedRootSummary, ...]:
     """Return all trusted content, including approvals from a shared database."""
     shared = home.approvals.list_trusted_roots() if home.settings.database else []
     return (*home.trust.list_trusted_roots(), *shared)

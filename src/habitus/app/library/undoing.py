@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from habitus.app.home import Home, check_change_allowed
+from habitus.app.home import Home, refuse_change_if_unwritable_or_paused
 from habitus.errors import Invalid, NotFound, Refused, UserError, build_unknown_version_error
 from habitus.files import has_same_files
 from habitus.memory.cortex import Cortex
@@ -46,17 +46,17 @@ class UndoResult:
         return bool(self.failures)
 
 
-def build_version_undo(address: str, version: int) -> tuple[str, ...]:
+def build_version_undo_command(address: str, version: int) -> tuple[str, ...]:
     """Return the command that undoes one version; `address` includes the layer."""
     return ("undo", f"{address}:{version}")
 
 
-def build_write_undo(done: SkillWriteResult) -> tuple[str, ...]:
+def build_write_undo_command(done: SkillWriteResult) -> tuple[str, ...]:
     """Return the command that undoes a write; empty if nothing was changed."""
-    return build_version_undo(f"{done.name}@{done.layer}", done.version) if done.is_changed else ()
+    return build_version_undo_command(f"{done.name}@{done.layer}", done.version) if done.is_changed else ()
 
 
-def build_change_undo(author: Author) -> tuple[str, ...]:
+def build_change_undo_command(author: Author) -> tuple[str, ...]:
     """Return the command that undoes everything one command of this author did."""
     return ("undo", author.change_id)
 
@@ -66,7 +66,7 @@ def build_lesson_undo_targets(changed: Iterable[Engram]) -> tuple[str, ...]:
     return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
 
 
-def undo_targets(home: Home, targets: Sequence[str], reason: str) -> UndoResult:
+def undo_versions_and_changes(home: Home, targets: Sequence[str], reason: str) -> UndoResult:
     """Undo versions (`name@layer:7`, or `ID:2` for a lesson) and whole changes.
 
     Places that others have changed since are kept and reported. An unknown target fails before anything is undone.
@@ -152,20 +152,20 @@ def _plan_change_undo(home: Home, change: str, author: Author) -> list[UndoActio
     if not found and not held:
         raise NotFound(f"No change '{change}' is known.", hint="Write NAME:VERSION; see 'habitus skills history NAME'.")
     # Newly created skills go first, because they may occupy a name that is to be restored.
-    found.sort(key=lambda each: not _is_new_in_layer(each[1]))
+    found.sort(key=lambda each: not _is_skill_created_or_restored(each[1]))
     return [
-        *(partial(_withdraw_proposal, home.review, one, author) for one in held),
+        *(partial(_withdraw_held_imported_skill, home.review, one, author) for one in held),
         *(partial(_undo_skill_change, home, layer, changed, author) for layer, changed in found),
     ]
 
 
-def _withdraw_proposal(review: ReviewQueue, proposal: Proposal, author: Author) -> list[UndoneChange]:
+def _withdraw_held_imported_skill(review: ReviewQueue, proposal: Proposal, author: Author) -> list[UndoneChange]:
     """Withdraw a skill of an import that is still held for review."""
     review.withdraw(proposal.id, author)
-    return [UndoneChange(subject=proposal.location, message="no longer needs review")]
+    return [UndoneChange(subject=proposal.address_with_host, message="no longer needs review")]
 
 
-def _is_new_in_layer(changed: ChangedSkillRecord) -> bool:
+def _is_skill_created_or_restored(changed: ChangedSkillRecord) -> bool:
     return changed.first_version == 1 or LifecycleAction.RESTORED in changed.lifecycle_actions
 
 
@@ -178,13 +178,13 @@ def _undo_skill_change(home: Home, layer: Layer, changed: ChangedSkillRecord, au
         action for action in changed.lifecycle_actions if action in (LifecycleAction.REMOVED, LifecycleAction.RESTORED)
     ]
     if moves[:1] == [LifecycleAction.REMOVED] and moves[-1] is LifecycleAction.REMOVED:
-        check_change_allowed(home, author)
+        refuse_change_if_unwritable_or_paused(home, author)
         name = store.restore(changed.skill, author)
         done.append(UndoneChange(subject=address, message="was restored", targets=(author.change_id,)))
     if changed.first_version:
         done.append(_revert_versions(home.skills, layer, name, changed.first_version, changed.last_version, author))
     if moves[:1] == [LifecycleAction.RESTORED] and moves[-1] is LifecycleAction.RESTORED:
-        _refuse_if_newer(layer, name, changed, author)
+        _refuse_if_skill_changed_later(layer, name, changed, author)
         home.skills.remove(address, author)
         done.append(UndoneChange(subject=address, message="is in the archive again", targets=(author.change_id,)))
     turns = [
@@ -203,7 +203,7 @@ def _undo_skill_change(home: Home, layer: Layer, changed: ChangedSkillRecord, au
     return done
 
 
-def _refuse_if_newer(layer: Layer, name: str, changed: ChangedSkillRecord, author: Author) -> None:
+def _refuse_if_skill_changed_later(layer: Layer, name: str, changed: ChangedSkillRecord, author: Author) -> None:
     """Refuse to archive a skill that was changed after the change to undo."""
     newest = layer.store.list_versions(name)[-1]
     if newest.number > changed.last_version and newest.author.change_id != author.change_id:
@@ -261,7 +261,7 @@ class RollbackResult:
     undo: tuple[str, ...] = ()
 
 
-def rollback_to_timestamp(home: Home, timestamp: datetime, reason: str, *, dry_run: bool) -> RollbackResult:
+def rollback_lessons_and_skills(home: Home, timestamp: datetime, reason: str, *, dry_run: bool) -> RollbackResult:
     """Return lessons, and skills in writable layers, to a timestamp; a dry run only returns the steps."""
     author = home.build_author(reason)
     steps = home.skills.restore_state_at(timestamp, author, dry_run=True)

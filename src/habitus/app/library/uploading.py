@@ -27,7 +27,14 @@ from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import sanitize_file_name
-from habitus.screening.findings import Finding, Risk, ScreeningPolicy, Threat, group_findings_by_rule, is_clean
+from habitus.screening.findings import (
+    Finding,
+    RiskLevel,
+    ScreeningPolicy,
+    ThreatKind,
+    has_no_high_risk_finding,
+    merge_findings_of_each_rule,
+)
 from habitus.screening.scanner import scan_skill
 from habitus.settings import Settings
 from habitus.skills import names
@@ -64,7 +71,7 @@ class ImportPreview:
     # Whether there are more skills, which a worker imports.
     is_cut: bool
     # None unless a model was asked.
-    second_opinions: tuple[SecondOpinion, ...] | None = None
+    second_opinions: tuple[ModelSecurityOpinion, ...] | None = None
 
     @property
     def is_failed(self) -> bool:
@@ -72,23 +79,23 @@ class ImportPreview:
         return self.is_held
 
     @property
-    def held_by_threat(self) -> Mapping[str, list[str]]:
+    def held_skill_names_by_threat(self) -> Mapping[str, list[str]]:
         """The names of the skills that need review, by what they would do."""
         return group_skills_by_threat(
-            (one.name, found.rule) for one in self.scanned for found in one.findings if found.severity is Risk.HIGH
+            (one.name, found.rule) for one in self.scanned for found in one.findings if found.severity is RiskLevel.HIGH
         )
 
 
 _DEEDS: Mapping[str, str] = {
-    Threat.SENDS_SECRETS: "Sends secrets to a stranger",
-    Threat.SENDS_PRIVATE_DATA: "Sends private data to a stranger",
-    Threat.RUNS_DOWNLOADS: "Downloads and runs something",
-    Threat.DESTROYS: "Destroys files",
-    Threat.STARTS_ITSELF: "Starts by itself",
-    Threat.CONCEALS: "Hides what it does",
-    Threat.OVERRIDES: "Sets itself above your instructions",
-    Threat.OPENS_ACCESS: "Opens a way in",
-    Threat.WEAKENS: "Switches off what protects you",
+    ThreatKind.SENDS_SECRETS: "Sends secrets to a stranger",
+    ThreatKind.SENDS_PRIVATE_DATA: "Sends private data to a stranger",
+    ThreatKind.RUNS_DOWNLOADS: "Downloads and runs something",
+    ThreatKind.DESTROYS: "Destroys files",
+    ThreatKind.STARTS_ITSELF: "Starts by itself",
+    ThreatKind.CONCEALS: "Hides what it does",
+    ThreatKind.OVERRIDES: "Sets itself above your instructions",
+    ThreatKind.OPENS_ACCESS: "Opens a way in",
+    ThreatKind.WEAKENS: "Switches off what protects you",
 }
 
 
@@ -149,7 +156,7 @@ def discard_upload(settings: Settings, job: Job) -> None:
 
 
 @contextmanager
-def write_temporary_files(files: Sequence[UploadedFile]) -> Iterator[tuple[Path, ...]]:
+def write_uploads_to_temporary_folders(files: Sequence[UploadedFile]) -> Iterator[tuple[Path, ...]]:
     """Write files to temporary directories, one each, under a sanitised form of their names."""
     with tempfile.TemporaryDirectory(prefix="habitus-upload-") as place:
         paths = [Path(place) / str(number) / sanitize_file_name(file.name) for number, file in enumerate(files)]
@@ -166,7 +173,7 @@ def _write_skill_file(upload: UploadedFile) -> Iterator[Path]:
     if not ending:
         raise Invalid(f"'{upload.name[:80]}' is not a file of skills.", hint=f"Send one of: {', '.join(_SUFFIXES)}.")
     stem = upload.name[: -len(ending)].replace("\\", "/").rpartition("/")[2]
-    with write_temporary_files([replace(upload, name=f"{names.slugify(stem)}{ending}")]) as (path,):
+    with write_uploads_to_temporary_folders([replace(upload, name=f"{names.slugify(stem)}{ending}")]) as (path,):
         yield path
 
 
@@ -198,7 +205,7 @@ class SuspiciousLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecondOpinion:
+class ModelSecurityOpinion:
     """The lines of a skill that a model finds suspicious; `is_cut` if it saw only a part."""
 
     name: str
@@ -222,17 +229,17 @@ def preview_import(
     )
 
 
-async def ask_second_opinions(home: Home, path: str, model: Model) -> list[SecondOpinion]:
+async def ask_model_about_scanned_skills(home: Home, path: str, model: Model) -> list[ModelSecurityOpinion]:
     """Ask a model about the same skills, within today's token budget; skills beyond it are marked as cut."""
     paid = RunBudget(day=home.spending).wrap_model(model)
-    done: list[SecondOpinion] = []
+    done: list[ModelSecurityOpinion] = []
     for one in _read_scannable_skills(path)[0]:
         try:
-            done.append(await ask_second_opinion(paid, one.name, one.tree, redactor=home.redactor))
+            done.append(await ask_model_for_suspicious_lines(paid, one.name, one.tree, redactor=home.redactor))
         except BudgetReachedError:
             if not done:
                 raise
-            done.append(SecondOpinion(name=one.name, doubts=(), is_cut=True))
+            done.append(ModelSecurityOpinion(name=one.name, doubts=(), is_cut=True))
     return done
 
 
@@ -262,18 +269,22 @@ def _read_scannable_skills(
         if isinstance(entry, IncomingSkill)
     ]
     if not skills:
-        return list(_read_plain_files(source)), (), False
+        return list(_read_files_without_skills(source)), (), False
     return skills, tuple(entry for entry in entries if isinstance(entry, SkippedEntry)), is_cut
 
 
 def _scan_files(screening: ScreeningPolicy, of: _ScannableFiles) -> ScannedSkill:
-    findings = group_findings_by_rule(scan_skill(of.tree, screening))
+    findings = merge_findings_of_each_rule(scan_skill(of.tree, screening))
     return ScannedSkill(
-        name=of.name, origin=of.origin, findings=findings, is_held=not is_clean(findings), run_unasked=of.run_unasked
+        name=of.name,
+        origin=of.origin,
+        findings=findings,
+        is_held=not has_no_high_risk_finding(findings),
+        run_unasked=of.run_unasked,
     )
 
 
-def _read_plain_files(path: Path) -> Iterator[_ScannableFiles]:
+def _read_files_without_skills(path: Path) -> Iterator[_ScannableFiles]:
     if not archives.is_archive(path):
         yield _ScannableFiles(name=path.name, origin=str(path), tree=_read_tree(path))
         return
@@ -307,31 +318,33 @@ _MAX_PIECES = 10
 _OVERLAP_CHARS = 500
 
 
-class _QuotedLine(BaseModel):
+class _ModelQuotedLine(BaseModel):
     path: str = Field(description="The file.")
     quote: str = Field(description="The line, copied letter by letter.")
     why: str = Field(description="What it would do to the person, in one sentence.")
 
 
-class _SecondOpinionReply(BaseModel):
-    doubts: list[_QuotedLine] = Field(default_factory=list, description="At most ten; none is a good answer.")
+class _ModelSecurityOpinionReply(BaseModel):
+    doubts: list[_ModelQuotedLine] = Field(default_factory=list, description="At most ten; none is a good answer.")
 
 
-async def ask_second_opinion(model: BudgetedModel, name: str, tree: Tree, *, redactor: Redactor) -> SecondOpinion:
+async def ask_model_for_suspicious_lines(
+    model: BudgetedModel, name: str, tree: Tree, *, redactor: Redactor
+) -> ModelSecurityOpinion:
     """Ask a model for suspicious lines; quotes that are not in the file are dropped.
 
     Provider errors propagate, and so does `BudgetReachedError` if nothing could be sent at all.
     """
     texts = dict(_iterate_text_files(tree))
-    pieces = list(_split_into_pieces((path, redactor.redact(text).text) for path, text in texts.items()))
+    pieces = list(_split_texts_for_model((path, redactor.redact(text).text) for path, text in texts.items()))
     is_cut = len(pieces) > _MAX_PIECES or any(file.content is None for file in tree.values())
-    found: list[_QuotedLine] = []
+    found: list[_ModelQuotedLine] = []
     for number, record in enumerate(pieces[:_MAX_PIECES]):
         try:
             prompt = load_prompt("learning", "second-look")
             found += (
                 await ask_for_structured_answer(
-                    model, _SecondOpinionReply, system=prompt, record=record, max_tokens=_MAX_REPLY_TOKENS
+                    model, _ModelSecurityOpinionReply, system=prompt, record=record, max_tokens=_MAX_REPLY_TOKENS
                 )
             ).doubts
         except BudgetReachedError:
@@ -340,10 +353,10 @@ async def ask_second_opinion(model: BudgetedModel, name: str, tree: Tree, *, red
             is_cut = True
             break
     doubts = dict.fromkeys(_locate_quotes(texts, found, model.name))
-    return SecondOpinion(name=name, doubts=tuple(doubts), is_cut=is_cut)
+    return ModelSecurityOpinion(name=name, doubts=tuple(doubts), is_cut=is_cut)
 
 
-def _split_into_pieces(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _split_texts_for_model(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Split the texts, each below its path, into pieces of the size a model gets at once."""
     piece = ""
     for path, text in texts:
@@ -366,7 +379,7 @@ def _iterate_text_files(tree: Tree) -> Iterator[tuple[str, str]]:
             yield path, file.content.decode("utf-8", "replace")
 
 
-def _locate_quotes(texts: dict[str, str], doubts: list[_QuotedLine], model: str) -> Iterator[SuspiciousLine]:
+def _locate_quotes(texts: dict[str, str], doubts: list[_ModelQuotedLine], model: str) -> Iterator[SuspiciousLine]:
     """Yield the quotes that exist in the files, with their line numbers."""
     for doubt in doubts:
         quote = doubt.quote.strip()

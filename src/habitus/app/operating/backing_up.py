@@ -24,13 +24,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from habitus import sql
-from habitus.app.home_directory import BACKUPS_DIR, DATABASE, SESSION_PADS_DIR, can_write_home, raise_not_writable
+from habitus.app.home_directory import (
+    BACKUPS_DIR,
+    DATABASE,
+    SESSION_PADS_DIR,
+    create_home_and_check_writable,
+    raise_home_not_writable,
+)
 from habitus.app.operating import erasure_records, home_replacement
 from habitus.app.operating.people import signing_keys
 from habitus.app.sharing import copying
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
-from habitus.files import replace_file
+from habitus.files import replace_file_when_block_ends
 from habitus.settings import Settings
 
 _BACKUP_SUFFIX = ".tar.gz"
@@ -72,8 +78,8 @@ def create_backup(settings: Settings, file: Path | None = None, *, now: datetime
 
 
 def _create_backup(settings: Settings, file: Path | None, now: datetime, name: str, *, shares: bool) -> BackupDetails:
-    if not can_write_home(settings.home):
-        raise_not_writable(settings.home)
+    if not create_home_and_check_writable(settings.home):
+        raise_home_not_writable(settings.home)
     if file is None:
         folder = settings.home / BACKUPS_DIR
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -83,7 +89,7 @@ def _create_backup(settings: Settings, file: Path | None, now: datetime, name: s
     if file.exists():
         raise Invalid(f"{file} is there already.", hint="Name another file, or leave it out.")
     with (
-        replace_file(file) as aside,
+        replace_file_when_block_ends(file) as aside,
         tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch,
     ):
         aside.touch(mode=0o600)
@@ -137,8 +143,8 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
             hint=f"{hint}; nothing was changed.",
         )
     home = settings.home
-    if not can_write_home(home):
-        raise_not_writable(home)
+    if not create_home_and_check_writable(home):
+        raise_home_not_writable(home)
     with (
         home_replacement.lock_home_exclusively(home),
         _translate_disk_errors(home),
@@ -146,19 +152,19 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
     ):
         _extract_archive(file, new)
         before = _create_backup(settings, None, now, "before-restore", shares=False)
-        note = _restore_shared_database(new / _SHARED_DUMP, settings)
+        note = _restore_shared_database_if_empty(new / _SHARED_DUMP, settings)
         # Erasure records outlive a restore, or a backup would bring an erased user back.
         erasure_records.append_records_to_file(
             new / erasure_records.FILE, erasure_records.read_records_file(home / erasure_records.FILE)
         )
-        home_replacement.replace_files(home, (path.name for path in _list_backup_files(home)))
+        home_replacement.replace_files(home, (path.name for path in _list_home_entries_to_back_up(home)))
     # Opening migrates the home and erases again the users that the backup brought back.
     open_home(settings).close()
     undo = ("db", "restore", str(before.file), "--yes")
     return RestoreResult(backup=backup, before=before, note=note, undo=undo)
 
 
-def _restore_shared_database(dump: Path, settings: Settings) -> str:
+def _restore_shared_database_if_empty(dump: Path, settings: Settings) -> str:
     """Fill the configured shared database if it is empty; return a note for the user, empty if all went as expected."""
     if not dump.exists():
         return ""
@@ -183,12 +189,12 @@ def _translate_disk_errors(home: Path) -> Iterator[None]:
 
 def _write_archive(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
     home = settings.home
-    with _block_writers(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
+    with _block_database_writers(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
         databases = {
             name: _copy_database(home / name, scratch / name) for name in _DATABASE_FILES if (home / name).is_file()
         }
         databases |= {_SHARED_DUMP: scratch / _SHARED_DUMP} if (scratch / _SHARED_DUMP).is_file() else {}
-        plain = [path for path in _list_backup_files(home) if not path.name.startswith(_DATABASE_FILES)]
+        plain = [path for path in _list_home_entries_to_back_up(home) if not path.name.startswith(_DATABASE_FILES)]
         files = [file for path in plain for file in _walk_files(path)]
         told = {"made_on": now.isoformat(), "schema": sql.HEAD, "files": len(files) + len(databases)}
         manifest = tarfile.TarInfo(_MANIFEST)
@@ -202,7 +208,7 @@ def _write_archive(settings: Settings, file: Path, scratch: Path, now: datetime)
 
 
 @contextmanager
-def _block_writers(database: Path) -> Iterator[None]:
+def _block_database_writers(database: Path) -> Iterator[None]:
     """Hold the write lock of the database: every change of skills takes it first, so files and rows stay consistent."""
     if not database.is_file():
         yield
@@ -236,12 +242,12 @@ def _copy_database(database: Path, copy: Path) -> Path:
     return copy
 
 
-def _list_backup_files(home: Path) -> list[Path]:
+def _list_home_entries_to_back_up(home: Path) -> list[Path]:
     """Return the entries of a home that belong in a backup and that a restore replaces."""
-    return [path for path in sorted(home.iterdir()) if _is_backed_up(path.name)]
+    return [path for path in sorted(home.iterdir()) if _is_entry_included_in_backup(path.name)]
 
 
-def _is_backed_up(name: str) -> bool:
+def _is_entry_included_in_backup(name: str) -> bool:
     return name not in _EXCLUDED and not name.endswith((".lock", ".socket")) and not name.startswith((".", "habitus-"))
 
 
@@ -263,7 +269,7 @@ def _extract_archive(file: Path, target: Path) -> None:
             for member in sorted(members, key=tarfile.TarInfo.issym):
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
-                if not is_ours or not (_is_backed_up(place.parts[0]) or member.name == _SHARED_DUMP):
+                if not is_ours or not (_is_entry_included_in_backup(place.parts[0]) or member.name == _SHARED_DUMP):
                     raise Invalid(f"{file} holds '{member.name}', which no backup has.", hint="Nothing was changed.")
                 member.mode = stat.S_IMODE(member.mode) & 0o700
                 archive.extract(member, target, filter="tar")

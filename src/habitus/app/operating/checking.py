@@ -17,12 +17,12 @@ from habitus import sql
 from habitus.agent.prompts.prompt import EAGER_SHARE
 from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.home import Home
-from habitus.app.home_directory import explain_read_only
+from habitus.app.home_directory import explain_why_home_is_unwritable
 from habitus.app.library import recipes
 from habitus.app.library.explaining import select_skills_for_request
 from habitus.app.operating import configuring
 from habitus.app.operating.damage import find_database_damage
-from habitus.app.operating.doctor import HealthCheck, HealthCheckState, check_operating_parts
+from habitus.app.operating.doctor import HealthCheckResult, HealthCheckState, check_operation_parts_in_use
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.learning.budget import DailyTokenUsageStore
@@ -31,7 +31,7 @@ from habitus.memory.cortex import Cortex
 from habitus.operating_system import get_account_name
 from habitus.sandbox.machine import describe_protections, probe_machine
 from habitus.screening.findings import ScreeningPolicy
-from habitus.settings import AccMode, MemoryMode, Settings
+from habitus.settings import DetectorActivityMode, MemoryLearningMode, Settings
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import UserRequest
@@ -74,77 +74,79 @@ class LintReport:
         return sum(bool(skill.diagnostics) for skill in self.skills)
 
 
-def run_doctor(home: Home) -> tuple[HealthCheck, ...]:
+def run_doctor(home: Home) -> tuple[HealthCheckResult, ...]:
     """Run all checks and return each with its state and, where something is wrong, the exact fix."""
     return (
-        _check_python(),
-        *_check_home(home),
-        _check_user(home.settings),
-        *_check_layers(home.skills),
+        _report_python_version(),
+        *_check_home_folder_and_database(home),
+        _report_current_user_and_role(home.settings),
+        *_check_skills_of_layers_load(home.skills),
         _check_search(home),
-        _check_model(home),
-        _check_agent_programs(),
-        _check_memory(home.settings, home.memory),
+        _report_configured_model(home),
+        _report_agent_programs_usable_as_model(),
+        _report_memory_mode_and_lessons(home.settings, home.memory),
         _check_learning_budget(home.settings, home.spending),
-        _check_evidence(home.settings),
-        *check_operating_parts(home),
+        _report_share_withheld_at_random(home.settings),
+        *check_operation_parts_in_use(home),
         _check_git(),
         *_check_sandbox(home),
-        _check_runtime(home),
-        *_check_screening(home.screening),
+        _check_scratchpad_runtime(home),
+        *_report_changed_screening_rules(home.screening),
     )
 
 
-def _check_user(settings: Settings) -> HealthCheck:
+def _report_current_user_and_role(settings: Settings) -> HealthCheckResult:
     role = "admin" if settings.is_admin else "no admin"
     claim = (
         f", claimed by a setting or HABITUS_USER; the account is {get_account_name()}" if settings.is_claimed else ""
     )
-    return HealthCheck.ok("user", f"{settings.user} ({role}){claim}")
+    return HealthCheckResult.ok("user", f"{settings.user} ({role}){claim}")
 
 
-def check_unusable_home(error: UserError) -> tuple[HealthCheck, ...]:
+def list_checks_for_unusable_home(error: UserError) -> tuple[HealthCheckResult, ...]:
     """Return the checks that are possible if the home can't be opened."""
-    return (_check_python(), HealthCheck.broken("home", error.message, error.hint))
+    return (_report_python_version(), HealthCheckResult.broken("home", error.message, error.hint))
 
 
-def _check_python() -> HealthCheck:
+def _report_python_version() -> HealthCheckResult:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, SQLite {sqlite3.sqlite_version}"
-    return HealthCheck.ok("python", detail)
+    return HealthCheckResult.ok("python", detail)
 
 
-def _check_home(home: Home) -> list[HealthCheck]:
+def _check_home_folder_and_database(home: Home) -> list[HealthCheckResult]:
     folder = home.settings.home
     free = shutil.disk_usage(folder).free
     space = f"{free / 1e9:.1f} GB free"
     checks = [
-        HealthCheck.missing("home", f"{explain_read_only(folder)}.", "Make it writable to change skills.")
+        HealthCheckResult.missing(
+            "home", f"{explain_why_home_is_unwritable(folder)}.", "Make it writable to change skills."
+        )
         if home.is_read_only
-        else HealthCheck.ok("home", f"{folder}, {space}"),
+        else HealthCheckResult.ok("home", f"{folder}, {space}"),
         _check_database(home.settings, home.shared),
     ]
     # SQLite needs room for its log even to delete something.
     if free < 50e6:
-        checks.append(HealthCheck.broken("disk", space, "Free some space."))
+        checks.append(HealthCheckResult.broken("disk", space, "Free some space."))
     checks += [
-        HealthCheck.missing("settings", warning, f"Correct {folder}/habitus.toml.")
+        HealthCheckResult.missing("settings", warning, f"Correct {folder}/habitus.toml.")
         for warning in home.settings.warnings
     ]
-    paused = home.pause.get_state()
+    paused = home.pause.get_pause_details()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
-        checks.append(HealthCheck.paused("learning", detail, "Run 'habitus learn resume'."))
+        checks.append(HealthCheckResult.paused("learning", detail, "Run 'habitus learn resume'."))
     return checks
 
 
-def _check_database(settings: Settings, shared: sa.Engine) -> HealthCheck:
+def _check_database(settings: Settings, shared: sa.Engine) -> HealthCheckResult:
     """Check the database with its own integrity check, which reads every page."""
     if (damage := find_database_damage(settings)) is not None:
-        return HealthCheck.broken("database", damage.message, damage.hint)
-    return HealthCheck.ok("database", sql.describe_database(shared))
+        return HealthCheckResult.broken("database", damage.message, damage.hint)
+    return HealthCheckResult.ok("database", sql.describe_database(shared))
 
 
-def _check_layers(skills: Library) -> list[HealthCheck]:
+def _check_skills_of_layers_load(skills: Library) -> list[HealthCheckResult]:
     checks = []
     for layer in skills.layers:
         if not layer.is_listed:
@@ -153,7 +155,7 @@ def _check_layers(skills: Library) -> list[HealthCheck]:
         if not loadable and not broken and layer.name != "user":
             continue
         checks.append(
-            HealthCheck(
+            HealthCheckResult(
                 name=f"layer {layer.name}",
                 state=HealthCheckState.BROKEN if broken else HealthCheckState.OK,
                 detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
@@ -164,97 +166,97 @@ def _check_layers(skills: Library) -> list[HealthCheck]:
     return checks
 
 
-def _check_search(home: Home) -> HealthCheck:
+def _check_search(home: Home) -> HealthCheckResult:
     try:
-        detail = f"{home.finder.describe_index()}; {configuring.describe_encoders(home.settings)}"
-        return HealthCheck.ok("search", detail)
+        detail = f"{home.finder.describe_index()}; {configuring.describe_search_encoders(home.settings)}"
+        return HealthCheckResult.ok("search", detail)
     except Invalid as error:
-        return HealthCheck.broken("search", error.message, error.hint)
+        return HealthCheckResult.broken("search", error.message, error.hint)
 
 
-def _check_model(home: Home) -> HealthCheck:
+def _report_configured_model(home: Home) -> HealthCheckResult:
     """Report the configured model without calling it, because a call costs money."""
     try:
-        return HealthCheck.ok("model", home.models.main.name)
+        return HealthCheckResult.ok("model", home.models.main.name)
     except UserError as error:
-        return HealthCheck.missing("model", error.message, error.hint)
+        return HealthCheckResult.missing("model", error.message, error.hint)
 
 
-def _check_agent_programs() -> HealthCheck:
+def _report_agent_programs_usable_as_model() -> HealthCheckResult:
     """Report the agents on this machine that could serve as the model without a key."""
     here = [
         f"{one.title} ({one.name}{', experimental' if one.is_experimental else ''})"
         for one in list_installed_programs(os.environ)
     ]
-    return HealthCheck.ok("agents as models", ", ".join(here) or "none is here")
+    return HealthCheckResult.ok("agents as models", ", ".join(here) or "none is here")
 
 
-def _check_memory(settings: Settings, memory: Cortex) -> HealthCheck:
+def _report_memory_mode_and_lessons(settings: Settings, memory: Cortex) -> HealthCheckResult:
     lessons, waiting = len(memory.list_lessons("all", limit=100_000)), len(memory.list_pending_lessons())
     wait = f", {waiting} pending review" if waiting else ""
-    return HealthCheck.ok("memory", f"{settings.memory.value}, {lessons} lessons{wait}")
+    return HealthCheckResult.ok("memory", f"{settings.memory.value}, {lessons} lessons{wait}")
 
 
-def _check_learning_budget(settings: Settings, spending: DailyTokenUsageStore) -> HealthCheck:
+def _check_learning_budget(settings: Settings, spending: DailyTokenUsageStore) -> HealthCheckResult:
     settings, spent = settings, spending.get_usage_today()
-    if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
-        return HealthCheck.ok("learning tokens", "learning from errors is off")
+    if settings.memory is MemoryLearningMode.OFF or settings.acc_mode is DetectorActivityMode.OFF:
+        return HealthCheckResult.ok("learning tokens", "learning from errors is off")
     if spent.tokens >= spent.cap:
         hint = "Learning resumes tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the limit."
-        return HealthCheck.paused("learning tokens", f"{spent.summary}.", hint)
-    return HealthCheck.ok("learning tokens", spent.summary)
+        return HealthCheckResult.paused("learning tokens", f"{spent.summary}.", hint)
+    return HealthCheckResult.ok("learning tokens", spent.summary)
 
 
-def _check_evidence(settings: Settings) -> HealthCheck:
+def _report_share_withheld_at_random(settings: Settings) -> HealthCheckResult:
     share = settings.evidence.withhold
     detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
-    return HealthCheck.ok("evidence", detail)
+    return HealthCheckResult.ok("evidence", detail)
 
 
-def _check_git() -> HealthCheck:
+def _check_git() -> HealthCheckResult:
     if shutil.which("git"):
-        return HealthCheck.ok("git", "found")
-    return HealthCheck.missing("git", "not found.", "Install git to add skills from repositories.")
+        return HealthCheckResult.ok("git", "found")
+    return HealthCheckResult.missing("git", "not found.", "Install git to add skills from repositories.")
 
 
-def _check_sandbox(home: Home) -> list[HealthCheck]:
+def _check_sandbox(home: Home) -> list[HealthCheckResult]:
     """Report each protection; a required one that is off counts as broken if there are tools to run."""
     machine = probe_machine()
-    runs_weaker = home.settings.allow_weaker_sandbox and machine.can_run_weaker
+    runs_weaker = home.settings.allow_weaker_sandbox and machine.can_run_without_protection
     is_needed = bool(home.tools.all()) and not runs_weaker
     checks = []
     for protection in describe_protections(machine):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
-            checks.append(HealthCheck.ok(name, protection.why))
+            checks.append(HealthCheckResult.ok(name, protection.why))
             continue
         state = HealthCheckState.BROKEN if protection.required and is_needed else HealthCheckState.MISSING
         is_open = protection.required and runs_weaker
         detail = "off, but code runs anyway: allow_weaker_sandbox is set." if is_open else "off."
         detail = "off; needed to run code." if protection.required and not is_open else detail
-        checks.append(HealthCheck(name=name, state=state, detail=detail, hint=protection.hint))
+        checks.append(HealthCheckResult(name=name, state=state, detail=detail, hint=protection.hint))
     return checks
 
 
-def _check_runtime(home: Home) -> HealthCheck:
+def _check_scratchpad_runtime(home: Home) -> HealthCheckResult:
     """Report where scratchpads run, and whether that machine answers."""
     name, where = "sandbox: runtime", home.settings.sandbox.runtime
     if where == "local":
-        return HealthCheck.ok(name, "scratchpads run on this machine")
+        return HealthCheckResult.ok(name, "scratchpads run on this machine")
     try:
         asyncio.run(open_scratchpads(home).names())
     except HabitusError as error:
         hint = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
-        return HealthCheck.broken(name, str(error), hint)
-    return HealthCheck.ok(name, f"scratchpads run on {where}, which answers")
+        return HealthCheckResult.broken(name, str(error), hint)
+    return HealthCheckResult.ok(name, f"scratchpads run on {where}, which answers")
 
 
-def _check_screening(screening: ScreeningPolicy) -> list[HealthCheck]:
+def _report_changed_screening_rules(screening: ScreeningPolicy) -> list[HealthCheckResult]:
     """Report the changes that screening.toml makes; empty if there are none."""
     policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
-    return [HealthCheck.ok("screening", "; ".join(changed))] if changed else []
+    return [HealthCheckResult.ok("screening", "; ".join(changed))] if changed else []
 
 
 def lint_skills(
@@ -276,7 +278,7 @@ def lint_skills(
         seen.listing,
         budget=_measure_prompt_budgets(home),
         search=lambda cue, among: home.finder.search(cue, k=4, among=among, at=seen, look=False),
-        neighbours=home.finder.find_neighbours(NEIGHBOUR_THRESHOLD, at=seen),
+        neighbours=home.finder.find_neighbours_of_all_skills(NEIGHBOUR_THRESHOLD, at=seen),
         progress=on_progress,
     )
     return LintReport(skills=tuple(skills), set=tuple(together))
@@ -330,7 +332,7 @@ def _lint_directory(home: Home, path: Path) -> list[SkillLintResult]:
     is_one = any((path / main).exists() for main in trees.MAIN_FILES)
     shelf = DirectoryBackend(path.parent if is_one else path, path, can_write=False)
     reports = []
-    folders = [path.name] if is_one else list(shelf.list_stamps({}))
+    folders = [path.name] if is_one else list(shelf.list_folder_change_stamps({}))
     known = {*map(names.canonicalize_name, folders), *home.skills.snapshot().by_name}
     for folder in folders:
         found = shelf.read_folder(folder)

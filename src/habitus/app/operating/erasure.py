@@ -20,13 +20,13 @@ from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.noted_sessions import CLAIMED_SESSIONS_FILE
 from habitus.app.operating import erasure_records
 from habitus.app.operating.people import open_user_accounts
-from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_remaining_data
-from habitus.app.tasks.storing import load_editable_tasks, save_tasks
+from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_places_with_remaining_personal_data
+from habitus.app.tasks.storing import load_editable_tasks, replace_editable_tasks
 from habitus.errors import HabitusError, Refused
 from habitus.files import Tree, build_tree_file
 from habitus.hosts.hook import LOG_FILE, NOTED_SESSIONS_FILE
 from habitus.jobs.queue import JobQueue
-from habitus.journal.evidence_records import reset_evidence_sums
+from habitus.journal.evidence_records import delete_all_cached_evidence_sums
 from habitus.journal.outbox import JournalOutbox
 from habitus.journal.tables import exposures, lasting_outcomes, menu_exposures, seen_skills, turn_menus, turns, uses
 from habitus.memory.model import Engram, LessonState
@@ -35,7 +35,7 @@ from habitus.sandbox.files import sanitize_file_name
 from habitus.sandbox.inside import folders
 from habitus.search.packed_index import delete_index_files
 from habitus.search.store import requests_table
-from habitus.search.texts.words import extract_own_words
+from habitus.search.texts.words import remove_quotations_and_pasted_text
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
 from habitus.skills.choosing.skill_finder import SkillFinder
@@ -95,24 +95,30 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     # Turns in the outbox may be theirs too, so they are written first.
     JournalOutbox(home.writable_dir / home_directory.OUTBOX_DIR, home.redactor).replay_into_journal(home.journal)
     person = _load_data_subject(home.settings, home.shared, user)
-    erased, in_use = _count_entries_by_kind(home, person), _list_authored_skills(home.shared, home.local, person)
+    erased, in_use = (
+        _count_user_entries_by_kind(home, person),
+        _list_active_skills_authored_by_user(home.shared, home.local, person),
+    )
     if dry_run:
         return ErasureResult(user=user, erased=erased, in_use=in_use, is_dry_run=True)
-    words = [*_pick_texts_to_verify(home.shared, person), *_pick_case_texts_to_verify(home, person)]
-    stone = erasure_records.ErasureRecord.make_for_user(user)
+    words = [
+        *_pick_texts_to_search_after_erasure(home.shared, person),
+        *_pick_case_texts_to_search_after_erasure(home, person),
+    ]
+    stone = erasure_records.ErasedUserHashRecord.make_for_user(user)
     # The erasure record comes first: after a crash, the next start erases the rest.
     erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, [stone])
     _erase_user_data(home, person)
     busy = [note for engine in _list_distinct_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
     erasure_records.insert_records_into_databases(home.shared, home.local, [stone], home.clock())
-    again = [f"{place}: {count}" for place, count in _count_entries_by_kind(home, person).items()]
-    found = find_remaining_data(
+    again = [f"{place}: {count}" for place, count in _count_user_entries_by_kind(home, person).items()]
+    found = find_places_with_remaining_personal_data(
         _list_distinct_engines(home.shared, home.local), home.settings.home, words, excluded=home_directory.BACKUPS_DIR
     )
     return ErasureResult(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
 
-def erase_users_again(home: Home, records: Sequence[erasure_records.ErasureRecord]) -> None:
+def erase_users_again_after_restore(home: Home, records: Sequence[erasure_records.ErasedUserHashRecord]) -> None:
     """Erase users again who were erased before and have come back with a restored backup."""
     home = home.as_system()
     for user in _list_known_users(home):
@@ -146,14 +152,14 @@ def _list_known_users(home: Home) -> set[str]:
 
 
 def _list_engrams(shared: sa.Engine) -> tuple[Engram, ...]:
-    return EngramStore(shared).load_changes(0).engrams
+    return EngramStore(shared).load_changed_engrams(0).engrams
 
 
 def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
     return tuple(dict.fromkeys((shared, local)))
 
 
-def _count_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]:
+def _count_user_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]:
     """Count the user's entries by kind, in the order of erasure; kinds without entries are left out."""
     count: Counter[str] = Counter()
     for engine in _list_distinct_engines(home.shared, home.local):
@@ -164,13 +170,13 @@ def _count_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]
             count["past versions of skills"] += len(traces.past_versions)
             count["archived skills"] += len(traces.archived_skills)
             count["proposals"] += len(traces.proposals)
-            count["signatures"] += traces.signature_count
-    count["recorded cases of tools"] = sum(len(tool.cases) for tool in _find_tools_with_cases(home, person))
-    count["tasks"] = sum(gone for _, gone, _ in _find_skills_with_tasks(home, person))
+            count["signatures"] += traces.signed_rows_of_others_count
+    count["recorded cases of tools"] = sum(len(tool.cases) for tool in _find_tools_with_cases_of_user(home, person))
+    count["tasks"] = sum(gone for _, gone, _ in _find_skills_with_tasks_of_user(home, person))
     count["lessons"] = sum(
         one.belongs_to(person.name) and one.state is not LessonState.ERASED for one in _list_engrams(home.shared)
     )
-    count["learned requests"] = len(_find_learned_requests(home.shared, home.finder, person))
+    count["learned requests"] = len(_find_user_requests_learned_by_search(home.shared, home.finder, person))
     count["files"] = len(_list_personal_files(home.shared, home.writable_dir, person))
     count["jobs"] = _erase_jobs(home.shared, person, dry_run=True)
     people = open_user_accounts(home)
@@ -178,7 +184,7 @@ def _count_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]
     return {place: number for place, number in count.items() if number}
 
 
-def _list_authored_skills(shared: sa.Engine, local: sa.Engine, person: DataSubject) -> tuple[str, ...]:
+def _list_active_skills_authored_by_user(shared: sa.Engine, local: sa.Engine, person: DataSubject) -> tuple[str, ...]:
     found: set[str] = set()
     for engine in _list_distinct_engines(shared, local):
         with sql.read_transaction(engine) as connection:
@@ -188,17 +194,17 @@ def _list_authored_skills(shared: sa.Engine, local: sa.Engine, person: DataSubje
 
 def _erase_user_data(home: Home, person: DataSubject) -> None:
     """Erase everything of a user. Files and search go before the turns, which tell whose they are."""
-    requests = _find_learned_requests(home.shared, home.finder, person)
-    home.finder.forget_learned(requests)
+    requests = _find_user_requests_learned_by_search(home.shared, home.finder, person)
+    home.finder.forget_learned_requests(requests)
     for path in _list_personal_files(home.shared, home.writable_dir, person):
         _remove_path(path)
     delete_index_files(home.settings.home / "cache")
-    _erase_tool_cases(home, person)
+    _erase_user_cases_from_tools(home, person)
     examined: set[str] = set()
-    for item, _, others in _find_skills_with_tasks(home, person):
+    for item, _, others in _find_skills_with_tasks_of_user(home, person):
         file = home.skills.read_tree(_format_item_address(item)).get(trees.TASKS_FILE)
         examined |= {file.sha256} if file is not None else set()
-        save_tasks(home, _format_item_address(item), others)
+        replace_editable_tasks(home, _format_item_address(item), others)
     # Through the journal, which takes their uses out of the counters too.
     home.journal.erase_user_evidence(person.name)
     for engine in _list_distinct_engines(home.shared, home.local):
@@ -207,10 +213,10 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
             gone = erasing.erase_personal_traces(connection, traces, examined)
             for rows in PERSONAL_ROWS:
                 rows.erase(connection, person)
-            reset_evidence_sums(connection)
+            delete_all_cached_evidence_sums(connection)
             connection.execute(requests_table.delete().where(requests_table.c.text.in_(requests)))
         for layer, name in gone:
-            home.skills.usage.erase(layer, name)
+            home.skills.usage.erase_skill_counts(layer, name)
         for folder in traces.archive_folders:
             _remove_path(home.settings.home / _ARCHIVE_FOLDER / folder)
     home.memory.erase_user(person.name)
@@ -219,7 +225,7 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ToolWithCases:
+class _ToolWithUserCases:
     """A tool that stores calls of the user, and the files of its skill without them."""
 
     item: ListedSkill
@@ -227,12 +233,12 @@ class _ToolWithCases:
     tree_without_cases: Tree
 
 
-def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCases]:
+def _find_tools_with_cases_of_user(home: Home, person: DataSubject) -> list[_ToolWithUserCases]:
     tools = [item for item in home.skills.snapshot().skills_with_code if home.skills.get_layer(item.layer).can_write]
     brought: dict[str, frozenset[str]] = {}
     for engine in _list_distinct_engines(home.shared, home.local) if tools else ():
         with sql.read_transaction(engine) as connection:
-            for name, payloads in erasing.find_contributed_cases(
+            for name, payloads in erasing.find_contributed_case_payloads(
                 connection, person.author_names, person.conversations
             ).items():
                 brought[name] = brought.get(name, frozenset()) | payloads
@@ -243,18 +249,18 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
         recorder = CaseContributor(conversations=person.conversations, payloads=brought.get(item.name, ()))
         if theirs := tuple(case for case in read_recorded_cases(manifest) if recorder.has_contributed(case)):
             without = {**tree, trees.TOOL_FILE: build_tree_file(remove_contributed_cases(manifest, recorder))}
-            found.append(_ToolWithCases(item=item, cases=theirs, tree_without_cases=without))
+            found.append(_ToolWithUserCases(item=item, cases=theirs, tree_without_cases=without))
     return found
 
 
-def _erase_tool_cases(home: Home, person: DataSubject) -> None:
+def _erase_user_cases_from_tools(home: Home, person: DataSubject) -> None:
     """Write the tools without the user's cases; the version that had them becomes a past one and is erased as such."""
     author = Author(actor=ActorKind.JOB, name="forget", reason="a user was erased")
-    for tool in _find_tools_with_cases(home, person):
+    for tool in _find_tools_with_cases_of_user(home, person):
         home.skills.write_tree(tool.item.layer, tool.item.name, tool.tree_without_cases, author)
 
 
-def _find_skills_with_tasks(home: Home, person: DataSubject) -> list[tuple[ListedSkill, int, list[Task]]]:
+def _find_skills_with_tasks_of_user(home: Home, person: DataSubject) -> list[tuple[ListedSkill, int, list[Task]]]:
     """Return the skills that have tasks from the user's requests, the number of those tasks, and the remaining ones."""
     found: list[tuple[ListedSkill, int, list[Task]]] = []
     for item in home.skills.snapshot().listing:
@@ -278,15 +284,17 @@ def _erase_jobs(shared: sa.Engine, person: DataSubject, *, dry_run: bool = False
     return JobQueue(shared).delete_user_jobs(person.name, dry_run=dry_run)
 
 
-def _find_learned_requests(shared: sa.Engine, finder: SkillFinder, person: DataSubject) -> frozenset[str]:
+def _find_user_requests_learned_by_search(
+    shared: sa.Engine, finder: SkillFinder, person: DataSubject
+) -> frozenset[str]:
     """Return the requests that search has learned, without those that another user's turn explains.
 
     Search outlives the turns and stores no names, so a request of unknown origin is erased and may be learned again.
     """
     with sql.read_transaction(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
-    others = {extract_own_words(row.request) for row in rows if row.user != person.name}
-    theirs = {extract_own_words(row.request) for row in rows if row.user == person.name}
+    others = {remove_quotations_and_pasted_text(row.request) for row in rows if row.user != person.name}
+    theirs = {remove_quotations_and_pasted_text(row.request) for row in rows if row.user == person.name}
     # A copied home may have brought some.
     with sql.read_transaction(shared) as connection:
         copied = frozenset(connection.execute(sa.select(requests_table.c.text)).scalars())
@@ -337,7 +345,7 @@ def _vacuum_database(engine: sa.Engine) -> str:
     return hint if is_busy else ""
 
 
-def _pick_texts_to_verify(shared: sa.Engine, person: DataSubject) -> list[str]:
+def _pick_texts_to_search_after_erasure(shared: sa.Engine, person: DataSubject) -> list[str]:
     """Return some texts that only this user wrote, to search for after the erasure."""
     with sql.read_transaction(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
@@ -350,10 +358,10 @@ def _pick_texts_to_verify(shared: sa.Engine, person: DataSubject) -> list[str]:
     return list(found)[:: max(1, len(found) // _MAX_SAMPLES)]
 
 
-def _pick_case_texts_to_verify(home: Home, person: DataSubject) -> list[str]:
+def _pick_case_texts_to_search_after_erasure(home: Home, person: DataSubject) -> list[str]:
     """Return texts of the user's calls stored by tools, without those that the skills themselves contain."""
     found: dict[str, None] = {}
-    for tool in _find_tools_with_cases(home, person):
+    for tool in _find_tools_with_cases_of_user(home, person):
         stays = [file.content or b"" for file in tool.tree_without_cases.values()]
         words = [
             _find_longest_searchable_fragment(text)

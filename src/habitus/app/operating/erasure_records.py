@@ -30,14 +30,14 @@ _PREFIX = "forgotten "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ErasureRecord:
+class ErasedUserHashRecord:
     """The salted hash of an erased user's name."""
 
     salt: str
     digest: str
 
     @classmethod
-    def make_for_user(cls, user: str) -> ErasureRecord:
+    def make_for_user(cls, user: str) -> ErasedUserHashRecord:
         """Make a record for this user with a new salt."""
         salt = secrets.token_hex(8)
         return cls(salt=salt, digest=_hash_name(salt, user))
@@ -56,7 +56,7 @@ def _hash_name(salt: str, user: str) -> str:
     return hashlib.sha256(f"{salt}:{user}".encode("utf-8", "replace")).hexdigest()
 
 
-def list_missing_records(home: Home) -> list[ErasureRecord]:
+def list_erasure_records_missing_from_databases(home: Home) -> list[ErasedUserHashRecord]:
     """Return the records of erased users whom a database may hold again; empty and cheap if no user was ever erased."""
     file = home.settings.home / FILE
     if home.is_read_only or home.is_offline or (home.shared is home.local and not file.exists()):
@@ -66,7 +66,7 @@ def list_missing_records(home: Home) -> list[ErasureRecord]:
     return [one for one in known if any(one not in there for there in standing)]
 
 
-def read_records_file(file: Path) -> list[ErasureRecord]:
+def read_records_file(file: Path) -> list[ErasedUserHashRecord]:
     """Return the records in a file; unreadable lines are skipped."""
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
@@ -77,7 +77,7 @@ def read_records_file(file: Path) -> list[ErasureRecord]:
     return [found for line in lines if (found := _parse_record(line)) is not None]
 
 
-def append_records_to_file(file: Path, tombstones: Iterable[ErasureRecord]) -> None:
+def append_records_to_file(file: Path, tombstones: Iterable[ErasedUserHashRecord]) -> None:
     """Add the records to the file. Call it before erasing, so an interrupted erasure continues at the next start."""
     known = set(read_records_file(file))
     lines = [json.dumps({"salt": one.salt, "digest": one.digest}) for one in tombstones if one not in known]
@@ -88,7 +88,7 @@ def append_records_to_file(file: Path, tombstones: Iterable[ErasureRecord]) -> N
 
 
 def insert_records_into_databases(
-    shared: sa.Engine, local: sa.Engine, tombstones: Iterable[ErasureRecord], now: datetime
+    shared: sa.Engine, local: sa.Engine, tombstones: Iterable[ErasedUserHashRecord], now: datetime
 ) -> None:
     """Note in every database that these users were erased from it."""
     rows = [{"name": one.row_name, "set_on": now, "set_by": "habitus"} for one in tombstones]
@@ -101,16 +101,16 @@ def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engi
     return tuple(dict.fromkeys((shared, local)))
 
 
-def _read_database_records(engine: sa.Engine) -> frozenset[ErasureRecord]:
+def _read_database_records(engine: sa.Engine) -> frozenset[ErasedUserHashRecord]:
     query = sa.select(switches.c.name).where(switches.c.name.startswith(_PREFIX))
     with sql.read_transaction(engine) as connection:
         keys = [key.removeprefix(_PREFIX).partition(":") for key in connection.execute(query).scalars()]
-    return frozenset(ErasureRecord(salt=salt, digest=digest) for salt, _, digest in keys)
+    return frozenset(ErasedUserHashRecord(salt=salt, digest=digest) for salt, _, digest in keys)
 
 
-def _parse_record(line: str) -> ErasureRecord | None:
+def _parse_record(line: str) -> ErasedUserHashRecord | None:
     try:
         told = json.loads(line)
-        return ErasureRecord(salt=str(told["salt"]), digest=str(told["digest"]))
+        return ErasedUserHashRecord(salt=str(told["salt"]), digest=str(told["digest"]))
     except (ValueError, KeyError, TypeError):
         return None

@@ -33,20 +33,20 @@ def lock_home_against_replacement(home: Path) -> Iterator[None]:
     while True:
         # A shared lock can't be upgraded, so it is released, and the exclusive one checks again.
         with hold_lock(home / _LOCK_FILE, shared=True, wait_s=_MAX_WAIT_S):
-            if not has_unfinished_swap(home):
+            if not has_unfinished_home_swap(home):
                 yield
                 return
         with hold_lock(home / _LOCK_FILE, wait_s=_MAX_WAIT_S):
-            if has_unfinished_swap(home):
+            if has_unfinished_home_swap(home):
                 _swap_staged_entries(home)
 
 
-def has_unfinished_swap(home: Path) -> bool:
+def has_unfinished_home_swap(home: Path) -> bool:
     """Whether a killed process left a swap to be completed."""
     return (home / _ASIDE / _BEGUN).exists()
 
 
-def complete_swap(home: Path) -> None:
+def complete_unfinished_home_swap(home: Path) -> None:
     """Complete an unfinished swap, for callers that read a file of the home before they open it."""
     with lock_home_against_replacement(home):
         pass
@@ -66,7 +66,7 @@ def lock_home_exclusively(home: Path) -> Iterator[None]:
             hint="Stop 'habitus up', workers, chats and connected agents first; nothing was changed.",
         )
     try:
-        if has_unfinished_swap(home):
+        if has_unfinished_home_swap(home):
             _swap_staged_entries(home)
         yield
     finally:

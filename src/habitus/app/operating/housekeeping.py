@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.conversations.running_code import ENVIRONMENTS_DIR
 from habitus.app.home import Home
-from habitus.app.home_directory import SESSION_PADS_DIR, get_solver_dir
+from habitus.app.home_directory import SESSION_PADS_DIR, get_parent_dir_of_solver_folders
 from habitus.files import write_atomically
 from habitus.llm.agents.running import remove_abandoned_workspaces
 from habitus.locks import try_lock
@@ -87,7 +87,7 @@ def run_due_housekeeping(home: Home) -> HousekeepingReport | None:
         engines = [one for one in {home.shared, home.local} if one.dialect.name == "sqlite"]
         before = sum(map(measure_database_size, engines))
         turns = home.journal.prune_turns()
-        _remove_unused_folders(home)
+        _remove_unused_environments_and_scratchpads(home)
         for engine in engines:
             _release_free_pages(engine)
         freed = max(0, before - sum(map(measure_database_size, engines)))
@@ -123,11 +123,11 @@ def measure_database_size(engine: sa.Engine) -> int:
 
 def remove_abandoned_solver_folders(settings: Settings) -> None:
     """Remove what killed runs of agents' programs left, with copies of sign-ins in it."""
-    for folder in (get_solver_dir(settings), Path(tempfile.gettempdir())):
+    for folder in (get_parent_dir_of_solver_folders(settings), Path(tempfile.gettempdir())):
         remove_abandoned_workspaces(folder, folders.remove_folder)
 
 
-def _remove_unused_folders(home: Home) -> None:
+def _remove_unused_environments_and_scratchpads(home: Home) -> None:
     """Remove environments and scratchpads that no kept conversation has used within the retention period."""
     kept = home.journal.list_session_ids()
     limit = (home.clock() - home.journal.retention).timestamp()

@@ -30,7 +30,7 @@ LOCK_FOLDER = "cache/answering"  # of lock files
 answered_requests = sa.Table(
     "answered_requests",
     sql.metadata,
-    *sql.primary_key_columns(sa.String, "user", "key"),
+    *sql.build_primary_key_columns(sa.String, "user", "key"),
     # A hash, because a request may be long.
     sa.Column("asked", sa.String, nullable=False),
     # NULL while the request is running.
@@ -52,7 +52,7 @@ class RequestAttempt:
     since: datetime | None = None
 
 
-def answer_once(
+def answer_request_once_per_key(
     home: Home, key: str, request: object, make_answer: Callable[[RequestAttempt], AnswerJson]
 ) -> AnswerJson:
     """Return the stored answer, or that of `make_answer`; without a key, always the latter. `request` must be JSON.

@@ -46,7 +46,7 @@ class ProviderAccount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SignInAttempt:
+class SignInRedirect:
     """A sign-in that begins: the provider's address, and what the browser keeps until it comes back."""
 
     url: str
@@ -78,7 +78,7 @@ class IdentityProvider:
         self._page = settings.web.address
         self._secret = secret
 
-    def begin_sign_in(self, path: str) -> SignInAttempt:
+    def begin_sign_in(self, path: str) -> SignInRedirect:
         """Return where to send the browser, which returns to `path` of this server in the end."""
         from authlib.common.security import generate_token
 
@@ -87,7 +87,7 @@ class IdentityProvider:
             endpoint = self.metadata["authorization_endpoint"]
             url, state = client.create_authorization_url(endpoint, code_verifier=verifier, nonce=nonce)
         kept = {"state": state, "nonce": nonce, "verifier": verifier, "path": path}
-        return SignInAttempt(url=url, sealed=self._encrypt_values(kept))
+        return SignInRedirect(url=url, sealed=self._encrypt_values(kept))
 
     def finish_sign_in(self, sealed: str, code: str, state: str) -> tuple[ProviderAccount, str]:
         """Return the person whom the provider sent back with this code, and the path they came for."""
@@ -97,7 +97,7 @@ class IdentityProvider:
         with self._open_oauth_client() as client:
             endpoint = self.metadata["token_endpoint"]
             tokens = client.fetch_token(endpoint, code=code, code_verifier=kept["verifier"])
-            claims = self._read_id_token(tokens.get("id_token", ""), kept["nonce"])
+            claims = self._verify_id_token_and_read_claims(tokens.get("id_token", ""), kept["nonce"])
             return self._build_provider_account(claims, tokens), kept["path"]
 
     def fetch_account(self, sealed: str) -> ProviderAccount:
@@ -140,13 +140,13 @@ class IdentityProvider:
         return ProviderAccount(
             subject=f"{self.metadata['issuer']} {claims['sub']}",
             name=self._choose_account_name(claims),
-            access=self._choose_access(claims),
+            access=self._choose_highest_group_access(claims),
             tokens=self._encrypt_values(
                 {key: tokens.get(key) for key in ("refresh_token", "access_token", "id_token")}
             ),
         )
 
-    def _read_id_token(self, token: str, nonce: str) -> dict[str, Any]:
+    def _verify_id_token_and_read_claims(self, token: str, nonce: str) -> dict[str, Any]:
         """Return the claims of an ID token, whose signature, issuer, audience, times and nonce are right."""
         from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
@@ -164,7 +164,7 @@ class IdentityProvider:
         said = str(claims.get(self._settings.name_claim) or "")
         return re.sub(r"[^a-z0-9_-]+", "-", said.partition("@")[0].lower()).strip("-")[:32]
 
-    def _choose_access(self, claims: Mapping[str, Any]) -> Access:
+    def _choose_highest_group_access(self, claims: Mapping[str, Any]) -> Access:
         """Return the highest access that one of the person's groups has; raise `Refused` if none has any."""
         said = claims.get(self._settings.groups_claim) or ()
         groups = {"*", *([said] if isinstance(said, str) else map(str, said))}

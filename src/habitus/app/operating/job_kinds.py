@@ -20,17 +20,17 @@ from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.app.learning import curating, improving, self_play, studying
 from habitus.app.learning.mining import RepeatedProcedureFinder
-from habitus.app.learning.noted_sessions import learn_from_noted_sessions
+from habitus.app.learning.noted_sessions import learn_from_ended_noted_sessions
 from habitus.app.library import importing
 from habitus.app.tasks import drafting
-from habitus.app.tasks.mining import propose_accepted_requests
+from habitus.app.tasks.mining import propose_tasks_from_accepted_requests
 from habitus.errors import Invalid, Refused
 from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
 from habitus.jobs.model import JobConcurrencyKeys, JobHandler, JobPriority
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import RunLimits
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.redact.named_secrets import is_secret_name
 from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.formats import detect
@@ -58,7 +58,7 @@ class _JobKind:
     scheduled: Mapping[str, Any] = {}
 
     @staticmethod
-    def is_local(given: Mapping[str, Any]) -> bool:
+    def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
         """Whether the job concerns files of its home, which only a worker of that home can reach."""
         return False
 
@@ -81,7 +81,7 @@ class _JobKind:
         return _sum_result_counts(results)
 
 
-class CurateJob(_JobKind):
+class CurateSkillsAndLessonsJob(_JobKind):
     """Curate everything that ages, in one part; running it twice changes nothing more."""
 
     title = "Curate"
@@ -91,11 +91,13 @@ class CurateJob(_JobKind):
         return [{"model": given.get("model", "")}]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = self._loop.run_and_wait(curating.curate(self._home, apply=True, model=part.get("model", "")))
+        done = self._loop.run_and_wait(
+            curating.plan_or_run_curation(self._home, apply=True, model=part.get("model", ""))
+        )
         return Counter(step.action.value for step in done.steps)
 
 
-class MineJob(_JobKind):
+class ProposeRepeatedProceduresJob(_JobKind):
     """Propose repeated procedures and accepted requests; those proposed before are not proposed again."""
 
     title = "Find recipes and tasks"
@@ -104,9 +106,9 @@ class MineJob(_JobKind):
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         mining = RepeatedProcedureFinder(self._home)
         mining.find_suggestions()
-        mining.propose_all()
+        mining.propose_all_suggestions()
         found = mining.make_report()
-        tasks = propose_accepted_requests(self._home)
+        tasks = propose_tasks_from_accepted_requests(self._home)
         return {"turns": found.turns, "proposals": len(found.suggestions), "tasks": tasks}
 
 
@@ -117,7 +119,7 @@ class IndexSkillsJob(_JobKind):
     about = "Use it if search misses something."
 
     @staticmethod
-    def is_local(given: Mapping[str, Any]) -> bool:
+    def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
         return True
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
@@ -125,7 +127,7 @@ class IndexSkillsJob(_JobKind):
         return {"skills": len(self._home.skills.snapshot().by_name)}
 
 
-class LearnJob(_JobKind):
+class LearnFromTranscriptsJob(_JobKind):
     """Learn from transcripts, one file per part, or from sessions noted by hooks; no turn is learned from twice."""
 
     title = "Learn from conversations"
@@ -135,7 +137,7 @@ class LearnJob(_JobKind):
     usage = "Name transcripts: files, folders or patterns."
 
     @staticmethod
-    def is_local(given: Mapping[str, Any]) -> bool:
+    def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
         return True
 
     @staticmethod
@@ -150,18 +152,18 @@ class LearnJob(_JobKind):
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if not part:
             return {
-                "files": learn_from_noted_sessions(
+                "files": learn_from_ended_noted_sessions(
                     self._home.settings, lambda cwd: nullcontext(self._home.with_cwd(cwd))
                 )
             }
         study = studying.TranscriptStudy(self._home, apply=True, wants_failures=False)
         study.read_file(Path(part))
-        study.store_lessons()
+        study.store_lessons_and_propose_procedures()
         report = study.make_report()
         return {"files": 1, "turns": sum(file.turns for file in report.files)}
 
 
-class ImportJob(_JobKind):
+class ImportSkillsJob(_JobKind):
     """Import skills of any layout, some hundred per part; existing skills stay unless `overwrite` is given."""
 
     title = "Import skills"
@@ -174,7 +176,7 @@ class ImportJob(_JobKind):
     )
 
     @staticmethod
-    def is_local(given: Mapping[str, Any]) -> bool:
+    def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
         return "://" not in str(given["source"])
 
     @staticmethod
@@ -191,7 +193,7 @@ class ImportJob(_JobKind):
         self._home.host.files.require_access("from where on this machine skills are imported")
         found = [
             entry.name
-            for entry in detect.read_skills(_resolve_import_source(given))
+            for entry in detect.read_skills(_parse_import_source_path_or_url(given))
             if isinstance(entry, IncomingSkill)
         ]
         size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))
@@ -200,7 +202,7 @@ class ImportJob(_JobKind):
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if _is_web_source(part):
-            taken = importing.add_skills_for_remote_caller(
+            taken = importing.fetch_and_import_for_remote_caller(
                 self._home, part["source"], overwrite=part.get("overwrite", False)
             )
             return _count_import_verdicts(taken)
@@ -216,7 +218,7 @@ class ImportJob(_JobKind):
             change_id=hashlib.sha256(key.rpartition("/")[0].encode()).hexdigest()[:16],
         )
         taken = importing.import_skills(
-            self._home, _resolve_import_source(part), part["only"], part.get("layer", "user"), options
+            self._home, _parse_import_source_path_or_url(part), part["only"], part.get("layer", "user"), options
         )
         return _count_import_verdicts(taken)
 
@@ -252,7 +254,7 @@ def _strip_credentials(source: str) -> str:
     return remove_credentials(source)
 
 
-class _ChallengeJob(_JobKind):
+class _ChallengeJobBase(_JobKind):
     """The base of jobs that run challenges, one per part; the result counts verdicts and spending."""
 
     asks_model = True
@@ -270,22 +272,27 @@ def _sum_result_field(results: Sequence[Any], what: str) -> float:
     return round(total, 4)
 
 
-class VerifyLessonsJob(_ChallengeJob):
+class VerifyLessonsJob(_ChallengeJobBase):
     """Verify lessons from self-play that nothing has verified yet."""
 
     title = "Test lessons"
     about = "Solves exercises with and without each lesson. Calls a model."
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [{"lesson": id, "model": given.get("model", "")} for id in self_play.list_unverified_lessons(self._home)]
+        return [
+            {"lesson": id, "model": given.get("model", "")}
+            for id in self_play.list_unverified_self_play_lesson_ids(self._home)
+        ]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         return asdict(
-            self._loop.run_and_wait(self_play.verify_lesson_again(self._home, part["lesson"], model=part["model"]))
+            self._loop.run_and_wait(
+                self_play.verify_lesson_on_its_challenge(self._home, part["lesson"], model=part["model"])
+            )
         )
 
 
-class DreamJob(_ChallengeJob):
+class SelfPlayJob(_ChallengeJobBase):
     """Run self-play; the part's key identifies its lesson, so a repeated part stores none twice."""
 
     title = "Practise"
@@ -294,7 +301,7 @@ class DreamJob(_ChallengeJob):
 
     # Challenges from a path are files of this machine.
     @staticmethod
-    def is_local(given: Mapping[str, Any]) -> bool:
+    def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
         return bool(given.get("challenges"))
 
     @staticmethod
@@ -306,7 +313,7 @@ class DreamJob(_ChallengeJob):
             self._home.host.files.require_access("which challenges of this machine are read")
         found = self_play.list_challenges(self._home.settings, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
-        taught = self_play.list_taught_challenges(self._home)
+        taught = self_play.list_hashes_of_taught_challenges(self._home)
         # If nothing is left, each part says that its lesson is known.
         wanted = [each for each in wanted if each.hash not in taught] or wanted
         cycles = given.get("cycles") or len(wanted)
@@ -325,11 +332,13 @@ class DreamJob(_ChallengeJob):
             minutes=None if until is None else max(until - time.time(), 0.0) / 60,
         )
         challenge = parse_task(part["challenge"], "the job")
-        dreamt = self_play.dream_challenge(self._home, challenge, key=key, model=part["model"], limits=limits)
+        dreamt = self_play.learn_lesson_from_challenge(
+            self._home, challenge, key=key, model=part["model"], limits=limits
+        )
         return asdict(self._loop.run_and_wait(dreamt))
 
 
-class ImproveJob(_JobKind):
+class ImproveSkillsJob(_JobKind):
     """Improve one skill, or all with enough tasks; rollouts are stored one by one, so none is repeated."""
 
     title = "Improve skills"
@@ -341,7 +350,7 @@ class ImproveJob(_JobKind):
     scheduled: Mapping[str, Any] = {"is_scheduled": True, "candidates": 1}
 
     @staticmethod
-    def is_local(given: Mapping[str, Any]) -> bool:
+    def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
         # A solver is a program of this machine, signed in here.
         return bool(given.get("solver"))
 
@@ -353,17 +362,17 @@ class ImproveJob(_JobKind):
         if given.get("skill"):
             names = [given["skill"]]
         elif given.get("is_scheduled"):
-            names = improving.pick_skills_to_improve(self._home)
+            names = improving.list_skills_for_scheduled_improvement(self._home)
         else:
-            names = improving.list_skills_with_tasks(self._home)
+            names = improving.list_skills_with_enough_tasks(self._home)
         rest = {key: value for key, value in given.items() if key != "user"}
         return [{**rest, "skill": name} for name in names]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         request = ImproveRequest(**{name: value for name, value in part.items() if name != "is_scheduled"})
         is_scheduled = part.get("is_scheduled", False)
-        done = improving.improve_skill(self._home, request, run=key, is_scheduled=is_scheduled)
-        result: dict[str, Any] = to_plain(self._loop.run_and_wait(done))
+        done = improving.run_or_resume_skill_improvement(self._home, request, run=key, is_scheduled=is_scheduled)
+        result: dict[str, Any] = convert_to_plain_json(self._loop.run_and_wait(done))
         return result
 
     def summarize_results(self, results: Sequence[Any]) -> Any:
@@ -392,31 +401,31 @@ class DraftTasksJob(_JobKind):
         return [given["skill"]]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = self._loop.run_and_wait(drafting.draft_skill_tasks(self._home, part))
+        done = self._loop.run_and_wait(drafting.draft_and_propose_skill_tasks(self._home, part))
         return {"tasks": len(done.found), "refused": len(done.refused)}
 
 
 _AnyJobKind = (
-    CurateJob
+    CurateSkillsAndLessonsJob
     | DraftTasksJob
-    | DreamJob
-    | ImportJob
-    | ImproveJob
+    | SelfPlayJob
+    | ImportSkillsJob
+    | ImproveSkillsJob
     | IndexSkillsJob
-    | LearnJob
-    | MineJob
+    | LearnFromTranscriptsJob
+    | ProposeRepeatedProceduresJob
     | VerifyLessonsJob
 )
 
 JOB_KINDS: Mapping[str, type[_AnyJobKind]] = {
-    "curate": CurateJob,
+    "curate": CurateSkillsAndLessonsJob,
     "draft-tasks": DraftTasksJob,
-    "dream": DreamJob,
-    "import": ImportJob,
-    "improve": ImproveJob,
+    "dream": SelfPlayJob,
+    "import": ImportSkillsJob,
+    "improve": ImproveSkillsJob,
     "index": IndexSkillsJob,
-    "learn": LearnJob,
-    "mine": MineJob,
+    "learn": LearnFromTranscriptsJob,
+    "mine": ProposeRepeatedProceduresJob,
     "verify": VerifyLessonsJob,
 }
 SCHEDULED_KINDS = {kind: JOB_KINDS[kind] for kind in ScheduleSettings.model_fields if kind in JOB_KINDS}
@@ -429,14 +438,14 @@ def get_kind_title(kind: str) -> str:
 
 def make_job_handlers(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
     """Return the work of each kind for the worker; asynchronous parts run on the loop."""
-    return {name: _SubmitterJobHandler(home, kind, loop) for name, kind in JOB_KINDS.items()}
+    return {name: _SubmitterPermissionJobHandler(home, kind, loop) for name, kind in JOB_KINDS.items()}
 
 
 # In a job's arguments: whether the guest who submitted it is an admin; absent if it was nobody's guest.
 _GUEST_ADMIN = "guest_admin"
 
 
-class _SubmitterJobHandler:
+class _SubmitterPermissionJobHandler:
     """Runs a kind of job with the permissions of the user who submitted it, not of the worker."""
 
     def __init__(self, home: Home, kind: type[_AnyJobKind], loop: EventLoopThread) -> None:
@@ -447,16 +456,16 @@ class _SubmitterJobHandler:
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         user, is_admin = given.get("user", self._home.settings.user), given.get(_GUEST_ADMIN)
         asked = {name: value for name, value in given.items() if name != _GUEST_ADMIN}
-        parts = self._open_kind(user, is_admin).plan_parts(asked)
+        parts = self._make_job_kind_for_user(user, is_admin).plan_parts(asked)
         return [{"user": user, _GUEST_ADMIN: is_admin, "part": part} for part in parts]
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        return self._open_kind(part["user"], part.get(_GUEST_ADMIN)).run_part(part["part"], key, before)
+        return self._make_job_kind_for_user(part["user"], part.get(_GUEST_ADMIN)).run_part(part["part"], key, before)
 
     def summarize_results(self, results: Sequence[Any]) -> Any:
-        return self._open_kind(self._home.settings.user).summarize_results(results)
+        return self._make_job_kind_for_user(self._home.settings.user).summarize_results(results)
 
-    def _open_kind(self, user: str, is_admin: bool | None = None) -> _AnyJobKind:
+    def _make_job_kind_for_user(self, user: str, is_admin: bool | None = None) -> _AnyJobKind:
         return self._kind(self._home.as_user(user, is_admin=is_admin), self._loop)
 
 
@@ -472,7 +481,11 @@ def add_job(
     """Add a job in this user's name and return its id; a job about local files waits for a worker of this home."""
     of, user = JOB_KINDS[kind], settings.user
     model = (inputs.get("model") or settings.model) if of.asks_model else ""
-    host = home_directory.get_host_name(settings.home) if queue.is_shared and of.is_local(inputs) else ""
+    host = (
+        home_directory.get_or_create_host_name_of_home(settings.home)
+        if queue.is_shared and of.is_bound_to_home_worker(inputs)
+        else ""
+    )
     lanes = JobConcurrencyKeys(model=model, user=user, host=host)
     # The files of an upload are this server's own.
     is_admin = None if inputs.get("is_upload") else settings.is_guest_admin
@@ -480,7 +493,7 @@ def add_job(
     return queue.add_job(kind, {**inputs, **submitter}, id=id, keys=lanes, priority=priority)
 
 
-def _resolve_import_source(given: Mapping[str, Any]) -> Path | str:
+def _parse_import_source_path_or_url(given: Mapping[str, Any]) -> Path | str:
     source = str(given["source"])
     return source if "://" in source else parse_user_path(source)
 

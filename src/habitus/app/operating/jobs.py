@@ -18,17 +18,17 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.app import home_directory
-from habitus.app.home import Clock, Home, refuse_if_read_only, refuse_unless_writable
+from habitus.app.home import Clock, Home, refuse_if_read_only, refuse_if_read_only_or_offline
 from habitus.app.operating import configuring
 from habitus.app.operating.housekeeping import Housekeeper
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_handlers
-from habitus.app.sharing.approvals import watch_approvals
+from habitus.app.sharing.approvals import watch_and_apply_approvals
 from habitus.errors import Invalid, NotFound, UserError, did_you_mean
 from habitus.files import parse_user_path
 from habitus.jobs.model import Job, JobConcurrencyLimits, JobPriority
 from habitus.jobs.queue import JobQueue, is_shared_database
 from habitus.jobs.schedule import ScheduleDueTime, parse_schedule
-from habitus.jobs.worker import SHUTDOWN_WAIT_S, WorkerConfig, run_worker
+from habitus.jobs.worker import SHUTDOWN_WAIT_S, WorkerConfig, run_worker_until_block_ends
 from habitus.settings import SETTINGS_FILE, ScheduleSettings, Settings
 from habitus.sql.change_notifications import get_change_feed
 
@@ -65,7 +65,7 @@ def submit_job(
 
 def open_job_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
     """Return the queue with the user's own jobs; an admin and a worker get everyone's."""
-    refuse_unless_writable(home)
+    refuse_if_read_only_or_offline(home)
     if for_worker:
         return JobQueue(sql.get_engine_for_user(home.shared, "", is_admin=True))
     return open_read_only_queue(home)
@@ -116,7 +116,11 @@ def run_home_worker(
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", hint=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = JobConcurrencyLimits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
-    add_due = Scheduler(home, queue).add_due_jobs if starts_due else partial(read_current_time, home.shared, home.clock)
+    add_due = (
+        Scheduler(home, queue).add_due_jobs
+        if starts_due
+        else partial(read_current_time_of_shared_clock, home.shared, home.clock)
+    )
     housekeeper = Housekeeper(home)
 
     def poll() -> None:
@@ -136,16 +140,16 @@ def run_home_worker(
         feed=get_change_feed(home.shared),
     )
     with (
-        watch_approvals(home),
-        _open_worker_engine(home) as engine,
-        run_worker(engine, done, config) as name,
+        watch_and_apply_approvals(home),
+        _open_worker_database_engine(home) as engine,
+        run_worker_until_block_ends(engine, done, config) as name,
     ):
         yield name
     housekeeper.wait_until_done()
 
 
 @contextmanager
-def _open_worker_engine(home: Home) -> Iterator[sa.Engine]:
+def _open_worker_database_engine(home: Home) -> Iterator[sa.Engine]:
     """Open a separate connection for the worker, so its leases are renewed while its jobs keep the others busy."""
     if not is_shared_database(home.shared):
         yield home.shared
@@ -165,7 +169,7 @@ def is_queue_idle(settings: Settings, queue: JobQueue, only: Collection[str] = (
 
 
 def _get_host_name(settings: Settings, queue: JobQueue) -> str:
-    return home_directory.get_host_name(settings.home) if queue.is_shared else ""
+    return home_directory.get_or_create_host_name_of_home(settings.home) if queue.is_shared else ""
 
 
 log = logging.getLogger(__name__)
@@ -218,19 +222,19 @@ class ScheduleStatus:
 
 def list_schedules(home: Home, queue: JobQueue) -> tuple[ScheduleStatus, ...]:
     """Return the schedule of each kind that can start by itself."""
-    now, zone = read_current_time(home.shared, home.clock), _resolve_timezone(home.settings, home.clock)
+    now, zone = read_current_time_of_shared_clock(home.shared, home.clock), _resolve_timezone(home.settings, home.clock)
     found = []
     now_set = _ReloadingSchedule(home).read_schedule()
     for kind in SCHEDULED_KINDS:
         when = str(getattr(now_set, kind))
         schedule = parse_schedule(when)
-        next_on = schedule.get_next_slot(now, zone).timestamp if schedule else None
+        next_on = schedule.get_next_due_time(now, zone).timestamp if schedule else None
         found.append(
             ScheduleStatus(
                 kind=kind,
                 when=when,
                 next_on=next_on,
-                last=queue.find_latest_job(_make_scheduled_job_id_prefix(home.settings, queue, kind)),
+                last=queue.find_newest_job_by_id_prefix(_make_scheduled_job_id_prefix(home.settings, queue, kind)),
             )
         )
     return tuple(found)
@@ -241,9 +245,9 @@ def set_schedule(home: Home, kind: str, schedule: str | None) -> configuring.Set
     if kind not in SCHEDULED_KINDS:
         hint = did_you_mean(kind, SCHEDULED_KINDS) or f"There are: {', '.join(SCHEDULED_KINDS)}."
         raise NotFound(f"Jobs of kind '{kind}' can't be scheduled.", hint=hint)
-    refuse_unless_writable(home)
+    refuse_if_read_only_or_offline(home)
     # Fails before anything is changed if the database is away.
-    read_current_time(home.shared, home.clock)
+    read_current_time_of_shared_clock(home.shared, home.clock)
     return configuring.set_setting(home.settings, os.environ, f"schedule.{kind}", schedule)
 
 
@@ -264,7 +268,7 @@ class _ReloadingSchedule:
         return self._known
 
 
-def read_current_time(shared: sa.Engine, clock: Clock) -> datetime:
+def read_current_time_of_shared_clock(shared: sa.Engine, clock: Clock) -> datetime:
     """Return the current time, by the database's clock on a shared server, because the hosts' clocks differ.
 
     Fails if the schema is newer than this code, so an outdated worker takes no jobs.
@@ -288,34 +292,36 @@ class Scheduler:
         self._home = home
         self._queue = queue
         self._zone = _resolve_timezone(home.settings, home.clock)
-        self._began = read_current_time(home.shared, home.clock)
+        self._began = read_current_time_of_shared_clock(home.shared, home.clock)
         self._followed = _ReloadingSchedule(home)
         self._seen: dict[str, str] = {}  # kind → last slot checked
 
     def add_due_jobs(self) -> list[str]:
         """Add the jobs that are due now; return their ids."""
-        now, added = read_current_time(self._home.shared, self._home.clock), list[str]()
+        now, added = read_current_time_of_shared_clock(self._home.shared, self._home.clock), list[str]()
         now_set = self._followed.read_schedule()
         for kind in SCHEDULED_KINDS:
             schedule = parse_schedule(str(getattr(now_set, kind)))
-            slot = schedule.get_current_slot(now, self._zone) if schedule else None
+            slot = schedule.get_current_due_time(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
                 continue
             if self._is_due(kind, slot):
-                added.append(self._add_slot_job(kind, slot))
+                added.append(self._add_job_of_schedule_slot(kind, slot))
             self._seen[kind] = slot.key
         if added:
-            self._queue.delete_finished_jobs(now - timedelta(days=self._home.settings.retention.turn_days))
+            self._queue.delete_jobs_finished_before(now - timedelta(days=self._home.settings.retention.turn_days))
         return added
 
     def _is_due(self, kind: str, slot: ScheduleDueTime) -> bool:
         return (
             slot.timestamp > self._began
-            or self._queue.find_latest_job(_make_scheduled_job_id_prefix(self._home.settings, self._queue, kind))
+            or self._queue.find_newest_job_by_id_prefix(
+                _make_scheduled_job_id_prefix(self._home.settings, self._queue, kind)
+            )
             is not None
         )
 
-    def _add_slot_job(self, kind: str, slot: ScheduleDueTime) -> str:
+    def _add_job_of_schedule_slot(self, kind: str, slot: ScheduleDueTime) -> str:
         id = f"{_make_scheduled_job_id_prefix(self._home.settings, self._queue, kind)}{slot.key}"
         return add_job(
             self._home.settings, self._queue, kind, SCHEDULED_KINDS[kind].scheduled, id=id, priority=JobPriority.LOW
@@ -324,8 +330,12 @@ class Scheduler:
 
 def _make_scheduled_job_id_prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
     """Return the prefix of scheduled job ids: per home for jobs about its files, per user for all others."""
-    is_local = SCHEDULED_KINDS[kind].is_local(SCHEDULED_KINDS[kind].scheduled)
-    whose = home_directory.get_host_name(settings.home) if is_local and queue.is_shared else settings.user
+    is_bound_to_home_worker = SCHEDULED_KINDS[kind].is_bound_to_home_worker(SCHEDULED_KINDS[kind].scheduled)
+    whose = (
+        home_directory.get_or_create_host_name_of_home(settings.home)
+        if is_bound_to_home_worker and queue.is_shared
+        else settings.user
+    )
     return f"scheduled-{kind}-{whose}-"
 
 

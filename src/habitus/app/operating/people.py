@@ -62,7 +62,7 @@ sign_ins = sa.Table(
     sa.Column("token", sa.String, nullable=False),  # a hash
     sa.Column("seen_on", sql.UtcDateTime),
     # Of an account of an OpenID Connect provider: who it is there, sealed tokens, and when it was last confirmed.
-    *sql.optional_columns(sa.String, "subject", "provider_tokens"),
+    *sql.build_optional_columns(sa.String, "subject", "provider_tokens"),
     sa.Column("checked_on", sql.UtcDateTime),
 )
 
@@ -134,7 +134,7 @@ def has_other_approver(home: Home) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _AccountSnapshot:
+class _UserAccountsSnapshot:
     people: Mapping[str, Mapping[str, Any]]
     key: str
 
@@ -150,7 +150,7 @@ class UserAccountStore:
         self._clock = clock
         self._engine = engine
         self._news = get_change_feed(engine)
-        self._last: _AccountSnapshot | None = None
+        self._last: _UserAccountsSnapshot | None = None
         self._away_until = 0.0
         self._noted: dict[str, datetime] = {}
 
@@ -179,12 +179,12 @@ class UserAccountStore:
             sql.upsert_rows(connection, sign_ins, [row], lambda new: {key: new[key] for key in row if key != "name"})
         return UserInvitation(person=_parse_account(name, row), link=link, token=token)
 
-    def refuse_name_in_use(self, name: str) -> None:
+    def refuse_account_under_used_name(self, name: str) -> None:
         """Raise `Refused` for a new account under the name of somebody who works here without one."""
         with sql.read_transaction(self._engine) as connection:
-            self._refuse_name_in_use(connection, name)
+            self._refuse_account_under_used_name(connection, name)
 
-    def _refuse_name_in_use(self, connection: sa.Connection, name: str) -> None:
+    def _refuse_account_under_used_name(self, connection: sa.Connection, name: str) -> None:
         # Their conversations, such as the owner's, would be listed for the account.
         is_active = connection.execute(sa.select(turns.c.user).where(turns.c.user == name).limit(1)).first()
         if is_active or name == (self._settings.owner or self._settings.user):
@@ -195,7 +195,7 @@ class UserAccountStore:
         """The OpenID Connect provider that people sign in with, if there is one."""
         return open_identity_provider(self._settings)
 
-    def confirm_with_provider(self, person: UserAccount) -> UserAccount | None:
+    def confirm_account_with_provider(self, person: UserAccount) -> UserAccount | None:
         """Return an account that may come in; of a provider's, what that says now and every few minutes.
 
         None if the provider no longer lets them in. While it doesn't answer, they may go on.
@@ -223,14 +223,14 @@ class UserAccountStore:
                 # Another request asks, and the others go on meanwhile.
                 return person
         try:
-            return self.admit_from_provider(provider.fetch_account(person.provider_tokens))
+            return self.admit_account_from_provider(provider.fetch_account(person.provider_tokens))
         except Refused as error:
             log.info("%s is no longer let in: %s", person.name, error.message)
             with sql.write_transaction(self._engine) as connection:
                 connection.execute(sign_ins.update().where(of_subject).values(provider_tokens=""))
             return None
 
-    def admit_from_provider(self, found: ProviderAccount) -> UserAccount:
+    def admit_account_from_provider(self, found: ProviderAccount) -> UserAccount:
         """Return the account of a person whom a provider has signed in, added or updated.
 
         Raises `Refused` if an admin removed them, or if the name belongs to somebody else.
@@ -255,7 +255,7 @@ class UserAccountStore:
         if connection.execute(sa.select(sign_ins.c.name).where(sign_ins.c.name == found.name)).first():
             hint = f"Ask an admin to remove the other account: 'habitus users remove {found.name}'."
             raise Refused(f"'{found.name}' is somebody else here.", hint=hint)
-        self._refuse_name_in_use(connection, found.name)
+        self._refuse_account_under_used_name(connection, found.name)
 
     def record_activity(self, person: UserAccount, now: datetime) -> None:
         """Record that a user is active, at most every few minutes."""
@@ -284,7 +284,7 @@ class UserAccountStore:
             known = self._read_snapshot().people
             raise NotFound(f"'{name}' can't sign in.", hint=did_you_mean(name, known) or "See 'habitus users list'.")
 
-    def redeem_link(self, link: str) -> UserAccount | None:
+    def redeem_sign_in_link(self, link: str) -> UserAccount | None:
         """Return the user of a one-time link and invalidate it; None if it is unknown or was used."""
         wanted = _hash_token(link)
         name = next((name for name, row in self._read_snapshot().people.items() if row["link"] == wanted), "")
@@ -296,7 +296,7 @@ class UserAccountStore:
             is_first = connection.execute(use).rowcount > 0
         return self.get(name) if is_first else None
 
-    def create_first_link(self, now: datetime) -> str:
+    def create_first_admin_link(self, now: datetime) -> str:
         """Return the one-time link by which the first user signs in, an admin named 'admin'.
 
         It lasts 15 minutes. Empty if there is a user, or if another process made one that is still valid.
@@ -307,15 +307,15 @@ class UserAccountStore:
         with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
             if connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 return ""
-            if _read_first_user_link(connection)[0] > now.timestamp():
+            if _read_first_link_expiry_and_hash(connection)[0] > now.timestamp():
                 return ""
             sql.upsert_rows(connection, signing_keys, [row], lambda new: {"key": new["key"]})
         return link
 
-    def redeem_first_link(self, link: str, now: datetime) -> UserAccount | None:
+    def redeem_first_admin_link(self, link: str, now: datetime) -> UserAccount | None:
         """Add the first user for an unused link; None if it is unknown, expired, or there is a user meanwhile."""
         with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
-            until, hashed = _read_first_user_link(connection)
+            until, hashed = _read_first_link_expiry_and_hash(connection)
             is_right = secrets.compare_digest(hashed, _hash_token(link)) and until > now.timestamp()
             if not is_right or connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 return None
@@ -333,9 +333,9 @@ class UserAccountStore:
         found = next(
             (_parse_account(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None
         )
-        return found and self.confirm_with_provider(found)
+        return found and self.confirm_account_with_provider(found)
 
-    def get_signing_key(self) -> bytes:
+    def get_or_create_signing_key(self) -> bytes:
         """Return the key that all hosts sign with, creating it if needed; empty if the database is away."""
         try:
             known = self._read_snapshot()
@@ -348,7 +348,7 @@ class UserAccountStore:
         except StorageFailed:
             return b""
 
-    def _read_snapshot(self) -> _AccountSnapshot:
+    def _read_snapshot(self) -> _UserAccountsSnapshot:
         if self._last is not None and time.monotonic() < self._away_until:
             return self._last
         try:
@@ -359,16 +359,16 @@ class UserAccountStore:
             self._away_until = time.monotonic() + _RETRY_S
         return self._last
 
-    def _query_snapshot(self) -> _AccountSnapshot:
+    def _query_snapshot(self) -> _UserAccountsSnapshot:
         with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(sign_ins)).mappings().all()
             key = connection.execute(
                 sa.select(signing_keys.c.key).where(signing_keys.c.name == _SIGNING_KEY_NAME)
             ).scalar()
-        return _AccountSnapshot(people={row["name"]: dict(row) for row in rows}, key=key or "")
+        return _UserAccountsSnapshot(people={row["name"]: dict(row) for row in rows}, key=key or "")
 
 
-def _read_first_user_link(connection: sa.Connection) -> tuple[int, str]:
+def _read_first_link_expiry_and_hash(connection: sa.Connection) -> tuple[int, str]:
     """Return until when the link of the first user is valid, and its hash."""
     query = sa.select(signing_keys.c.key).where(signing_keys.c.name == _FIRST_LINK_NAME)
     until, _, hashed = (connection.execute(query).scalar() or "0 ").partition(" ")

@@ -51,7 +51,7 @@ class DataSubject:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PersonalRowsRule:
+class PersonalRowsErasureRule:
     """The rows of a table that belong to a user; erasure deletes them, or overwrites the columns in `replacement`."""
 
     # The kind of data, as users call it.
@@ -76,18 +76,18 @@ class PersonalRowsRule:
         connection.execute(change)
 
 
-def _match_calls_of_user(name: str) -> sa.ColumnElement[bool]:
+def _match_command_line_calls_of_user(name: str) -> sa.ColumnElement[bool]:
     """Match calls from a shell, or from a session, whose id then follows the name."""
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
 
-def _make_owned_rows_rule(label: str, table: sa.Table) -> PersonalRowsRule:
-    return PersonalRowsRule(label=label, table=table, condition=lambda person: table.c.user == person.name)
+def _make_owned_rows_rule(label: str, table: sa.Table) -> PersonalRowsErasureRule:
+    return PersonalRowsErasureRule(label=label, table=table, condition=lambda person: table.c.user == person.name)
 
 
-def _make_signature_rule(column: sa.Column[Any]) -> PersonalRowsRule:
+def _make_author_signature_rule(column: sa.Column[Any]) -> PersonalRowsErasureRule:
     """Describe signatures, whose rows stay under another name."""
-    return PersonalRowsRule(
+    return PersonalRowsErasureRule(
         label="signatures",
         table=column.table,
         condition=lambda person: column.in_(person.author_names),
@@ -95,9 +95,9 @@ def _make_signature_rule(column: sa.Column[Any]) -> PersonalRowsRule:
     )
 
 
-def _make_cleared_column_rule(label: str, column: sa.Column[Any]) -> PersonalRowsRule:
+def _make_cleared_column_rule(label: str, column: sa.Column[Any]) -> PersonalRowsErasureRule:
     """Describe a column that does not say whose text it has, so all of it is cleared; it is written anew."""
-    return PersonalRowsRule(
+    return PersonalRowsErasureRule(
         label=label, table=column.table, condition=lambda person: column != "", replacement={column.name: ""}
     )
 
@@ -111,27 +111,29 @@ PERSONAL_ROWS = (
     _make_owned_rows_rule("evidence", uses),
     _make_owned_rows_rule("skills they have seen", seen_skills),
     _make_owned_rows_rule("answered requests", answered_requests),
-    PersonalRowsRule(
+    PersonalRowsErasureRule(
         label="studied transcripts",
         table=studied_files,
         condition=lambda person: sa.true() if person.is_owner else sa.false(),
     ),
-    _make_signature_rule(trusted_skills.c.trusted_by),
-    _make_signature_rule(engram_versions.c.made_by),
-    PersonalRowsRule(
+    _make_author_signature_rule(trusted_skills.c.trusted_by),
+    _make_author_signature_rule(engram_versions.c.made_by),
+    PersonalRowsErasureRule(
         label="reminders",
         table=pause.switches,
         condition=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
-    _make_signature_rule(pause.switches.c.set_by),
+    _make_author_signature_rule(pause.switches.c.set_by),
     _make_owned_rows_rule("grants", granted_credentials),
-    _make_signature_rule(granted_credentials.c.granted_by),
-    PersonalRowsRule(
-        label="calls of command lines", table=calls, condition=lambda person: _match_calls_of_user(person.name)
+    _make_author_signature_rule(granted_credentials.c.granted_by),
+    PersonalRowsErasureRule(
+        label="calls of command lines",
+        table=calls,
+        condition=lambda person: _match_command_line_calls_of_user(person.name),
     ),
     _make_cleared_column_rule("last failures of tools", tool_health.c.last_failure),
     _make_cleared_column_rule("why drafts failed", failed_climbs.c.reason),
-    _make_signature_rule(improve_candidates.c.user),
+    _make_author_signature_rule(improve_candidates.c.user),
     _make_cleared_column_rule("records of practice", improve_rollouts.c.record),
 )
 
@@ -171,7 +173,7 @@ _MAX_DEPTH = 3
 _BATCH_ROWS = 100
 
 
-def find_remaining_data(
+def find_places_with_remaining_personal_data(
     engines: Iterable[sa.Engine], home: Path, samples: Sequence[str], *, excluded: str
 ) -> Iterator[str]:
     """Yield the tables and files that still contain one of the samples.
@@ -184,7 +186,9 @@ def find_remaining_data(
     for engine in engines:
         for table in sql.metadata.sorted_tables:
             with sql.read_transaction(engine) as connection:
-                if _has_sample_in_text(connection, table, samples) or _has_sample_in_bytes(connection, table, raw):
+                if _has_sample_in_text_column(connection, table, samples) or _has_sample_in_binary_column(
+                    connection, table, raw
+                ):
                     yield f"{table.name} ({engine.dialect.name})"
     for path in sorted(home.rglob("*")):
         if (
@@ -196,14 +200,14 @@ def find_remaining_data(
             yield str(path.relative_to(home))
 
 
-def _has_sample_in_text(connection: sa.Connection, table: sa.Table, words: Sequence[str]) -> bool:
+def _has_sample_in_text_column(connection: sa.Connection, table: sa.Table, words: Sequence[str]) -> bool:
     texts = [column for column in table.c if isinstance(column.type, sa.String)]
     says = [column.contains(word, autoescape=True) for column in texts for word in words]
     query = sa.select(sa.func.count()).select_from(table).where(sa.or_(sa.false(), *says))
     return bool(says and connection.execute(query).scalar())
 
 
-def _has_sample_in_bytes(connection: sa.Connection, table: sa.Table, words: Sequence[bytes]) -> bool:
+def _has_sample_in_binary_column(connection: sa.Connection, table: sa.Table, words: Sequence[bytes]) -> bool:
     """Whether a binary column contains a sample, also compressed; SQL can't tell."""
     columns = [column for column in table.c if isinstance(column.type, sa.LargeBinary)]
     if not columns:

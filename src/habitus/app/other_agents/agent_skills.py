@@ -20,7 +20,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
-from habitus.learning.remedies.findings import FindingRow
+from habitus.learning.remedies.findings import FailedCallOrStatementRow
 from habitus.search.index import SearchIndex
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
@@ -66,7 +66,7 @@ class AgentRemark:
     # The finding without its evidence, the same in every agent that has it; empty if it is about a skill.
     about: str = ""
     # What its numbers count: failed calls, or statements of a rule.
-    rows: tuple[FindingRow, ...] = ()
+    rows: tuple[FailedCallOrStatementRow, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,20 +85,20 @@ class AgentSkill:
         return f"{self.skill.description} {self.skill.when_to_use}".strip() if self.skill else ""
 
 
-def quote_path(path: Path) -> str:
+def quote_path_for_shell(path: Path) -> str:
     """Quote a path for a shell."""
     return shlex.quote(str(path))
 
 
-def make_edit_command(skill: AgentSkill) -> str:
+def make_skill_edit_command(skill: AgentSkill) -> str:
     """Return the command that opens a skill in the user's editor."""
-    return f"${{EDITOR:-vi}} {quote_path(skill.path / (trees.find_main_file(skill.tree) or 'SKILL.md'))}"
+    return f"${{EDITOR:-vi}} {quote_path_for_shell(skill.path / (trees.find_main_file(skill.tree) or 'SKILL.md'))}"
 
 
 def read_agent_skills(folder: Path) -> Iterator[AgentSkill]:
     """Yield the skills in a folder of another agent, with the problems that keep one from loading."""
     shelf = DirectoryBackend(folder, folder, can_write=False)
-    for name in shelf.list_stamps({}):
+    for name in shelf.list_folder_change_stamps({}):
         found = shelf.read_folder(name)
         if found is None:
             continue
@@ -113,7 +113,7 @@ def read_agent_skills(folder: Path) -> Iterator[AgentSkill]:
         )
 
 
-def remark_on_unloadable_skills(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
+def remark_on_unreadable_and_hidden_skills(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
     """Remark on unreadable skills, and on skills hidden by another of the same name."""
     first: dict[str, Path] = {}
     for each in skills:
@@ -121,14 +121,14 @@ def remark_on_unloadable_skills(skills: Sequence[AgentSkill]) -> Iterator[AgentR
             yield AgentRemark(
                 topic=RemarkTopic.BROKEN,
                 what=f"The head of '{each.name}' can't be read: {problem}",
-                hint=make_edit_command(each),
+                hint=make_skill_edit_command(each),
                 is_urgent=True,
             )
         if (winner := first.setdefault(each.name, each.path)) != each.path:
             yield AgentRemark(
                 topic=RemarkTopic.SHADOWED,
                 what=f"'{each.name}' in {each.path.parent} is hidden by the one in {winner.parent}.",
-                hint=f"diff -r {quote_path(winner)} {quote_path(each.path)}",
+                hint=f"diff -r {quote_path_for_shell(winner)} {quote_path_for_shell(each.path)}",
             )
 
 
@@ -139,7 +139,7 @@ def remark_on_missing_descriptions(skills: Sequence[AgentSkill], agent: KnownAge
             yield AgentRemark(
                 topic=RemarkTopic.BROKEN,
                 what=f"'{each.name}' has no description, by which {agent.title} chooses a skill.",
-                hint=make_edit_command(each),
+                hint=make_skill_edit_command(each),
                 is_urgent=True,
             )
 
@@ -152,14 +152,14 @@ def remark_on_risky_skills(skills: Sequence[AgentSkill], scan: Callable[[Tree], 
         yield AgentRemark(
             topic=RemarkTopic.RISKY,
             what=f"'{each.name}': {risks[0]}{more}.",
-            hint=f"habitus skills scan {quote_path(each.path)}",
+            hint=f"habitus skills scan {quote_path_for_shell(each.path)}",
         )
 
 
-def make_disable_command(skill: AgentSkill) -> str:
+def make_skill_disable_command(skill: AgentSkill) -> str:
     """Return the command that moves a skill out of the agent's sight without deleting it."""
     off = skill.path.parent.with_name("skills-off")
-    return f"mkdir -p {quote_path(off)} && mv {quote_path(skill.path)} {quote_path(off)}/"
+    return f"mkdir -p {quote_path_for_shell(off)} && mv {quote_path_for_shell(skill.path)} {quote_path_for_shell(off)}/"
 
 
 # The share of words that two skills must have in common to be copies.
@@ -199,7 +199,7 @@ def remark_on_copied_skills(found: Iterable[SkillCopyPair]) -> Iterator[AgentRem
         yield AgentRemark(
             topic=RemarkTopic.COPY,
             what=f"'{one.name}' and '{two.name}' {how}.",
-            hint=make_disable_command(two),
+            hint=make_skill_disable_command(two),
             is_urgent=True,
         )
 
@@ -219,7 +219,7 @@ def remark_on_confusable_skills(
     `reported` pairs are skipped.
     """
     by_name = {each.skill.name: each for each in skills if each.skill}
-    spread = count_texts_with_words(each.when_to_use_text for each in skills)
+    spread = count_texts_per_word(each.when_to_use_text for each in skills)
     seen = {frozenset((one.name, two.name)) for one, two, _ in reported}
     for name, each in by_name.items():
         hits = search(each.when_to_use_text).hits
@@ -239,7 +239,7 @@ def remark_on_confusable_skills(
             yield AgentRemark(
                 topic=RemarkTopic.CONFUSABLE,
                 what=f"'{each.name}' and '{other.name}' are easily confused. {apart}".strip(),
-                hint=f"{make_edit_command(each)} {quote_path(other.path / 'SKILL.md')}",
+                hint=f"{make_skill_edit_command(each)} {quote_path_for_shell(other.path / 'SKILL.md')}",
             )
 
 
@@ -247,14 +247,14 @@ def _is_hit_of_other_skill(name: str, hit: IndexHit) -> bool:
     return hit.id != name
 
 
-def remark_on_never_used_skills(
+def remark_on_unused_skills_matching_requests(
     skills: Sequence[AgentSkill], uses: Counter[str], requests: Sequence[str], search: Callable[[str], SearchResults]
 ) -> Iterator[AgentRemark]:
     """Remark on unused skills that clearly match several requests for which no skill was used."""
     by_name = {each.skill.name: each for each in skills if each.skill and not uses[each.name]}
     fitted: dict[str, list[str]] = {}
     for words in requests if by_name else ():
-        name = find_unambiguous_match(search(words))
+        name = find_unambiguous_skill_match(search(words))
         if name in by_name:
             fitted.setdefault(name, []).append(words)
     for name, asked in fitted.items():
@@ -264,11 +264,11 @@ def remark_on_never_used_skills(
                 topic=RemarkTopic.NEVER_FIRED,
                 what=f"'{name}' would have fitted {len(asked)} requests and never fired, such as "
                 f"“{example if len(example) <= 80 else example[:79] + '…'}”. Use their words in its description.",
-                hint=make_edit_command(by_name[name]),
+                hint=make_skill_edit_command(by_name[name]),
             )
 
 
-def find_unambiguous_match(
+def find_unambiguous_skill_match(
     results: SearchResults, clear: float = MIN_MATCH_SCORE, ahead: float = MIN_SCORE_LEAD
 ) -> str:
     """Return the name of the skill that matches with no other near it; empty if in doubt."""
@@ -300,7 +300,7 @@ def find_distinguishing_words(one: str, other: str, frequencies: Counter[str]) -
     return tuple(sorted(own, key=lambda word: (frequencies[word], -len(word), word))[:3])
 
 
-def count_texts_with_words(texts: Iterable[str]) -> Counter[str]:
+def count_texts_per_word(texts: Iterable[str]) -> Counter[str]:
     """Count in how many texts each word occurs."""
     return Counter(word for text in texts for word in extract_words(text))
 
@@ -444,7 +444,7 @@ def _parse_listing(line: str) -> str:
     return str(told.get("content", "")) if is_whole else ""
 
 
-def read_agent_settings(agent: KnownAgent, environ: Mapping[str, str], home: Path) -> Mapping[str, object]:
+def read_claude_settings(agent: KnownAgent, environ: Mapping[str, str], home: Path) -> Mapping[str, object]:
     """Return Claude Code's settings; empty if they can't be read."""
     return _read_json_object(agent.resolve_path("~/.claude/settings.json", environ, home, home))
 

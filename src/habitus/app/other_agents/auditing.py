@@ -19,12 +19,12 @@ from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, collect_remedy_findings
-from habitus.learning.remedies.session_facts import SessionFactsCollector
+from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
 from habitus.skills import names, trees
 from habitus.skills.layers.layer import find_project_root
-from habitus.text import format_count
+from habitus.text import format_quantity
 
 UNUSED_AFTER = timedelta(days=30)
 # The latest requests matched against the skills.
@@ -97,7 +97,9 @@ class AgentAuditor:
         pasts = [(each, self._read_history(each)) for each in meant]
         on_sessions(
             [
-                self._make_report(each, past, _remark_on_failures(past.found, self.now) if past.found else ())
+                self._make_report(
+                    each, past, _remark_on_failures_and_remedies(past.found, self.now) if past.found else ()
+                )
                 for each, past in pasts
             ]
         )
@@ -137,25 +139,25 @@ class AgentAuditor:
         self, agent: KnownAgent, skills: Sequence[agent_skills.AgentSkill], past: _AgentHistory
     ) -> Iterator[agent_skills.AgentRemark]:
         if past.found:
-            yield from _remark_on_failures(past.found, self.now)
+            yield from _remark_on_failures_and_remedies(past.found, self.now)
         # Reversed twice: of several skills with one name the first one wins, and the order stays.
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
         same = list(agent_skills.find_skill_copies(loadable))
         yield from agent_skills.remark_on_copied_skills(same)
-        yield from self._remark_on_listing(agent, skills)
+        yield from self._remark_on_skill_listing(agent, skills)
         yield from agent_skills.remark_on_risky_skills(skills, self.scan)
-        yield from agent_skills.remark_on_unloadable_skills(skills)
+        yield from agent_skills.remark_on_unreadable_and_hidden_skills(skills)
         yield from agent_skills.remark_on_missing_descriptions(loadable, agent)
         if loadable:
             search = agent_skills.build_skill_search(loadable)
             yield from agent_skills.remark_on_confusable_skills(loadable, search, same)
-            yield from agent_skills.remark_on_never_used_skills(
+            yield from agent_skills.remark_on_unused_skills_matching_requests(
                 loadable, past.uses, past.requests[-MAX_REQUESTS:], search
             )
         if past.uses:
             yield from self._remark_on_idle_skills(loadable, past)
 
-    def _remark_on_listing(
+    def _remark_on_skill_listing(
         self, agent: KnownAgent, skills: Sequence[agent_skills.AgentSkill]
     ) -> Iterator[agent_skills.AgentRemark]:
         """Remark on descriptions that are cut or missing in the listing that the agent shows its model."""
@@ -166,7 +168,7 @@ class AgentAuditor:
                     topic=agent_skills.RemarkTopic.LISTING,
                     what=f"The description of '{each.name}' has {size:,} characters; "
                     f"{agent.title} cuts it at {agent.description_chars:,}.",
-                    hint=agent_skills.make_edit_command(each),
+                    hint=agent_skills.make_skill_edit_command(each),
                 )
         if agent.name == "claude-code":
             yield from self._remark_on_lost_descriptions(agent, skills)
@@ -179,7 +181,7 @@ class AgentAuditor:
         found = agent_skills.compute_listing_budget(
             sorted(first, key=lambda each: each.path.name),
             agent_skills.find_last_recorded_skill_listing(agent.find_transcripts(environ, home)),
-            agent_skills.read_agent_settings(agent, environ, home),
+            agent_skills.read_claude_settings(agent, environ, home),
             agent_skills.read_claude_skill_usage(agent, environ, home, self.now),
         )
         if not found.lost:
@@ -214,14 +216,14 @@ class AgentAuditor:
     def _read_history(self, agent: KnownAgent) -> _AgentHistory:
         """Read all transcripts of the agent and collect requests, skill uses and findings."""
         past = _AgentHistory()
-        readers: dict[tuple[Path, str], SessionFactsCollector] = {}
+        readers: dict[tuple[Path, str], FailuresAndCorrectionsCollector] = {}
         for number, path in enumerate(agent.find_transcripts(self.environ, self.home), 1):
             self.on_progress(number)
             try:
                 for piece in read_pieces(path, self.redactor):
                     key = path, piece.id
                     reader = readers.setdefault(
-                        key, SessionFactsCollector(session=piece.id, project=piece.project, file=path.name)
+                        key, FailuresAndCorrectionsCollector(session=piece.id, project=piece.project, file=path.name)
                     )
                     for turn in piece.turns:
                         reader.add_turn(turn)
@@ -254,7 +256,7 @@ class AgentAuditor:
             yield agent_skills.AgentRemark(
                 topic=agent_skills.RemarkTopic.UNUSED,
                 what=f"'{each.name}' was not used for {UNUSED_AFTER.days} days, and takes room in the listing.",
-                hint=agent_skills.make_disable_command(each),
+                hint=agent_skills.make_skill_disable_command(each),
             )
 
 
@@ -263,16 +265,16 @@ def _canonicalize_skill_name(skill: str) -> str:
     return names.canonicalize_name(skill.rpartition(":")[2])
 
 
-def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_skills.AgentRemark]:
+def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> Iterator[agent_skills.AgentRemark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
-        failed = format_count(len(held.rows), "failed call")
-        cost = f"{wording.describe_evidence(held, now)}; {failed}, {held.minutes:.1f} min lost"
+        failed = format_quantity(len(held.rows), "failed call")
+        cost = f"{wording.describe_frequency_and_last_seen(held, now)}; {failed}, {held.minutes:.1f} min lost"
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.LESSON,
             what=f"{(lesson := wording.describe_remedy_lesson(held))} ({cost})",
             hint="habitus learn --apply",
-            is_urgent=not held.is_about_probe,
+            is_urgent=not held.has_failed_at_lookup,
             about=lesson,
             rows=held.rows,
         )
@@ -281,7 +283,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
         said = _PLACEHOLDER.sub("…", each.signature)
-        failed = format_count(each.calls, "failed call")
+        failed = format_quantity(each.calls, "failed call")
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.FAILING,
             what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {failed}).",
@@ -296,7 +298,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_
         )
     for rule in found.rules:
         if rule.is_worth_proposing:
-            said = wording.describe_evidence(rule, now)
+            said = wording.describe_frequency_and_last_seen(rule, now)
             yield agent_skills.AgentRemark(
                 topic=agent_skills.RemarkTopic.RULE,
                 what=f"{rule.correction.text} ({said})",

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from habitus.agent.choosing import SessionMemory
+from habitus.agent.choosing import UserProjectMemory
 from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import translate_disk_errors, write_atomically
 from habitus.hosts import known_agents
 from habitus.hosts.config_editing import ConfigEntry, ConfigFormat
-from habitus.hosts.connections import ConfigEditRequest, ConfigFileChange, ConnectionStore
+from habitus.hosts.connections import AgentConfigEditor, ConfigEditRequest, ConfigFileChange
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SERVER_NAME, ConfigScope, KnownAgent, get_agent
 from habitus.resident_process import HOOK_SERVER, request_stop
 from habitus.settings import Settings
 from habitus.skills.layers.layer import find_project_root
-from habitus.text import format_count, to_one_line
+from habitus.text import clean_to_one_line, format_quantity
 
 # The agent whose plugins may bring hooks.
 _PLUGIN_AGENT = "claude-code"
@@ -122,14 +122,14 @@ def _summarise_plan(plan: ConnectionPlan) -> str:
         return "Nothing needs to change."
     is_leaving = not any(one.request.entries for one in plan.changes)
     word = "from" if is_leaving else "to"
-    parts = [f"{_describe_entries(one.entries)} {word} {_shorten_home(one.request.file)}" for one in changed]
+    parts = [f"{_describe_config_entries(one.entries)} {word} {_shorten_home(one.request.file)}" for one in changed]
     return f"{'Removes' if is_leaving else 'Adds'} {', '.join(parts)}; nothing else changes."
 
 
-def _describe_entries(entries: Sequence[ConfigEntry]) -> str:
+def _describe_config_entries(entries: Sequence[ConfigEntry]) -> str:
     """Return what a file gets: the server, so many hooks, or a block of instructions."""
     hooks = sum("hooks" in one.path for one in entries)
-    named = [format_count(hooks, "hook")] if hooks else []
+    named = [format_quantity(hooks, "hook")] if hooks else []
     if any(not one.path for one in entries):
         named.insert(0, "a marked block of text")
     if any(one.path and "hooks" not in one.path for one in entries):
@@ -142,7 +142,7 @@ def _shorten_home(file: Path) -> str:
     return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
 
 
-def list_available_hooks(
+def list_agent_hooks_except_refused(
     settings: Settings, environ: Mapping[str, str], agent: str, scope: ConfigScope, refused: Sequence[str]
 ) -> tuple[known_agents.AgentHook, ...]:
     """Return the hooks that an agent can have without the refused ones; `all` refuses every one.
@@ -164,7 +164,7 @@ def list_available_hooks(
         for other in ConfigScope
         if other is not scope
     ]
-    if any(map(ConnectionStore(settings.home).is_connected, others)):
+    if any(map(AgentConfigEditor(settings.home).is_connected, others)):
         return ()
     return tuple(one for name, one in known.items() if name not in unwanted)
 
@@ -173,8 +173,8 @@ def plan_connection(
     settings: Settings, environ: Mapping[str, str], agent: str, options: ConnectionOptions
 ) -> ConnectionPlan:
     """Plan a connection without writing anything."""
-    if not home_directory.can_write_home(settings.home):
-        home_directory.raise_not_writable(settings.home)
+    if not home_directory.create_home_and_check_writable(settings.home):
+        home_directory.raise_home_not_writable(settings.home)
     found, scope = get_agent(agent, CONNECTABLE_AGENTS), options.scope
     _refuse_hooks_beside_plugin(settings, environ, found)
     wanted = [_build_server_config_edit(settings, environ, found, scope)]
@@ -199,7 +199,7 @@ def plan_disconnection(
             else []
         ),
     ]
-    connections = ConnectionStore(settings.home)
+    connections = AgentConfigEditor(settings.home)
     there = [replace(one, entries=()) for one in every if connections.is_connected(one)]
     if not there:
         raise NotFound(
@@ -220,7 +220,7 @@ class ConnectableAgentStatus:
 
 def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> tuple[ConnectableAgentStatus, ...]:
     """Return all agents that can be connected, those of this machine first."""
-    connections = ConnectionStore(settings.home)
+    connections = AgentConfigEditor(settings.home)
     found = [
         ConnectableAgentStatus(
             name=one.name,
@@ -236,7 +236,7 @@ def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> t
     return tuple(sorted(found, key=lambda one: (not one.is_connected, not one.is_used, one.title)))
 
 
-def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
+def write_plugin_hook_command_file(settings: Settings, environ: Mapping[str, str]) -> str:
     """Write the command that our plugin's script runs, if there is a home: a hook makes none in place of a moved one.
 
     Return a warning instead if `connect` installed the same hooks.
@@ -248,7 +248,7 @@ def write_plugin_command(settings: Settings, environ: Mapping[str, str]) -> str:
     wanted = [
         _build_hooks_config_edit(settings, environ, found, ConnectionOptions(scope=scope)) for scope in ConfigScope
     ]
-    if any(map(ConnectionStore(settings.home).is_connected, wanted)):
+    if any(map(AgentConfigEditor(settings.home).is_connected, wanted)):
         file.unlink(missing_ok=True)
         return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_PLUGIN_AGENT}' or remove it."
     with translate_disk_errors(file):
@@ -283,19 +283,19 @@ def _iterate_items_if_mapping(value: object) -> Iterable[tuple[str, object]]:
 def render_instructions(rules: Sequence[str]) -> str:
     """Return the text of the block: the guidance, followed by the rules, if any."""
     guidance = resources.files("habitus.hosts").joinpath("prompts", "block.md").read_text(encoding="utf-8").strip()
-    listed = "\n".join(["### Rules", "", *(f"- {to_one_line(rule)}" for rule in rules)]) if rules else ""
+    listed = "\n".join(["### Rules", "", *(f"- {clean_to_one_line(rule)}" for rule in rules)]) if rules else ""
     return "\n\n".join(part for part in (guidance, listed) if part)
 
 
 def list_standing_rules(home: Home) -> list[str]:
     """Return the rules that apply to every request, as lines of a prompt."""
-    memory = SessionMemory(cortex=home.memory, user=home.settings.user, project=home.project)
+    memory = UserProjectMemory(cortex=home.memory, user=home.settings.user, project=home.project)
     return [home.redact(note.prompt_line) for note in memory.recall_profile_and_rules().rules]
 
 
 def apply_connection_plan(settings: Settings, plan: ConnectionPlan) -> None:
     """Write the planned changes."""
-    connections = ConnectionStore(settings.home)
+    connections = AgentConfigEditor(settings.home)
     for change in plan.changes:
         connections.apply_change(change)
     if not any(change.request.entries for change in plan.changes):
@@ -303,17 +303,21 @@ def apply_connection_plan(settings: Settings, plan: ConnectionPlan) -> None:
         request_stop(settings.home, HOOK_SERVER)
 
 
-def list_config_backups(settings: Settings, plan: ConnectionPlan) -> tuple[Path, ...]:
+def list_original_config_backups(settings: Settings, plan: ConnectionPlan) -> tuple[Path, ...]:
     """Return the files with the original contents."""
-    connections = ConnectionStore(settings.home)
+    connections = AgentConfigEditor(settings.home)
     return tuple(connections.backup_path(change.request.file) for change in plan.changes if change.clean is not None)
 
 
 def _plan_file_changes(
     settings: Settings, found: KnownAgent, scope: ConfigScope, wanted: Sequence[ConfigEditRequest]
 ) -> ConnectionPlan:
-    connections = ConnectionStore(settings.home)
-    changes = [connections.plan_change(one) for one in wanted if one.entries or connections.has_record(one.file)]
+    connections = AgentConfigEditor(settings.home)
+    changes = [
+        connections.plan_change(one)
+        for one in wanted
+        if one.entries or connections.has_recorded_change_of_file(one.file)
+    ]
     return ConnectionPlan(host=found, scope=scope, changes=tuple(changes))
 
 
@@ -323,7 +327,7 @@ def _build_server_config_edit(
     root = find_project_root(settings.cwd)
     return ConfigEditRequest(
         agent=found.name,
-        file=_resolve_link(found.find_config_file(scope, environ, settings.user_home, root)),
+        file=_resolve_symbolic_link(found.find_config_file(scope, environ, settings.user_home, root)),
         format=found.format,
         entries=(
             ConfigEntry(
@@ -341,7 +345,7 @@ def _build_hooks_config_edit(
     file = found.resolve_path(found.hooks[wishes.scope], environ, settings.user_home, find_project_root(settings.cwd))
     entries = known_agents.make_hook_entries(wishes.hooks, sys.executable, settings.home)
     return ConfigEditRequest(
-        agent=found.name, file=_resolve_link(file), format=ConfigFormat.JSON, entries=tuple(entries)
+        agent=found.name, file=_resolve_symbolic_link(file), format=ConfigFormat.JSON, entries=tuple(entries)
     )
 
 
@@ -360,14 +364,14 @@ def _build_instructions_edit(
     entry = ConfigEntry(path=(), value=wishes.block)
     return ConfigEditRequest(
         agent=found.name,
-        file=_resolve_link(file),
+        file=_resolve_symbolic_link(file),
         format=ConfigFormat.BLOCK,
         entries=(entry,),
         is_private=wishes.scope is ConfigScope.USER,
     )
 
 
-def _resolve_link(file: Path) -> Path:
+def _resolve_symbolic_link(file: Path) -> Path:
     """Resolve a symbolic link, so its target is written and the link stays."""
     return Path(os.path.realpath(file))
 

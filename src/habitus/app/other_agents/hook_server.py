@@ -17,21 +17,21 @@ from typing import Any
 from habitus.agent.background import BackgroundTasks, run_in_thread
 from habitus.agent.choosing import (
     ExposureAssigner,
-    SessionMemory,
+    UserProjectMemory,
     choose_skills,
-    find_relevant_skills,
-    find_skills_new_to_user,
+    find_library_news_for_user,
+    find_relevant_skills_on_menu,
 )
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
 from habitus.agent.user_input import SubmittedRequest
-from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest, KeyedResourcePool
-from habitus.app.conversations.sessions import open_random_assignment
+from habitus.app.conversations.hosting import HostDrivenConversations, HostTurnRequest, KeyedResourcePool
+from habitus.app.conversations.sessions import open_random_assignment_of_conversation
 from habitus.app.home import Home
 from habitus.app.home_directory import DATABASE
 from habitus.app.learning import noted_sessions
-from habitus.app.learning.learning import find_known_remedy
-from habitus.app.library.layers import build_gate_context
+from habitus.app.learning.learning import find_known_remedy_for_failure
+from habitus.app.library.layers import build_skill_gate_context
 from habitus.app.review.reminding import count_pending_items
 from habitus.app.wiring import open_home
 from habitus.memory.recall import RecalledLesson
@@ -72,7 +72,7 @@ class _OpenProject:
     """An open project of the agent."""
 
     home: Home
-    hosting: HostedConversations
+    hosting: HostDrivenConversations
     prompter: HookContextComposer
     # The prompter is not thread-safe, so callers take turns.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -117,7 +117,7 @@ class HookDaemon:
         event = (await reader.readline()).decode().strip()
         told = json.loads(await reader.read())
         try:
-            said = await self._handle_within_patience(event, told)
+            said = await self._handle_event_unless_database_locked(event, told)
         # A failing hook must never hold up the agent.
         except Exception:
             log.warning("The hook %s could not be answered.", event, exc_info=True)
@@ -127,7 +127,7 @@ class HookDaemon:
             writer.write(json.dumps({"hookSpecificOutput": context}).encode())
             await writer.drain()
 
-    async def _handle_within_patience(self, event: str, payload: Mapping[str, Any]) -> str:
+    async def _handle_event_unless_database_locked(self, event: str, payload: Mapping[str, Any]) -> str:
         """Handle an event; while the database is locked, return nothing instead of letting the user wait for it."""
         handling = asyncio.create_task(self._handle_event(event, payload))
         await asyncio.wait([handling], timeout=_LOCK_PATIENCE_S)
@@ -149,29 +149,31 @@ class HookDaemon:
     async def _handle_event(self, event: str, payload: Mapping[str, Any]) -> str:
         match event:
             case "SessionStart":
-                return await self._handle_session_start(payload)
+                return await self._answer_session_start_with_context(payload)
             case "UserPromptSubmit":
-                return await self._handle_prompt(payload)
+                return await self._answer_prompt_with_context(payload)
             case "PostToolUseFailure":
-                return await self._handle_tool_failure(payload)
+                return await self._answer_tool_failure_with_advice(payload)
             case "Stop":
-                self._background.spawn(self._handle_stop(payload))
+                self._background.spawn(self._end_turn_on_stop(payload))
             case "SessionEnd":
-                self._background.spawn(self._sessions.close_key(_make_session_id(payload)))
+                self._background.spawn(self._sessions.close_resource_of_key(_sanitize_session_id(payload)))
         return ""
 
-    async def _handle_session_start(self, payload: Mapping[str, Any]) -> str:
+    async def _answer_session_start_with_context(self, payload: Mapping[str, Any]) -> str:
         async with self._hold_session(payload) as session:
             if self._has_learned.is_set():
                 self._has_learned.clear()
                 self._background.spawn(self._learn_from_ended_sessions())
             place, is_new = session.place, payload.get("source", "startup") == "startup"
             async with place.lock:
-                said = await run_in_thread(lambda: place.prompter.compose_session_start(session.offers, is_new=is_new))
+                said = await run_in_thread(
+                    lambda: place.prompter.compose_session_start_context(session.offers, is_new=is_new)
+                )
         self._background.spawn(self._open_search_index_early(place))
         return said
 
-    async def _handle_prompt(self, payload: Mapping[str, Any]) -> str:
+    async def _answer_prompt_with_context(self, payload: Mapping[str, Any]) -> str:
         text = str(payload.get("prompt", ""))
         async with self._hold_session(payload) as session, session.place.lock:
             composed = await run_in_thread(lambda: session.place.prompter.compose_request_context(text, session.offers))
@@ -179,7 +181,7 @@ class HookDaemon:
         self._background.spawn(self._begin_turn(payload, text, composed))
         return session.place.home.redact(composed.prompt.context_text)
 
-    async def _handle_tool_failure(self, payload: Mapping[str, Any]) -> str:
+    async def _answer_tool_failure_with_advice(self, payload: Mapping[str, Any]) -> str:
         """Return the known remedy, or else the nudge of a detector; empty if there is neither."""
         if payload.get("is_interrupt"):
             # The user stopped it, so nothing failed.
@@ -193,12 +195,12 @@ class HookDaemon:
         async with self._hold_session(payload) as session:
             async with session.place.lock:
                 remedy = await run_in_thread(
-                    lambda: session.place.prompter.compose_failure_context(tool, arguments, error)
+                    lambda: session.place.prompter.compose_known_remedy_context(tool, arguments, error)
                 )
             nudge = "" if session.turn is None else await session.turn.observe(tool, arguments, error, ok=False)
         return remedy or nudge
 
-    async def _handle_stop(self, payload: Mapping[str, Any]) -> None:
+    async def _end_turn_on_stop(self, payload: Mapping[str, Any]) -> None:
         async with self._hold_session(payload) as session:
             if session.turn is not None:
                 turn, session.turn = session.turn, None
@@ -221,16 +223,16 @@ class HookDaemon:
         await self._sessions.shrink_to_limit()
 
     def _hold_session(self, payload: Mapping[str, Any]) -> AbstractAsyncContextManager[_HookSession]:
-        id, cwd = _make_session_id(payload), Path(str(payload.get("cwd") or self._settings.user_home))
+        id, cwd = _sanitize_session_id(payload), Path(str(payload.get("cwd") or self._settings.user_home))
 
         async def opening() -> _HookSession:
-            place, conversation = await self._find_project(cwd), f"{SOURCE_TYPE}-{id}"
+            place, conversation = await self._get_or_open_project(cwd), f"{SOURCE_TYPE}-{id}"
             offers = await run_in_thread(lambda: place.prompter.open_exposure_assigner(conversation))
             return _HookSession(place=place, conversation=conversation, offers=offers)
 
         return self._sessions.hold(id, opening)
 
-    async def _find_project(self, cwd: Path) -> _OpenProject:
+    async def _get_or_open_project(self, cwd: Path) -> _OpenProject:
         """Return the project of a working directory, opened once."""
         async with self._places.hold(
             find_project_root(cwd), lambda: run_in_thread(lambda: self._open_project(cwd))
@@ -241,14 +243,14 @@ class HookDaemon:
 
     def _open_project(self, cwd: Path) -> _OpenProject:
         home = self._open_home_at(cwd if cwd.is_dir() else self._settings.user_home)
-        return _OpenProject(home=home, hosting=HostedConversations(home), prompter=HookContextComposer(home))
+        return _OpenProject(home=home, hosting=HostDrivenConversations(home), prompter=HookContextComposer(home))
 
     def _open_home_at(self, cwd: Path) -> Home:
         return open_home(self._settings.model_copy(update={"cwd": cwd}))
 
     async def _close_project(self, place: _OpenProject) -> None:
         for id in [id for id, session in self._sessions.list_open().items() if session.place is place]:
-            await self._sessions.close_key(id)
+            await self._sessions.close_resource_of_key(id)
         await run_in_thread(place.close)
 
     async def _open_search_index_early(self, place: _OpenProject) -> None:
@@ -260,7 +262,7 @@ class HookDaemon:
         live = set(self._sessions.list_open())
         try:
             read = await run_in_thread(
-                lambda: noted_sessions.learn_from_noted_sessions(self._settings, self._open_home_at, live=live)
+                lambda: noted_sessions.learn_from_ended_noted_sessions(self._settings, self._open_home_at, live=live)
             )
             log.info("Learned from %d transcripts.", read)
         finally:
@@ -277,7 +279,7 @@ def _is_database_locked(database: Path) -> bool:
     return False
 
 
-def _make_session_id(payload: Mapping[str, Any]) -> str:
+def _sanitize_session_id(payload: Mapping[str, Any]) -> str:
     """Return the session's id with only characters that a conversation's id may have."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", str(payload.get("session_id") or "unknown"))[:60]
 
@@ -297,22 +299,24 @@ class HookContextComposer:
         self._user = home.get_user()
         # A memory of its own, because turns use theirs in another thread.
         cortex = home.open_memory()
-        self._memory = SessionMemory(cortex=cortex, user=self._user.name, project=home.project)
+        self._memory = UserProjectMemory(cortex=cortex, user=self._user.name, project=home.project)
 
     def open_exposure_assigner(self, conversation: str) -> ExposureAssigner:
         """Return the record of a session's offers, which also decides at random what is withheld."""
         return ExposureAssigner(
-            open_random_assignment(self._home.settings, self._home.journal, conversation, OutageGuard())
+            open_random_assignment_of_conversation(self._home.settings, self._home.journal, conversation, OutageGuard())
         )
 
-    def compose_session_start(self, offers: ExposureAssigner, *, is_new: bool = True) -> str:
+    def compose_session_start_context(self, offers: ExposureAssigner, *, is_new: bool = True) -> str:
         """Return the rules and, in a new session, also new skills and the number of pending changes."""
         rules = [
-            note for note in self._memory.recall_profile_and_rules().rules if offers.assign_lesson(note, is_steady=True)
+            note
+            for note in self._memory.recall_profile_and_rules().rules
+            if offers.assign_whether_to_show_lesson(note, is_steady=True)
         ]
         parts = [prompt.build_bullet_section("rules", "Rules", [note.prompt_line for note in rules]).text]
         if is_new:
-            parts += [self._describe_new_skills(), self._describe_pending_changes()]
+            parts += [self._announce_new_skills_once(), self._describe_pending_change_count()]
         return self._home.redact("\n\n".join(part for part in parts if part))
 
     def compose_request_context(self, text: str, offers: ExposureAssigner) -> prompt.ComposedPrompt:
@@ -324,51 +328,59 @@ class HookContextComposer:
         ruled = [choice.summary for choice in chosen.eager]
         on_menu = {one.name: one for one in chosen.menu}
         search = partial(self._home.finder.search, text, at=snapshot)
-        found = [on_menu[hit.id] for hit in find_relevant_skills(search, on_menu)]
-        lessons = () if chosen.excludes_lessons or chosen.excludes_memory else self._memory.recall_lessons(text).lessons
-        return _compose_within_budget(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
+        found = [on_menu[hit.id] for hit in find_relevant_skills_on_menu(search, on_menu)]
+        lessons = (
+            ()
+            if chosen.excludes_lessons or chosen.excludes_rules_and_profile
+            else self._memory.recall_lessons(text).lessons
+        )
+        return _compose_context_within_budget(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
 
-    def compose_failure_context(self, tool: str, arguments: object, error: str) -> str:
+    def compose_known_remedy_context(self, tool: str, arguments: object, error: str) -> str:
         """Return the known remedy against this error; empty if it is unknown."""
-        remedy = find_known_remedy(self._home, tool, arguments, error)
+        remedy = find_known_remedy_for_failure(self._home, tool, arguments, error)
         return self._home.redact(prompt.build_bullet_section("lessons", "Seen before", [remedy]).text) if remedy else ""
 
-    def _describe_new_skills(self) -> str:
+    def _announce_new_skills_once(self) -> str:
         home, gates = self._home, self._build_gate_context()
         snapshot = home.skills.snapshot(user=self._user.name)
-        news = find_skills_new_to_user(home.journal, self._user.name, snapshot, gates, home.skills.layers)
+        news = find_library_news_for_user(home.journal, self._user.name, snapshot, gates, home.skills.layers)
         if news and not home.is_read_only:
-            home.journal.mark_skills_seen(self._user.name, menu.list_visible_hashes(snapshot, gates))
-        return prompt.build_news_section(news).text
+            home.journal.store_hashes_of_seen_skills(self._user.name, menu.list_visible_skill_hashes(snapshot, gates))
+        return prompt.build_library_news_section(news).text
 
-    def _describe_pending_changes(self) -> str:
+    def _describe_pending_change_count(self) -> str:
         count = count_pending_items(self._home)
         waits = "One change is" if count == 1 else f"{count} changes are"
         return f"{waits} pending review; the user can list them with `habitus review list`." if count else ""
 
     def _build_gate_context(self) -> GateContext:
-        return replace(build_gate_context(self._home.settings, self._user), tools=names.BUILT_IN_TOOLS)
+        return replace(build_skill_gate_context(self._home.settings, self._user), tools=names.BUILT_IN_TOOLS)
 
 
-def _compose_within_budget(
+def _compose_context_within_budget(
     budget: int, lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary], offers: ExposureAssigner
 ) -> prompt.ComposedPrompt:
     """Compose as many lessons and skills as fit, then leave out those withheld at random."""
-    while estimate_tokens(_compose_context(lessons, skills).prompt.context_text) > budget:
+    while estimate_tokens(_compose_lessons_and_skills_context(lessons, skills).prompt.context_text) > budget:
         if len(lessons) > 1 or not skills:
             lessons = lessons[:-1]
         else:
             skills = skills[:-1]
     # Withheld only after the cut, so a withheld lesson leaves its room empty instead of letting another one in.
-    told = [note for note in lessons if offers.assign_lesson(note)]
-    return _compose_context(told, [summary for summary in skills if offers.assign_skill_line(summary)])
+    told = [note for note in lessons if offers.assign_whether_to_show_lesson(note)]
+    return _compose_lessons_and_skills_context(
+        told, [summary for summary in skills if offers.assign_whether_to_show_skill_line(summary)]
+    )
 
 
-def _compose_context(lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary]) -> prompt.ComposedPrompt:
+def _compose_lessons_and_skills_context(
+    lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary]
+) -> prompt.ComposedPrompt:
     heading = "Lessons from earlier work"
     sections = (
         prompt.build_bullet_section("lessons", heading, [note.prompt_line for note in lessons]),
-        prompt.build_relevant_section(skills),
+        prompt.build_relevant_skills_section(skills),
     )
     said = prompt.Prompt(system=(), context=tuple(section for section in sections if section.text))
     return prompt.ComposedPrompt(prompt=said, notes=tuple(lessons))

@@ -10,7 +10,7 @@ from habitus.app.home import Home, get_user_or_all_memory
 from habitus.app.review.reminding import count_pending_items
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.skills import trees
 from habitus.skills.choosing.skill_finder import DUPLICATE_THRESHOLD, SkillFinder, make_search_document
 from habitus.skills.review import Proposal, ProposalState, ReviewQueue
@@ -21,7 +21,7 @@ LEARN_ACTION = "learn"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InboxItem:
+class ReviewInboxItem:
     """A pending or decided item; `subject` is the whole proposal or lesson."""
 
     id: str
@@ -44,9 +44,9 @@ class InboxItem:
                     "layer": proposal.change.layer,
                     "host": proposal.host,
                     "conversation": proposal.conversation,
-                    "by": to_plain(proposal.author),
-                    "made_on": to_plain(proposal.made_on),
-                    "decided_on": to_plain(proposal.decided_on),
+                    "by": convert_to_plain_json(proposal.author),
+                    "made_on": convert_to_plain_json(proposal.made_on),
+                    "decided_on": convert_to_plain_json(proposal.decided_on),
                     "decided_by": proposal.decided_by,
                     "decision": proposal.decision,
                     "files": sorted(proposal.change.tree),
@@ -60,15 +60,15 @@ class InboxItem:
                     "text": engram.text,
                     "kind": engram.kind.value,
                     "scope": engram.scope.value,
-                    "by": to_plain(engram.produced_by),
+                    "by": convert_to_plain_json(engram.produced_by),
                     "conversation": engram.evidence.session,
-                    "made_on": to_plain(engram.created_on),
+                    "made_on": convert_to_plain_json(engram.created_on),
                 }
 
 
 def list_pending(
     home: Home, *, with_decided: bool = False, all_users: bool = False, with_contents: bool = True
-) -> tuple[InboxItem, ...]:
+) -> tuple[ReviewInboxItem, ...]:
     """Return pending proposals, then lessons, each with the reason for review; `with_contents` reads their files."""
     state = None if with_decided else ProposalState.PENDING
     found = home.review.list(state, all_hosts=True, with_contents=with_contents)
@@ -78,7 +78,7 @@ def list_pending(
     return (*map(build_proposal_item, found), *map(build_lesson_item, lessons))
 
 
-def list_decided(review: ReviewQueue, limit: int) -> tuple[InboxItem, ...]:
+def list_latest_decided_changes(review: ReviewQueue, limit: int) -> tuple[ReviewInboxItem, ...]:
     """Return the changes decided last, most recent first, without their files."""
     states = (*APPROVED, ProposalState.REJECTED)
     found = [one for state in states for one in review.list(state, with_contents=False, all_hosts=True)]
@@ -86,10 +86,12 @@ def list_decided(review: ReviewQueue, limit: int) -> tuple[InboxItem, ...]:
     return tuple(map(build_proposal_item, dated[:limit]))
 
 
-def group_related_items(finder: SkillFinder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
+def group_related_items(
+    finder: SkillFinder, items: Sequence[ReviewInboxItem]
+) -> tuple[tuple[ReviewInboxItem, ...], ...]:
     """Group items to decide together: changes to one skill, and new skills that say nearly the same."""
-    groups: list[list[InboxItem]] = []
-    near = _map_similar_skills(finder, items)
+    groups: list[list[ReviewInboxItem]] = []
+    near = _map_similar_new_skills(finder, items)
     for item in items:
         # An item may connect groups that were separate so far, so they are merged.
         mine = [group for group in groups if any(_are_related(one, item, near) for one in group)]
@@ -99,23 +101,25 @@ def group_related_items(finder: SkillFinder, items: Sequence[InboxItem]) -> tupl
     return tuple(sorted((tuple(group) for group in groups), key=lambda group: order[group[0].id]))
 
 
-def find_related_items(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
+def find_related_items(home: Home, item: ReviewInboxItem) -> tuple[ReviewInboxItem, ...]:
     """Return the other pending items that are best decided with this one; empty for a lesson."""
     if not isinstance(item.subject, Proposal):
         return ()
     others = [one for one in list_pending(home) if one.id != item.id]
-    near = _map_similar_skills(home.finder, [item, *others], only=item.subject.change.name)
+    near = _map_similar_new_skills(home.finder, [item, *others], only=item.subject.change.name)
     return tuple(one for one in others if _are_related(item, one, near))
 
 
-def _are_related(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]]) -> bool:
+def _are_related(one: ReviewInboxItem, other: ReviewInboxItem, near: Mapping[str, Collection[str]]) -> bool:
     if not (isinstance(one.subject, Proposal) and isinstance(other.subject, Proposal)):
         return False
     first, second = one.subject.change.name, other.subject.change.name
     return one.title == other.title or second in near.get(first, ()) or first in near.get(second, ())
 
 
-def _map_similar_skills(finder: SkillFinder, items: Sequence[InboxItem], only: str = "") -> dict[str, set[str]]:
+def _map_similar_new_skills(
+    finder: SkillFinder, items: Sequence[ReviewInboxItem], only: str = ""
+) -> dict[str, set[str]]:
     """Map each new pending skill, or only one, to the others that say nearly the same."""
     changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
     parsed = {change.name: trees.parse_skill_tree(change.name, change.tree).skill for change in changes}
@@ -131,7 +135,7 @@ def _map_similar_skills(finder: SkillFinder, items: Sequence[InboxItem], only: s
     }
 
 
-def get_inbox_item(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
+def get_inbox_item(home: Home, id: str, *, all_users: bool = False) -> ReviewInboxItem:
     """Return an item by a proposal's number or a lesson's id."""
     # A lesson's id starts with a letter, so the two can't be confused.
     if (number := parse_proposal_number(id)) is not None:
@@ -148,22 +152,22 @@ def parse_proposal_number(id: str) -> int | None:
     return int(id) if id.isascii() and id.isdigit() and len(id) < 10 else None
 
 
-def build_proposal_item(proposal: Proposal) -> InboxItem:
+def build_proposal_item(proposal: Proposal) -> ReviewInboxItem:
     """Return a proposal as an inbox item."""
-    return InboxItem(
+    return ReviewInboxItem(
         id=str(proposal.id),
         state=proposal.state,
         action=proposal.change.action,
-        title=proposal.location,
+        title=proposal.address_with_host,
         by=f"{proposal.author.actor.value} {proposal.author.name}".strip(),
         reasons=proposal.reasons,
         subject=proposal,
     )
 
 
-def build_lesson_item(lesson: Engram) -> InboxItem:
+def build_lesson_item(lesson: Engram) -> ReviewInboxItem:
     """Return a lesson as an inbox item."""
-    return InboxItem(
+    return ReviewInboxItem(
         id=lesson.id,
         state=lesson.state,
         action=LEARN_ACTION,

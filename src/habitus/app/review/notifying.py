@@ -24,7 +24,7 @@ _CLOSE_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PendingNotice:
+class PendingReviewNotice:
     """A notice about one pending item."""
 
     kind: str
@@ -34,12 +34,12 @@ class PendingNotice:
     by: str
 
 
-class ReviewNotifier:
+class ReviewWebhookNotifier:
     """Sends a notice for each item that becomes pending. Callers never block, whether or not the URL answers."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._untold: list[PendingNotice] = []
+        self._untold: list[PendingReviewNotice] = []
         self._lock = threading.Lock()
         self._teller: threading.Thread | None = None
         self._is_closing = threading.Event()
@@ -48,14 +48,16 @@ class ReviewNotifier:
         """Notify about a pending proposal."""
         change, by = made.change, f"{made.author.actor.value} {made.author.name}".strip()
         self._enqueue_notice(
-            PendingNotice(kind="skill", id=str(made.id), name=change.name, action=change.action.value, by=by)
+            PendingReviewNotice(kind="skill", id=str(made.id), name=change.name, action=change.action.value, by=by)
         )
 
     def notify_lesson(self, engram: Engram) -> None:
         """Notify about a pending lesson, by its id."""
         # The id stands for the name, because a lesson's name is its text, which stays private.
         self._enqueue_notice(
-            PendingNotice(kind="lesson", id=engram.id, name=engram.id, action="learn", by=engram.produced_by.value)
+            PendingReviewNotice(
+                kind="lesson", id=engram.id, name=engram.id, action="learn", by=engram.produced_by.value
+            )
         )
 
     def close(self) -> None:
@@ -64,7 +66,7 @@ class ReviewNotifier:
         if (teller := self._teller) is not None:
             teller.join(_CLOSE_TIMEOUT_S)
 
-    def _enqueue_notice(self, what: PendingNotice) -> None:
+    def _enqueue_notice(self, what: PendingReviewNotice) -> None:
         if not self._url:
             return
         with self._lock:
@@ -83,7 +85,7 @@ class ReviewNotifier:
                     return
             self._send_batch(batch)
 
-    def _send_batch(self, batch: list[PendingNotice]) -> None:
+    def _send_batch(self, batch: list[PendingReviewNotice]) -> None:
         names = ", ".join(one.name for one in batch)
         body = {"text": f"Pending review: {names}", "pending": [asdict(one) for one in batch]}
         why = ""

@@ -10,7 +10,7 @@ from functools import partial
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.home import Home, open_read_transaction
+from habitus.app.home import Home, open_read_transaction_if_single_database
 from habitus.errors import StorageFailed
 from habitus.memory.tables import count_pending_lessons, engrams
 from habitus.pause import switches
@@ -25,13 +25,13 @@ _LEFT = "left behind"
 def count_pending_items(home: Home) -> int:
     """Return how many changes and lessons are pending review."""
     user, feed = home.settings.user, get_change_feed(home.shared)
-    with open_read_transaction(home):
+    with open_read_transaction_if_single_database(home):
         count_lessons = partial(count_pending_lessons, home.shared, user)
-        key = ("pending", user, sql.get_engine_user(home.shared))
+        key = ("pending", user, sql.get_user_and_role_of_engine(home.shared))
         return home.review.count_pending() + feed.fetch_cached(ChangeTopic.LESSONS, count_lessons, key=key)
 
 
-def count_items_to_remind_of(home: Home) -> int:
+def count_items_and_record_reminder(home: Home) -> int:
     """Return the number of pending items to mention; 0 if the person was reminded within a day."""
     user, now = home.settings.user, home.clock()
     mine = switches.c.name == f"reminded {user}"
@@ -57,7 +57,7 @@ class UnsharedContentCount:
     lessons: int
 
 
-def count_unshared_content(home: Home) -> UnsharedContentCount | None:
+def count_unshared_content_once(home: Home) -> UnsharedContentCount | None:
     """Count skills and lessons that were never copied to the shared database; None after the first report."""
     if home.local is home.shared or home.is_read_only:
         return None

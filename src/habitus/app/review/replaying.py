@@ -14,9 +14,9 @@ from datetime import datetime
 from functools import partial
 from weakref import WeakKeyDictionary, proxy
 
-from habitus.agent.choosing import find_relevant_skills
+from habitus.agent.choosing import find_relevant_skills_on_menu
 from habitus.app.home import Home
-from habitus.app.library.explaining import build_menu_options, build_session_gates
+from habitus.app.library.explaining import build_gates_with_session_tools, build_skill_menu_options
 from habitus.journal.model import Turn
 from habitus.search.model import SearchResults
 from habitus.skills import trees
@@ -89,9 +89,9 @@ class BackgroundReplays:
         self._running: dict[str, _RunningReplay] = {}
         self._is_closed = False
 
-    def get_report(self, proposal: Proposal, timeout_s: float) -> ReplayReport:
+    def start_replay_and_get_report(self, proposal: Proposal, timeout_s: float) -> ReplayReport:
         """Return the report as far as it is after `timeout_s` seconds; a later call returns more."""
-        latest = self._home.journal.list_latest_turns(limit=1, user=self._home.get_user().name)
+        latest = self._home.journal.list_latest_turns_of_all_conversations(limit=1, user=self._home.get_user().name)
         of = (proposal.id, self._home.skills.snapshot().revision, [turn.id for turn in latest], proposal.change)
         with self._lock:
             running = self._running.get(str(proposal.id))
@@ -108,7 +108,7 @@ class BackgroundReplays:
 
     def _replay_in_thread(self, running: _RunningReplay, change: SkillChange) -> None:
         try:
-            for running.so_far in replay_requests(self._home, change):
+            for running.so_far in replay_recent_requests(self._home, change):
                 if self._is_closed:
                     return
         # Any error is raised again in the thread that asks for the report.
@@ -144,30 +144,30 @@ class _RunningReplay:
         self.failure: Exception | None = None
 
 
-def replay_requests(home: Home, change: SkillChange, last: int = MAX_REQUESTS) -> Iterator[ReplayReport]:
+def replay_recent_requests(home: Home, change: SkillChange, last: int = MAX_REQUESTS) -> Iterator[ReplayReport]:
     """Replay the user's recent requests, and yield a report after each."""
     user = home.get_user()
     now = home.skills.snapshot(user=user.name)
-    then = _build_library_after(home.skills, now, change)
-    turns = home.journal.list_latest_turns(limit=last, user=user.name)
+    then = _build_library_after_change(home.skills, now, change)
+    turns = home.journal.list_latest_turns_of_all_conversations(limit=last, user=user.name)
     if then is None:
         yield ReplayReport(name=change.name, requests=len(turns), replayed=len(turns), affected=())
         return
     supposed = home.finder.build_hypothetical_searcher(*_list_index_changes(change))
     search = partial(home.finder.search, at=now, look=False)
-    before = _ReplayLibrary(now, build_session_gates(home, now, user), search, user)
-    after = _ReplayLibrary(then, build_session_gates(home, then, user), supposed.search, user)
+    before = _LibraryStateForReplay(now, build_gates_with_session_tools(home, now, user), search, user)
+    after = _LibraryStateForReplay(then, build_gates_with_session_tools(home, then, user), supposed.search, user)
     so_far = ReplayReport(name=change.name, requests=len(turns), replayed=0, affected=())
     for number, turn in enumerate(turns, 1):
-        one = _compare_turn(change.name, turn, before, after)
+        one = _compare_turn_before_and_after_change(change.name, turn, before, after)
         so_far = replace(so_far, replayed=number, affected=(*so_far.affected, *([one] if one is not None else [])))
         if number < len(turns):
             yield so_far
-    lines = [library.list_menu_lines(home) for library in (before, after)]
+    lines = [library.list_skills_on_menu(home) for library in (before, after)]
     yield replace(so_far, dropped_from_menu=tuple(sorted(lines[0] - lines[1] - {change.name})))
 
 
-class _ReplayLibrary:
+class _LibraryStateForReplay:
     """The library in one state, actual or hypothetical, and what a request gets from it."""
 
     def __init__(
@@ -178,36 +178,42 @@ class _ReplayLibrary:
         self._search = search
         self._user = user
         # Without attachments, the rules depend on the source type only.
-        self._selected = functools.cache(self._select_skills)
+        self._selected = functools.cache(self._select_skills_for_source_type)
 
-    def list_provided_skills(self, text: str, source_type: str) -> tuple[str, ...]:
+    def list_skills_provided_to_request(self, text: str, source_type: str) -> tuple[str, ...]:
         """Return the skills a request gets in full by a rule, and those it is pointed to as relevant."""
         chosen, on_menu = self._selected(source_type)
-        fitting = find_relevant_skills(partial(self._search, text), on_menu)
+        fitting = find_relevant_skills_on_menu(partial(self._search, text), on_menu)
         return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
 
-    def list_menu_lines(self, home: Home) -> set[str]:
+    def list_skills_on_menu(self, home: Home) -> set[str]:
         """Return the skills with a line of their own on a session's menu."""
         chosen, _ = self._selected("repl")
-        return {*menu.build_menu_for_selection(chosen, home.skills.read_all_counters(), build_menu_options(home)).shown}
+        return {
+            *menu.build_menu_for_selection(
+                chosen, home.skills.read_all_counters(), build_skill_menu_options(home)
+            ).shown
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._at.by_name
 
-    def _select_skills(self, source_type: str) -> tuple[SkillSelection, frozenset[str]]:
+    def _select_skills_for_source_type(self, source_type: str) -> tuple[SkillSelection, frozenset[str]]:
         chosen = select_skills(
             self._at.listing, UserRequest(text="", source_type=source_type, user=self._user), self._gates
         )
         return chosen, frozenset(summary.name for summary in chosen.menu)
 
 
-def _compare_turn(name: str, turn: Turn, before: _ReplayLibrary, after: _ReplayLibrary) -> AffectedRequest | None:
+def _compare_turn_before_and_after_change(
+    name: str, turn: Turn, before: _LibraryStateForReplay, after: _LibraryStateForReplay
+) -> AffectedRequest | None:
     """Compare what a turn's request got before and after; None if nothing changes for this skill."""
-    has = after.list_provided_skills(turn.request, turn.source_type)
+    has = after.list_skills_provided_to_request(turn.request, turn.source_type)
     # A new skill that isn't chosen can't displace anything: skip the second search.
     if name not in before and name not in has:
         return None
-    had = before.list_provided_skills(turn.request, turn.source_type)
+    had = before.list_skills_provided_to_request(turn.request, turn.source_type)
     if (name in had) is (name in has):
         return None
     more, less = (has, had) if name in has else (had, has)
@@ -221,7 +227,7 @@ def _compare_turn(name: str, turn: Turn, before: _ReplayLibrary, after: _ReplayL
     )
 
 
-def _build_library_after(skills: Library, now: LibrarySnapshot, change: SkillChange) -> LibrarySnapshot | None:
+def _build_library_after_change(skills: Library, now: LibrarySnapshot, change: SkillChange) -> LibrarySnapshot | None:
     """Return the library as if the change were made; None if a higher layer hides it."""
     old = now.by_name.get(change.name)
     layers = [layer.name for layer in skills.layers]
@@ -233,7 +239,7 @@ def _build_library_after(skills: Library, now: LibrarySnapshot, change: SkillCha
         case ProposalAction.REMOVE:
             new = None
         case ProposalAction.ENABLE | ProposalAction.DISABLE:
-            new = _build_skill_after_switch(old, on=change.action is ProposalAction.ENABLE)
+            new = _build_enabled_or_disabled_skill(old, on=change.action is ProposalAction.ENABLE)
         case ProposalAction.TASKS:
             new = old
     return now.with_changes(("supposed", now.revision), frozenset((change.name,)), [new] if new is not None else [])
@@ -251,7 +257,7 @@ def _build_skill_after_approval(change: SkillChange, old: ListedSkill | None) ->
     return ListedSkill(name=change.name, layer=change.layer, state=SkillState.OK, summary=summary)
 
 
-def _build_skill_after_switch(old: ListedSkill | None, *, on: bool) -> ListedSkill | None:
+def _build_enabled_or_disabled_skill(old: ListedSkill | None, *, on: bool) -> ListedSkill | None:
     if old is None or old.summary is None:
         return old
     state = SkillState.OK if on else SkillState.DISABLED

@@ -33,9 +33,9 @@ _POLL_INTERVAL_S = 1.0
 _SNAPSHOT_INTERVAL_S = 60.0
 
 
-def exchange_approvals(home: Home) -> None:
+def apply_approvals_and_publish_proposals(home: Home) -> None:
     """Apply changes approved for this host's directories, and publish this host's proposals to the others."""
-    if can_reach_shared_database(home):
+    if can_write_shared_database(home):
         try:
             if home.review.list_unsynced_proposals():
                 with hold_lock(home.settings.home / _LOCK):
@@ -46,7 +46,7 @@ def exchange_approvals(home: Home) -> None:
             log.warning("Changes approved for this host are not applied yet: %s", error)
 
 
-def can_reach_shared_database(home: Home) -> bool:
+def can_write_shared_database(home: Home) -> bool:
     """Whether the home has a shared database that is reachable and writable."""
     return home.shared is not home.local and not home.is_read_only and not home.is_offline
 
@@ -55,10 +55,10 @@ def apply_approved_change(home: Home, number: int) -> int | None:
     """Apply an approved change and return the version it made; None if it made none."""
     with hold_lock(home.settings.home / _LOCK):
         # Under the lock, because two processes of one home may see the same approval.
-        return open_project_home(home, home.review.get(number)).review.apply_approved(number)
+        return open_home_for_proposal_project(home, home.review.get(number)).review.apply_approved_proposal(number)
 
 
-def open_project_home(home: Home, proposal: Proposal) -> Home:
+def open_home_for_proposal_project(home: Home, proposal: Proposal) -> Home:
     """Return the home as seen from the project whose directory the proposal changes."""
     # A project's skills are two levels down, in .claude/skills for example.
     place = Path(proposal.root).parent.parent
@@ -94,8 +94,8 @@ class ApprovalWatcher:
         if self._news is not None:
             self._news.start()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch_for_approvals, name="habitus-carrying", daemon=True)
-        if can_reach_shared_database(home):
+        self._thread = threading.Thread(target=self._poll_and_apply_approvals, name="habitus-carrying", daemon=True)
+        if can_write_shared_database(home):
             self._thread.start()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class ApprovalWatcher:
         if self._news is not None:
             self._news.close()
 
-    def _watch_for_approvals(self) -> None:
+    def _poll_and_apply_approvals(self) -> None:
         due = self._home.review.list_approved_unapplied
         # The feed is shared by every home of this process on that database, and each has other proposals to apply.
         key = ("due", self._home.settings.home)
@@ -131,7 +131,7 @@ class ApprovalWatcher:
 
 
 @contextmanager
-def watch_approvals(home: Home) -> Iterator[None]:
+def watch_and_apply_approvals(home: Home) -> Iterator[None]:
     """Watch for approvals while a worker runs."""
     # A worker has no database connection to spare for listening, so it polls.
     served = ApprovalWatcher(home, listens=False)

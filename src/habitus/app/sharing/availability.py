@@ -11,7 +11,12 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus import operating_system, sql
-from habitus.app.home_directory import OUTBOX_DIR, can_write_home, explain_read_only, get_database_url
+from habitus.app.home_directory import (
+    OUTBOX_DIR,
+    create_home_and_check_writable,
+    explain_why_home_is_unwritable,
+    get_database_url,
+)
 from habitus.errors import StorageFailed
 from habitus.journal.outbox import JournalOutbox
 from habitus.redact import Redactor
@@ -26,10 +31,10 @@ _NOT_YET = "The database was unreachable and is not in use again yet."
 _TIMED_OUT = "no answer within {:.0f} ms"
 
 
-def explain_missing_answer(engine: sa.Engine, timeout_s: float) -> str:
+def explain_missing_database_answer(engine: sa.Engine, timeout_s: float) -> str:
     """Return why a server does not answer a query within these seconds; empty if it does, or if there is none."""
     # An open port is not enough: a pooler accepts connections while its server is down.
-    if (absent := explain_unreachable(engine.url, timeout_s)) or engine.dialect.name != "postgresql":
+    if (absent := explain_unreachable_database(engine.url, timeout_s)) or engine.dialect.name != "postgresql":
         return absent
     try:
         with sql.translate_storage_errors(engine), engine.connect() as conn:
@@ -41,21 +46,21 @@ def explain_missing_answer(engine: sa.Engine, timeout_s: float) -> str:
     return "" if took <= timeout_s else _UNREACHABLE.format(_TIMED_OUT.format(timeout_s * 1000))
 
 
-def is_database_back(settings: Settings) -> bool:
+def is_shared_database_back(settings: Settings) -> bool:
     """Whether the database that the offline snapshot replaces answers again."""
     connections = settings.database_connections or sql.DEFAULT_POOL_SIZE
-    return not explain_missing_answer(
+    return not explain_missing_database_answer(
         sql.create_engine(get_database_url(settings), settings.workspace, connections=connections), PROBE_TIMEOUT_S
     )
 
 
-def explain_unreachable(url: sa.URL, timeout_s: float) -> str:
+def explain_unreachable_database(url: sa.URL, timeout_s: float) -> str:
     """Return why no server is reachable within these seconds; empty if one is, or if the database is a file."""
     if url.get_backend_name() != "postgresql":
         return ""
     problem = ""
     until = time.monotonic() + timeout_s
-    for host, port in _list_server_addresses(url):
+    for host, port in _list_database_server_addresses(url):
         try:
             with _open_socket(host, port, until) as line:
                 line.settimeout(max(until - time.monotonic(), 0.001))
@@ -70,7 +75,7 @@ def explain_unreachable(url: sa.URL, timeout_s: float) -> str:
     return _UNREACHABLE.format(problem)
 
 
-def _list_server_addresses(url: sa.URL) -> list[tuple[str, int]]:
+def _list_database_server_addresses(url: sa.URL) -> list[tuple[str, int]]:
     """Return host and port of each server; a URL may name several, or the directory of a Unix socket."""
     hosts, ports = url.query.get("host", url.host or "localhost"), url.query.get("port", str(url.port or _DEFAULT_PORT))
     named = hosts.split(",") if isinstance(hosts, str) else list(hosts)
@@ -112,7 +117,11 @@ class ReadinessReport:
 def check_readiness(settings: Settings, *, is_offline: bool = False) -> ReadinessReport:
     """Check storage, database and outbox now; `is_offline` if the process serves the offline snapshot."""
     try:
-        reasons = [] if can_write_home(settings.home) else [f"{explain_read_only(settings.home)}."]
+        reasons = (
+            []
+            if create_home_and_check_writable(settings.home)
+            else [f"{explain_why_home_is_unwritable(settings.home)}."]
+        )
     except StorageFailed as error:
         return ReadinessReport(state=ReadinessState.UNUSABLE, reasons=(error.message,))
     if silent := _explain_outage(settings, is_offline):
@@ -133,5 +142,5 @@ def _explain_outage(settings: Settings, is_offline: bool) -> str:
     if not settings.database:
         return ""
     if is_offline:
-        return explain_unreachable(sa.make_url(settings.database), PROBE_TIMEOUT_S) or _NOT_YET
-    return explain_missing_answer(sql.create_engine(settings.database, settings.workspace), PROBE_TIMEOUT_S)
+        return explain_unreachable_database(sa.make_url(settings.database), PROBE_TIMEOUT_S) or _NOT_YET
+    return explain_missing_database_answer(sql.create_engine(settings.database, settings.workspace), PROBE_TIMEOUT_S)

@@ -22,7 +22,7 @@ from habitus.app.operating.people import signing_keys
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, build_tree_file
 from habitus.memory.store import increment_revision
-from habitus.search.store import raise_all_generations as next_learned
+from habitus.search.store import increment_all_collection_generations as next_learned
 from habitus.settings import Settings
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.sources.trust import APPROVED_ROOT
@@ -82,7 +82,7 @@ RowValues = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CopyEndpoint:
+class DatabaseCopyEndpoint:
     """One end of a copy: a database, and the shelf with the skill files that belong to it."""
 
     engine: sa.Engine
@@ -117,14 +117,14 @@ class CopyDatabaseResult:
     not_copied: Mapping[str, int]
 
 
-def copy_database(
-    source: CopyEndpoint, target: CopyEndpoint, *, progress: Callable[[int], None] = lambda done: None
+def copy_shared_data_to_database(
+    source: DatabaseCopyEndpoint, target: DatabaseCopyEndpoint, *, progress: Callable[[int], None] = lambda done: None
 ) -> CopyDatabaseResult:
     """Copy everything that hosts share into an empty database. Raises `Refused` if the target is in use."""
     if sql.get_database_key(source.engine) == sql.get_database_key(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", hint="Name another database.")
     with (
-        open_consistent_view(source.engine) as rows,
+        open_consistent_database_view(source.engine) as rows,
         sql.write_transaction(target.engine, durable=True, lock=USER_LAYER) as out,
     ):
         copying = _DatabaseCopier(rows, out)
@@ -160,7 +160,9 @@ class _DatabaseCopier:
     def copy_table(self, name: str) -> Iterator[int]:
         """Copy a table in batches, and yield the size of each."""
         here, there = self.here[name], self.there[name]
-        for some in _iterate_row_batches(self._rows, sa.select(here).where(*_build_row_filters(here, self.here))):
+        for some in _iterate_row_batches(
+            self._rows, sa.select(here).where(*_build_filters_of_copied_rows(here, self.here))
+        ):
             moved = [self._renumber_row(name, row) for row in some]
             self._checksums[name] += _compute_checksum(name, moved)
             for kept in _iterate_referenced_blobs(self._rows, some):
@@ -183,15 +185,17 @@ class _DatabaseCopier:
     def copy_skill_files(self, source: FileBackend, target: FileBackend) -> tuple[str, ...]:
         """Write the files of active skills to the target's shelf; return those that can't be read, with the reason."""
         skills, left = self.there["skills"], []
-        present = sa.select(skills).where(*_build_row_filters(skills, self.there), skills.c.archived_on.is_(None))
+        present = sa.select(skills).where(
+            *_build_filters_of_copied_rows(skills, self.there), skills.c.archived_on.is_(None)
+        )
         for some in list(_iterate_row_batches(self._out, present)):
             read = {row["folder"]: _read_skill_files(source, row["folder"]) for row in some}
             left += [f"{folder}: {tree}" for folder, tree in read.items() if isinstance(tree, str)]
             trees = {folder: tree for folder, tree in read.items() if not isinstance(tree, str)}
             target.write_folders([FolderWrite(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
             if target.keeps_facts and trees:
-                stamps = target.record_facts(
-                    {row["folder"]: _build_backend_skill_facts(row) for row in some if row["folder"] in trees}
+                stamps = target.store_versions_and_dates(
+                    {row["folder"]: _build_skill_facts_from_row(row) for row in some if row["folder"] in trees}
                 )
                 ids = {row["folder"]: row["id"] for row in some}
                 stamped = [{"the_id": ids[folder], "stamp": stamp} for folder, stamp in stamps.items()]
@@ -202,7 +206,9 @@ class _DatabaseCopier:
         """Compare the copied rows with those read. Raises `StorageFailed` if they differ."""
         table, count, checksum = self.there[name], 0, 0
         names = [column.name for column in self.here[name].columns]
-        for some in _iterate_row_batches(self._out, sa.select(table).where(*_build_row_filters(table, self.there))):
+        for some in _iterate_row_batches(
+            self._out, sa.select(table).where(*_build_filters_of_copied_rows(table, self.there))
+        ):
             count += len(some)
             checksum += _compute_checksum(name, [{column: row[column] for column in names} for row in some])
         if checksum != self._checksums[name] and name not in _SEEDED_TABLES:
@@ -212,10 +218,10 @@ class _DatabaseCopier:
 
 def _list_shared_tables(conn: sa.Connection) -> dict[str, sa.Table]:
     apart = MACHINE_TABLES | _DERIVED_TABLES
-    return {name: table for name, table in reflect_tables(conn).items() if name not in apart}
+    return {name: table for name, table in reflect_data_tables(conn).items() if name not in apart}
 
 
-def reflect_tables(conn: sa.Connection) -> dict[str, sa.Table]:
+def reflect_data_tables(conn: sa.Connection) -> dict[str, sa.Table]:
     """Return every table with data of its own, referenced tables first."""
     # SQLAlchemy doesn't know the column types of the server's index tables.
     apart = _SERVER_INDEX_TABLES | _SCHEMA_TABLES
@@ -225,7 +231,7 @@ def reflect_tables(conn: sa.Connection) -> dict[str, sa.Table]:
 
 
 @contextmanager
-def open_consistent_view(engine: sa.Engine) -> Iterator[sa.Connection]:
+def open_consistent_database_view(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a consistent view of a database, however long it is read."""
     with sql.translate_storage_errors(engine), engine.connect() as conn:
         if engine.dialect.name == "postgresql":
@@ -239,7 +245,11 @@ def _describe_row_counts(conn: sa.Connection, tables: Mapping[str, sa.Table], na
     """Describe how many of our rows the tables hold, best-known tables first; empty if there are none."""
     found = []
     for name in sorted(names, key=lambda name: ([*_TABLE_LABELS, name].index(name), name)):
-        query = sa.select(sa.func.count()).select_from(tables[name]).where(*_build_row_filters(tables[name], tables))
+        query = (
+            sa.select(sa.func.count())
+            .select_from(tables[name])
+            .where(*_build_filters_of_copied_rows(tables[name], tables))
+        )
         if count := conn.execute(query).scalar_one():
             found.append(f"{count} {_TABLE_LABELS.get(name, f'{name} row')}{'s' if count > 1 else ''}")
     return ", ".join(found)
@@ -264,14 +274,14 @@ def _get_highest_id(conn: sa.Connection, table: sa.Table) -> int:
     return int(conn.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0)
 
 
-def _build_row_filters(table: sa.Table, tables: Mapping[str, sa.Table]) -> list[sa.ColumnElement[bool]]:
+def _build_filters_of_copied_rows(table: sa.Table, tables: Mapping[str, sa.Table]) -> list[sa.ColumnElement[bool]]:
     """Return the conditions for the rows to copy, also for tables that reference a filtered one."""
     column, value = _ROW_FILTERS.get(table.name, ("", ""))
     own = [table.c[column] == value] if column else []
     for link in table.foreign_keys:
         parent = link.column.table
         if parent.name in _ROW_FILTERS and parent.name in tables:
-            own.append(link.parent.in_(sa.select(link.column).where(*_build_row_filters(parent, tables))))
+            own.append(link.parent.in_(sa.select(link.column).where(*_build_filters_of_copied_rows(parent, tables))))
     return own
 
 
@@ -314,7 +324,7 @@ def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
     }
 
 
-def _build_backend_skill_facts(row: RowValues) -> BackendSkillFacts:
+def _build_skill_facts_from_row(row: RowValues) -> BackendSkillFacts:
     return BackendSkillFacts(
         version=row["version"],
         enabled=bool(row["enabled"]),
@@ -327,7 +337,7 @@ def dump_database(settings: Settings, file: Path) -> None:
     """Write everything that hosts share to a new file, in one consistent state."""
     source, target = _open_database(settings), sql.open_engine(sql.build_sqlite_url(file))
     try:
-        with open_consistent_view(source) as rows, sql.write_transaction(target, durable=True) as out:
+        with open_consistent_database_view(source) as rows, sql.write_transaction(target, durable=True) as out:
             _replace_all_tables(rows, out)
     finally:
         target.dispose()
@@ -341,7 +351,7 @@ def load_dump(file: Path, settings: Settings) -> str:
     source, target = sql.open_engine(sql.build_sqlite_url(file)), _open_database(settings)
     try:
         with sql.read_transaction(source) as rows, sql.write_transaction(target, durable=True, lock=USER_LAYER) as out:
-            if used := _describe_row_counts(out, reflect_tables(out), _TABLE_LABELS):
+            if used := _describe_row_counts(out, reflect_data_tables(out), _TABLE_LABELS):
                 return used
             _replace_all_tables(rows, out)
         return ""
@@ -354,7 +364,7 @@ def _open_database(settings: Settings) -> sa.Engine:
 
 
 def _replace_all_tables(rows: sa.Connection, out: sa.Connection) -> None:
-    here, there = reflect_tables(rows), reflect_tables(out)
+    here, there = reflect_data_tables(rows), reflect_data_tables(out)
     tables = [name for name in here if name in there and name != signing_keys.name]
     for name in reversed(tables):
         # A new database starts with counters of its own, which the dump replaces.

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import home_directory
 from habitus.app.review import reminding
-from habitus.app.sharing.copying import CopyDatabaseResult, CopyEndpoint, copy_database
+from habitus.app.sharing.copying import CopyDatabaseResult, DatabaseCopyEndpoint, copy_shared_data_to_database
 from habitus.errors import Invalid, Refused
 from habitus.jobs.queue import JobQueue
 from habitus.settings import Settings
@@ -138,8 +138,8 @@ def copy_database_by_address(
     with ExitStack() as opened:
         here = opened.enter_context(_open_copy_endpoint(settings, source))
         there = opened.enter_context(_open_copy_endpoint(settings, target))
-        _record_source_edits(here)
-        done = copy_database(here, there, progress=progress)
+        _record_disk_edits_before_copy(here)
+        done = copy_shared_data_to_database(here, there, progress=progress)
         if source == HOME_DATABASE and (waiting := _count_pending_jobs(here.engine)):
             done = replace(
                 done, not_copied={**done.not_copied, "pending jobs ('habitus jobs work --until-idle')": waiting}
@@ -165,11 +165,11 @@ def _open_engine(settings: Settings) -> Iterator[sa.Engine]:
 
 
 @contextmanager
-def _open_copy_endpoint(settings: Settings, which: str) -> Iterator[CopyEndpoint]:
+def _open_copy_endpoint(settings: Settings, which: str) -> Iterator[DatabaseCopyEndpoint]:
     address, workspace = which, settings.workspace
     if which == HOME_DATABASE:
-        if not home_directory.can_write_home(settings.home):
-            home_directory.raise_not_writable(settings.home)
+        if not home_directory.create_home_and_check_writable(settings.home):
+            home_directory.raise_home_not_writable(settings.home)
         address, workspace = sql.build_sqlite_url(settings.home / home_directory.DATABASE), ""
     elif not which:
         raise Invalid(
@@ -178,11 +178,11 @@ def _open_copy_endpoint(settings: Settings, which: str) -> Iterator[CopyEndpoint
     engine = sql.open_engine(address, workspace)
     try:
         if which == HOME_DATABASE:
-            home_directory.restrict_permissions(settings.home)
+            home_directory.restrict_home_permissions_to_owner(settings.home)
             shelf = DirectoryBackend(settings.home / "skills", settings.home / "archive", is_private=True)
-            yield CopyEndpoint(engine=engine, shelf=shelf)
+            yield DatabaseCopyEndpoint(engine=engine, shelf=shelf)
         else:
-            yield CopyEndpoint(engine=engine, shelf=SqlBackend(engine, settings.home / "cache" / "skills"))
+            yield DatabaseCopyEndpoint(engine=engine, shelf=SqlBackend(engine, settings.home / "cache" / "skills"))
     finally:
         engine.dispose()
 
@@ -191,7 +191,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _record_source_edits(source: CopyEndpoint) -> None:
+def _record_disk_edits_before_copy(source: DatabaseCopyEndpoint) -> None:
     """Record edits on disk and unfinished writes before they are copied."""
     SkillStore(source.shelf, source.engine, layer=USER_LAYER, clock=_utc_now).read_contents()
 

@@ -19,9 +19,9 @@ from habitus import sql
 from habitus.app import home_directory
 from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.operating.people import sign_ins
-from habitus.app.sharing.availability import explain_unreachable
+from habitus.app.sharing.availability import explain_unreachable_database
 from habitus.errors import DatabaseUnavailable
-from habitus.files import replace_file
+from habitus.files import replace_file_when_block_ends
 from habitus.learning.budget import learning_spending
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
@@ -58,7 +58,7 @@ _EXCLUDED_TABLES = frozenset(
 )
 
 
-def open_shared_database(settings: Settings, local: sa.Engine) -> sa.Engine:
+def open_shared_database_or_snapshot(settings: Settings, local: sa.Engine) -> sa.Engine:
     """Open the shared database for this user; if its server is away, the offline snapshot.
 
     Without a shared database, return the home's own.
@@ -69,9 +69,9 @@ def open_shared_database(settings: Settings, local: sa.Engine) -> sa.Engine:
     connections = settings.database_connections or sql.DEFAULT_POOL_SIZE
     server = sql.create_engine(address, settings.workspace, connections=connections)
     if server.dialect.name == "postgresql":
-        home_directory.bind_workspace(settings.home, settings.workspace)
+        home_directory.bind_home_to_workspace(settings.home, settings.workspace)
     file = settings.home / home_directory.OFFLINE_SNAPSHOT_FILE
-    is_away = file.exists() and explain_unreachable(server.url, PROBE_TIMEOUT_S)
+    is_away = file.exists() and explain_unreachable_database(server.url, PROBE_TIMEOUT_S)
     if is_away and (found := _open_snapshot(file)) is not None:
         return found
     try:
@@ -90,16 +90,16 @@ def refresh_snapshot(home: Home) -> None:
         return
     file = home.settings.home / home_directory.OFFLINE_SNAPSHOT_FILE
     with sql.read_transaction(home.shared) as conn:
-        mark = _compute_fingerprint(conn)
+        mark = _compute_database_fingerprint(conn)
         if file.exists() and _read_fingerprint(file) == mark:
             return
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replace_file(file, durable=False) as fresh:
+        with replace_file_when_block_ends(file, durable=False) as fresh:
             fresh.touch(mode=0o600)
             _write_snapshot(conn, fresh, mark, home.clock())
 
 
-def _compute_fingerprint(conn: sa.Connection) -> str:
+def _compute_database_fingerprint(conn: sa.Connection) -> str:
     """Return a fingerprint of everything that is copied."""
     # Loads numpy, which a home without a shared database doesn't need.
     from habitus.search.store import collections

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from habitus.app.home import Home, check_change_allowed
+from habitus.app.home import Home, refuse_change_if_unwritable_or_paused
 from habitus.app.tasks.storing import load_tasks, parse_proposed_tasks
 from habitus.errors import Invalid, NotFound
 from habitus.files import build_tree_file
@@ -41,7 +41,7 @@ class TaskCandidate:
 def propose_tasks(home: Home, found: Sequence[TaskCandidate], *, source: str, reason: str) -> list[TaskCandidate]:
     """Put the candidates into the review queue, those of one skill in one proposal."""
     author = Author(actor=ActorKind.JOB, name=source, reason=reason)
-    check_change_allowed(home, author)
+    refuse_change_if_unwritable_or_paused(home, author)
     ids = {skill: _propose_skill_tasks(home, skill, found, author) for skill in {one.skill for one in found}}
     return [replace(one, proposal=ids[one.skill]) for one in found]
 
@@ -88,14 +88,14 @@ def list_pending_tasks(home: Home, skill: str) -> list[TaskCandidate]:
     ]
 
 
-def describe_period(found: Sequence[TaskCandidate]) -> str:
+def describe_months_of_requests(found: Sequence[TaskCandidate]) -> str:
     """Return the months in which tasks were asked, such as "October 2026"; empty if no day is known."""
     days = sorted(one.asked_on for one in found if one.asked_on)
     months = [f"{date.fromisoformat(day):%B %Y}" for day in (days[:1] + days[-1:])]
     return " to ".join(dict.fromkeys(months))
 
 
-def pick_task_ids(wanted: Iterable[str], ids: Sequence[str]) -> list[str]:
+def parse_task_id_selection(wanted: Iterable[str], ids: Sequence[str]) -> list[str]:
     """Return the ids that are named, or numbered from 1 as in "1-5,8", or "all". Raises `NotFound` for others."""
     picked: dict[str, None] = {}
     for part in (part.strip() for each in wanted for part in ([each] if each in ids else each.split(","))):
@@ -114,11 +114,11 @@ def pick_task_ids(wanted: Iterable[str], ids: Sequence[str]) -> list[str]:
     return [id for id in ids if id in picked]
 
 
-def keep_ticked_tasks(review: ReviewQueue, proposal: Proposal, wanted: Collection[str]) -> None:
+def drop_unselected_tasks_from_proposal(review: ReviewQueue, proposal: Proposal, wanted: Collection[str]) -> None:
     """Drop the other tasks of a pending proposal."""
     if proposal.change.action is not ProposalAction.TASKS:
         raise Invalid(f"Proposal {proposal.id} adds no tasks to pick from.", hint="Approve it without --only.")
     proposed = parse_proposed_tasks(proposal.change)
-    ids = pick_task_ids(wanted, [task.id for task in proposed])
+    ids = parse_task_id_selection(wanted, [task.id for task in proposed])
     kept = serialize_tasks(task for task in proposed if task.id in ids)
-    review.edit(proposal.id, trees.TASKS_FILE, kept.encode())
+    review.edit_proposed_file(proposal.id, trees.TASKS_FILE, kept.encode())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.files import Tree, TreeFile, build_tree_file, is_eval_file, write_atomically
-from habitus.improve.tasks import name_near_copies
+from habitus.improve.tasks import rename_near_copies_as_variants
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.choosing import evals
@@ -40,21 +40,21 @@ def load_tasks(home: Home, name: str) -> tuple[Task, ...]:
     return tuple({task.id: task for task in reversed(found)}.values())[::-1]
 
 
-def save_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
+def replace_editable_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
     """Replace the editable tasks of a skill."""
     refuse_if_read_only(home)
     item, text = home.skills.find(name), files.serialize_tasks(tasks).encode()
-    if is_stored_beside_skill(home.skills.get_layer(item.layer)):
+    if are_tasks_stored_beside_skills(home.skills.get_layer(item.layer)):
         home.skills.edit_file(
             f"{item.name}@{item.layer}", trees.TASKS_FILE, text, home.build_author("changed its tasks")
         )
         return
-    path = get_home_tasks_path(home.settings, item.name)
+    path = get_path_of_skill_tasks_in_home(home.settings, item.name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(path, text, mode=0o600)
 
 
-def add_new_tasks(home: Home, name: str, text: str) -> str:
+def add_new_tasks_from_file_text(home: Home, name: str, text: str) -> str:
     """Add the tasks of a file that have new ids, and return a message; empty if nothing was added."""
     try:
         coming = files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'")
@@ -66,22 +66,22 @@ def add_new_tasks(home: Home, name: str, text: str) -> str:
     imported = TaskOrigin(kind=TaskOriginKind.IMPORTED)
     new = [replace(task, origin=imported, reviewed_by="") for task in coming if task.id not in known]
     if new:
-        new = name_near_copies(new, here)
-        save_tasks(home, name, (*load_editable_tasks(home, home.skills.find(name)), *new))
+        new = rename_near_copies_as_variants(new, here)
+        replace_editable_tasks(home, name, (*load_editable_tasks(home, home.skills.find(name)), *new))
     return f"New tasks of it: {len(new)}." if new else ""
 
 
-def name_copies_in_file(content: bytes) -> bytes:
+def name_near_copies_in_tasks_file(content: bytes) -> bytes:
     """Return a tasks file with near-copies named as variants; one without any, or that can't be read, as it is."""
     try:
         tasks = files.parse_tasks_toml(content.decode("utf-8", "replace"), about=trees.TASKS_FILE)
     except HabitusError:
         return content
-    named = name_near_copies(tasks, ())
+    named = rename_near_copies_as_variants(tasks, ())
     return content if tuple(named) == tasks else files.serialize_tasks(named).encode()
 
 
-def is_stored_beside_skill(layer: Layer) -> bool:
+def are_tasks_stored_beside_skills(layer: Layer) -> bool:
     """Return whether tasks of this layer's skills are stored beside them: it is writable and not another agent's
     folder.
     """
@@ -105,7 +105,7 @@ def save_proposed_tasks(home: Home, proposal: Proposal) -> None:
         for task in parse_proposed_tasks(proposal.change)
     ]
     known = {task.id for task in new}
-    save_tasks(
+    replace_editable_tasks(
         home, f"{item.name}@{item.layer}", (*(t for t in load_editable_tasks(home, item) if t.id not in known), *new)
     )
 
@@ -114,7 +114,7 @@ def remove_proposed_tasks(home: Home, change: SkillChange) -> None:
     """Undo `save_proposed_tasks`."""
     item = home.skills.find(f"{change.name}@{change.layer}")
     gone = {task.id for task in parse_proposed_tasks(change)}
-    save_tasks(
+    replace_editable_tasks(
         home, f"{item.name}@{item.layer}", (task for task in load_editable_tasks(home, item) if task.id not in gone)
     )
 
@@ -128,7 +128,7 @@ def collect_publishable_evals(home: Home, name: str) -> dict[str, TreeFile]:
     item = home.skills.find(name)
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
     shared = {
-        path: build_tree_file(home.redact(_read_text(tree, path)).encode())
+        path: build_tree_file(home.redact(_read_tree_file_text(tree, path)).encode())
         for path in tree
         if is_eval_file(path) and path != trees.TASKS_FILE
     }
@@ -146,7 +146,7 @@ def load_editable_tasks(home: Home, item: ListedSkill) -> tuple[Task, ...]:
     return (*_load_tasks_from_home(home.settings, item.name), *_load_tasks_beside_skill(item.name, tree))
 
 
-def load_home_tasks(home: Home, name: str) -> tuple[Task, ...]:
+def load_tasks_of_skill_from_home(home: Home, name: str) -> tuple[Task, ...]:
     """Return the tasks of a skill that lie in the home."""
     return _load_tasks_from_home(home.settings, home.skills.find(name).name)
 
@@ -159,25 +159,29 @@ def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
 
 
 def _load_tasks_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
-    path = get_home_tasks_path(settings, name)
+    path = get_path_of_skill_tasks_in_home(settings, name)
     return files.parse_tasks_toml(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
 
 
-def get_home_tasks_path(settings: Settings, name: str) -> Path:
+def get_path_of_skill_tasks_in_home(settings: Settings, name: str) -> Path:
     return settings.home / FOLDER / f"{name}.toml"
 
 
 def _load_tasks_beside_skill(name: str, tree: Tree) -> tuple[Task, ...]:
-    text = _read_text(tree, trees.TASKS_FILE)
+    text = _read_tree_file_text(tree, trees.TASKS_FILE)
     return files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'") if text else ()
 
 
 def _load_tasks_from_evals(name: str, tree: Tree) -> list[Task]:
     """Return rows of `evals/evals.json` that state an expected result; the others are trigger cases of selection."""
-    text, about = _read_text(tree, evals.EVALS_FILE), f"{evals.EVALS_FILE} of '{name}'"
+    text, about = _read_tree_file_text(tree, evals.EVALS_FILE), f"{evals.EVALS_FILE} of '{name}'"
     rows = files.parse_json_rows(text, about=about) if text else ()
     origin = TaskOrigin(kind=TaskOriginKind.FILE)
-    stated = [(f"row {number} of {about}", row) for number, row in enumerate(rows, 1) if files.is_task_row(row)]
+    stated = [
+        (f"row {number} of {about}", row)
+        for number, row in enumerate(rows, 1)
+        if files.is_evals_row_with_expected_result(row)
+    ]
     return files.parse_task_rows(stated, about=about, origin=origin, is_foreign=True)
 
 
@@ -188,6 +192,6 @@ def _load_cases_of_tool(tools: ToolService, name: str) -> tuple[Task, ...]:
         return ()  # what is wrong with its files, its listing says
 
 
-def _read_text(tree: Tree, path: str) -> str:
+def _read_tree_file_text(tree: Tree, path: str) -> str:
     file = tree.get(path)
     return "" if file is None or file.content is None else file.content.decode("utf-8", "replace")

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from habitus.app.home import Home
-from habitus.app.tasks.workspaces import open_workspace
+from habitus.app.tasks.workspaces import open_task_workspace
 from habitus.events import Outcome, OutcomeKind
 from habitus.tasks.judging import judge_submission
-from habitus.tasks.model import Submission, SubmittedCall, Task, TaskSolution
+from habitus.tasks.model import Submission, SubmittedToolCall, Task, TaskSolution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ async def validate_task(home: Home, task: Task, *, skill: str = "") -> TaskValid
 
 async def _find_task_problem(home: Home, task: Task) -> str:
     """Judge the reference, a wrong solution if there is one, and an empty one: only the reference may pass."""
-    right = task.implied_reference
+    right = task.stored_or_implied_solution
     if right is None:
         return "nothing shows that it can be passed: it has no reference"
     solutions = {"its reference solution": right, "its wrong solution": task.wrong, "doing nothing": TaskSolution()}
@@ -55,10 +55,10 @@ async def _find_task_problem(home: Home, task: Task) -> str:
 
 
 async def _judge_solution(home: Home, task: Task, solution: TaskSolution) -> Outcome:
-    calls = tuple(SubmittedCall(tool=call.split()[0], command=call) for call in solution.calls)
+    calls = tuple(SubmittedToolCall(tool=call.split()[0], command=call) for call in solution.calls)
     if not task.needs_workspace and not solution.code:
         return (await judge_submission(task, Submission(reply=solution.reply, calls=calls))).outcome
-    async with open_workspace(home, task) as workspace:
+    async with open_task_workspace(home, task) as workspace:
         if not workspace.setup.is_ok:
             return workspace.setup
         if solution.code:

@@ -15,19 +15,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from habitus.app.conversations.running_code import run_with_tools
+from habitus.app.conversations.running_code import open_tools_and_run_work
 from habitus.app.home import Home
 from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids
-from habitus.app.tasks.reviewing import list_unreviewed_tasks
+from habitus.app.tasks.reviewing import list_unreviewed_foreign_tasks
 from habitus.app.tasks.storing import load_tasks, load_tool_cases
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import HabitusError
 from habitus.sandbox.model import Permissions
-from habitus.tasks.checks import Check, ContainsCheck, EqualsCheck, FileExistsCheck, ToolCalledCheck, ValidatorCheck
+from habitus.tasks.checks import (
+    Check,
+    FileExistsCheck,
+    PythonValidatorCheck,
+    ReplyContainsCheck,
+    ReplyEqualsCheck,
+    ToolCalledCheck,
+)
 from habitus.tasks.judging import parse_printed_result
 from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
 from habitus.tasks.schema import Json
-from habitus.tools.execution import is_nondeterministic
+from habitus.tools.execution import is_using_time_or_random_numbers
 from habitus.tools.service import ToolService
 
 _MOST_VARIANTS = 3  # of one task
@@ -39,7 +46,7 @@ _VALUE = re.compile(rf"\b\d{{4}}-\d\d-\d\d\b|\b[A-Za-z]+[-_]?\d{{3,}}\b|{_NUMBER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedToolAnswer:
+class ToolPayloadWithAnswer:
     """A payload of the skill's tool and what it answers."""
 
     payload: Json
@@ -51,26 +58,29 @@ def make_task_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
     names = [skill] if skill else [item.name for item in home.skills.list_skills() if item.summary]
 
     async def vary_all(tools: ToolService) -> list[TaskCandidate]:
-        return [one for name in names for one in await _make_skill_variants(home, tools, name)]
+        return [one for name in names for one in await _make_variants_of_skill_tasks(home, tools, name)]
 
-    return asyncio.run(run_with_tools(home, vary_all))
+    return asyncio.run(open_tools_and_run_work(home, vary_all))
 
 
-async def _make_skill_variants(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
-    unreviewed, known = list_unreviewed_tasks(home, name), list_known_task_ids(home, name)
+async def _make_variants_of_skill_tasks(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
+    unreviewed, known = list_unreviewed_foreign_tasks(home, name), list_known_task_ids(home, name)
     tasks = [task for task in load_tasks(home, name) if not task.is_for_tool and task not in unreviewed]
-    answers: list[RecordedToolAnswer] | None = None
+    answers: list[ToolPayloadWithAnswer] | None = None
     found: list[TaskCandidate] = []
     for task in tasks:
-        if VARIANT_MARK in task.id or not task.is_deterministic:
+        if VARIANT_MARK in task.id or not task.has_check_without_model:
             continue
         if not task.validator and answers is None:
             answers = await _recompute_tool_answers(home, tools, name)
         for number in range(1, _MOST_VARIANTS + 1):
             draw = random.Random(f"{task.id}{VARIANT_MARK}{number}")
-            by, variant = "its validator", _vary_files(task, draw)
+            by, variant = "its validator", _make_variant_by_changing_files(task, draw)
             if not task.validator:
-                by, variant = "the skill's code", await _vary_by_code(tools, name, task, answers or (), draw)
+                by, variant = (
+                    "the skill's code",
+                    await _make_variant_by_running_code(tools, name, task, answers or (), draw),
+                )
             if variant is None or variant.id.rpartition(VARIANT_MARK)[2] in known:
                 continue
             if (await validate_task(home, variant)).is_sound:
@@ -79,13 +89,13 @@ async def _make_skill_variants(home: Home, tools: ToolService, name: str) -> lis
     return found
 
 
-async def _recompute_tool_answers(home: Home, tools: ToolService, name: str) -> list[RecordedToolAnswer]:
+async def _recompute_tool_answers(home: Home, tools: ToolService, name: str) -> list[ToolPayloadWithAnswer]:
     """Return what the skill's tool answers to its recorded cases; none if a run could have effects or vary."""
     cases = load_tool_cases(home, name)
-    if not cases or tools.get(name).permissions != Permissions() or is_nondeterministic(tools.code(name)):
+    if not cases or tools.get(name).permissions != Permissions() or is_using_time_or_random_numbers(tools.code(name)):
         return []
     answers = [(case.payload, await _run_skill_tool(tools, name, case.payload)) for case in cases]
-    return [RecordedToolAnswer(payload=payload, result=result) for payload, result in answers if result is not None]
+    return [ToolPayloadWithAnswer(payload=payload, result=result) for payload, result in answers if result is not None]
 
 
 async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
@@ -97,36 +107,38 @@ async def _run_skill_tool(tools: ToolService, name: str, payload: Json) -> Json:
     return parse_printed_result(run.stdout) if run.outcome.is_ok else None
 
 
-async def _vary_by_code(
-    tools: ToolService, name: str, task: Task, answers: Sequence[RecordedToolAnswer], draw: random.Random
+async def _make_variant_by_running_code(
+    tools: ToolService, name: str, task: Task, answers: Sequence[ToolPayloadWithAnswer], draw: random.Random
 ) -> Task | None:
     """Return the task with other values, if the skill's tool gives its answer today and gives another one for them."""
     texts = (task.request, *task.files.values())
     for answer in answers:
         asked = {value for text in texts for value in _VALUE.findall(text)}
-        values = _pick_other_values([one for one in _list_values(answer.payload) if one in asked], draw)
+        values = _pick_other_values([one for one in _list_values_in_json(answer.payload) if one in asked], draw)
         values |= _pick_other_names(answer.payload, answers, "\n".join(texts), draw)
-        if not values or _replace_answers(task.checks, answer.result, answer.result) is None:
+        if not values or _replace_answers_in_checks(task.checks, answer.result, answer.result) is None:
             continue
-        result = await _run_skill_tool(tools, name, _replace_values(answer.payload, values))
-        checks = _replace_answers(task.checks, answer.result, result) if result is not None else None
+        result = await _run_skill_tool(tools, name, _replace_values_in_json(answer.payload, values))
+        checks = _replace_answers_in_checks(task.checks, answer.result, result) if result is not None else None
         if checks is None or checks == task.checks:
             continue
         request = _replace_values_in_text(task.request, values)
         files = {path: _replace_values_in_text(text, values) for path, text in task.files.items()}
         calls = tuple(one.tool or one.command for one in checks if isinstance(one, ToolCalledCheck))
-        at_path = next((one for one in checks if isinstance(one, EqualsCheck) and one.path), None)
+        at_path = next((one for one in checks if isinstance(one, ReplyEqualsCheck) and one.path), None)
         reference = (
             TaskSolution(reply=json.dumps(result, ensure_ascii=False), calls=calls) if at_path is not None else None
         )
         # The old answer must not pass, or the variant would not tell who has looked at its values.
-        return _make_variant(task, request, files, checks, reference=reference, wrong=task.implied_reference)
+        return _make_variant(task, request, files, checks, reference=reference, wrong=task.stored_or_implied_solution)
     return None
 
 
-def _vary_files(task: Task, draw: random.Random) -> Task | None:
+def _make_variant_by_changing_files(task: Task, draw: random.Random) -> Task | None:
     """Return the task with other values in its files, where a validator finds the answer in them by itself."""
-    is_recomputed = all(isinstance(one, ValidatorCheck | FileExistsCheck | ToolCalledCheck) for one in task.checks)
+    is_recomputed = all(
+        isinstance(one, PythonValidatorCheck | FileExistsCheck | ToolCalledCheck) for one in task.checks
+    )
     if not (task.validator and is_recomputed and task.reference and task.reference.code):
         return None
     fixed = set(_VALUE.findall(task.request))
@@ -179,14 +191,16 @@ def _pick_other_value(value: str, draw: random.Random) -> str:
 
 
 def _pick_other_names(
-    payload: Json, answers: Sequence[RecordedToolAnswer], text: str, draw: random.Random
+    payload: Json, answers: Sequence[ToolPayloadWithAnswer], text: str, draw: random.Random
 ) -> dict[str, str]:
     """Return another name for each that the text has, put together from the words of all recorded payloads."""
     names: dict[str, str] = {}
-    for path, name in _list_names(payload):
-        if not _find_name(name).search(text):
+    for path, name in _list_names_in_payload(payload):
+        if not _build_name_pattern(name).search(text):
             continue
-        recorded = [other.split() for one in answers for place, other in _list_names(one.payload) if place == path]
+        recorded = [
+            other.split() for one in answers for place, other in _list_names_in_payload(one.payload) if place == path
+        ]
         drawn = " ".join(
             draw.choice([words[number] for words in recorded if len(words) > number])
             for number in range(len(name.split()))
@@ -197,8 +211,8 @@ def _pick_other_names(
     return names
 
 
-def _list_names(payload: Json) -> list[tuple[str, str]]:
-    leaves = ((path, leaf) for path, leaf in _list_leaves(payload) if isinstance(leaf, str))
+def _list_names_in_payload(payload: Json) -> list[tuple[str, str]]:
+    leaves = ((path, leaf) for path, leaf in _list_json_leaves(payload) if isinstance(leaf, str))
     return [
         (path, leaf)
         for path, leaf in leaves
@@ -206,26 +220,26 @@ def _list_names(payload: Json) -> list[tuple[str, str]]:
     ]
 
 
-def _find_name(name: str) -> re.Pattern[str]:
+def _build_name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
 
 
 def _replace_values_in_text(text: str, values: Mapping[str, str]) -> str:
     names = sorted((one for one in values if not _VALUE.fullmatch(one)), key=len, reverse=True)
-    either = "|".join([*(_find_name(one).pattern for one in names), _VALUE.pattern])
+    either = "|".join([*(_build_name_pattern(one).pattern for one in names), _VALUE.pattern])
     return re.sub(either, lambda found: values.get(found[0], found[0]), text)
 
 
-def _list_values(value: Json) -> list[str]:
-    return [found for _, leaf in _list_leaves(value) for found in _VALUE.findall(_render_leaf(leaf))]
+def _list_values_in_json(value: Json) -> list[str]:
+    return [found for _, leaf in _list_json_leaves(value) for found in _VALUE.findall(_render_leaf(leaf))]
 
 
-def _replace_values(value: Json, values: Mapping[str, str]) -> Json:
+def _replace_values_in_json(value: Json, values: Mapping[str, str]) -> Json:
     match value:
         case dict():
-            return {key: _replace_values(item, values) for key, item in value.items()}
+            return {key: _replace_values_in_json(item, values) for key, item in value.items()}
         case list():
-            return [_replace_values(item, values) for item in value]
+            return [_replace_values_in_json(item, values) for item in value]
         case str():
             return _replace_values_in_text(value, values)
         case int() | float() if not isinstance(value, bool) and _render_leaf(value) in values:
@@ -233,19 +247,19 @@ def _replace_values(value: Json, values: Mapping[str, str]) -> Json:
     return value
 
 
-def _replace_answers(checks: Sequence[Check], before: Json, after: Json) -> tuple[Check, ...] | None:
+def _replace_answers_in_checks(checks: Sequence[Check], before: Json, after: Json) -> tuple[Check, ...] | None:
     """Return the checks with the answers of another result; None if one has an answer that is not in the first."""
-    now = dict(_list_leaves(after))
+    now = dict(_list_json_leaves(after))
     changed: list[Check] = []
     for check in checks:
         match check:
-            case ContainsCheck(text=text):
-                path = next((path for path, leaf in _list_leaves(before) if _is_same_value(leaf, text)), None)
+            case ReplyContainsCheck(text=text):
+                path = next((path for path, leaf in _list_json_leaves(before) if _is_same_value(leaf, text)), None)
                 new = _format_like_old_answer(now[path], text) if path in now else ""
                 if not new:
                     return None
-                changed.append(ContainsCheck(text=new))
-            case EqualsCheck(value=value, path=path) if not check.apart and _get_leaf_at(before, path) == value:
+                changed.append(ReplyContainsCheck(text=new))
+            case ReplyEqualsCheck(value=value, path=path) if not check.apart and _get_leaf_at(before, path) == value:
                 changed.append(replace(check, value=_get_leaf_at(after, path)))
             case ToolCalledCheck():
                 changed.append(check)
@@ -254,10 +268,10 @@ def _replace_answers(checks: Sequence[Check], before: Json, after: Json) -> tupl
     return tuple(changed)
 
 
-def _list_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+def _list_json_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in below:
-        yield from _list_leaves(item, f"{path}.{key}" if path else str(key))
+        yield from _list_json_leaves(item, f"{path}.{key}" if path else str(key))
     if not isinstance(value, dict | list):
         yield path, value
     if isinstance(value, str):  # a sentence with the answer in it
@@ -265,7 +279,7 @@ def _list_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def _get_leaf_at(value: Json, path: str) -> Json:
-    return dict(_list_leaves(value)).get(path) if path else value
+    return dict(_list_json_leaves(value)).get(path) if path else value
 
 
 def _is_same_value(leaf: Json, text: str) -> bool:

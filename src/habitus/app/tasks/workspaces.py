@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.agent.session import generate_id
+from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations.running_code import open_scratchpads, resolve_readable_folders
 from habitus.app.home import Home
 from habitus.app.home_directory import SESSION_PADS_DIR
-from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.events import OK, Outcome, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Cell
 from habitus.settings import Settings
@@ -68,7 +68,7 @@ class TaskWorkspace:
 
     async def _execute_cell(self, code: str) -> Cell:
         """Run code in its own process, which ends before the next one uses the folder."""
-        read = list_readable_programs(self.home.settings, self.task)
+        read = list_readable_program_folders(self.home.settings, self.task)
         pads = open_scratchpads(self.home, f"{SESSION_PADS_DIR}/{self.session}", read=read)
         try:
             return await pads.execute_code(PAD, code)
@@ -77,22 +77,22 @@ class TaskWorkspace:
 
 
 @asynccontextmanager
-async def open_workspace(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
+async def open_task_workspace(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
     """Open the workspace of a task, and remove it at the end."""
-    workspace = TaskWorkspace(home=home, task=task, session=f"task-{generate_id()}")
+    workspace = TaskWorkspace(home=home, task=task, session=f"task-{generate_turn_or_session_id()}")
     files = _LAY_OUT.format(files=json.dumps(dict(task.files))) if task.files else ""
     try:
         setup = await workspace.run_code(f"{files}\n{task.setup}")
         yield (
             workspace
             if setup.is_ok
-            else replace(workspace, setup=build_infra_outcome(f"its setup failed: {setup.reason}"))
+            else replace(workspace, setup=build_infrastructure_failure_outcome(f"its setup failed: {setup.reason}"))
         )
     finally:
         await asyncio.to_thread(folders.remove_folder, str(home.writable_dir / SESSION_PADS_DIR / workspace.session))
 
 
-def list_readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
+def list_readable_program_folders(settings: Settings, task: Task) -> tuple[Path, ...]:
     """Return where shell programs are, for a task that needs one: the sandbox has none by default."""
     is_for_shell = task.domain == "bash" and settings.sandbox.runtime == "local"
     return resolve_readable_folders(settings, [Path("/usr")]) if is_for_shell else ()

@@ -48,7 +48,9 @@ class ListAgentsResult:
 def list_agents(home: Home) -> ListAgentsResult:
     """Return the agents that can be connected, installed ones first, and when each agent was last seen."""
     agents = connecting.list_connectable_agents(home.settings, os.environ)
-    return ListAgentsResult(agents=agents, activity=list_agent_activity(home, home.journal.get_last_request_times()))
+    return ListAgentsResult(
+        agents=agents, activity=list_agent_activity(home, home.journal.get_last_request_time_by_agent_kind())
+    )
 
 
 def list_agent_activity(home: Home, last_seen: Mapping[str, datetime]) -> list[AgentActivity]:
@@ -75,19 +77,21 @@ def preview_agent_changes(
     disconnecting: Annotated[bool, option("Preview disconnecting instead of connecting.")] = False,
 ) -> connecting.ConnectionReport:
     """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return connecting.build_connection_report(_plan_agent_change(home, agent, disconnecting=disconnecting), home.redact)
+    return connecting.build_connection_report(
+        _plan_agent_connection_change(home, agent, disconnecting=disconnecting), home.redact
+    )
 
 
 @use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example={"agent": "claude-code"})
 def connect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> connecting.ConnectionReport:
     """Add our server to an agent's configuration, and our hooks if it supports them; only for the home's owner."""
-    return _apply_plan(home, _plan_agent_change(home, agent, disconnecting=False))
+    return _apply_agent_connection_plan(home, _plan_agent_connection_change(home, agent, disconnecting=False))
 
 
 @use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example={"agent": "claude-code"})
 def disconnect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> connecting.ConnectionReport:
     """Remove everything of ours from an agent's files; only for the home's owner."""
-    return _apply_plan(home, _plan_agent_change(home, agent, disconnecting=True))
+    return _apply_agent_connection_plan(home, _plan_agent_connection_change(home, agent, disconnecting=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,7 @@ def list_agent_skill_folders(home: Home) -> ListAgentSkillFoldersResult:
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER_LAYER}
     found = dict[Path, AgentSkillFolder]()
     for one in KNOWN_AGENTS.values():
-        folder = _find_skill_folder(home.settings, one)
+        folder = _find_own_skill_folder_of_agent(home.settings, one)
         names = [path.parent.name for path in folder.glob("*/SKILL.md")] if folder else []
         # Several agents may read one folder; it is listed for the first of them.
         if folder and names and folder not in found:
@@ -129,12 +133,12 @@ def import_agent_skills(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]
     """Import the skills from an agent's own folder; only for the home's owner."""
     home.host.files.require_access(_AGENT_FILES)
     found = get_agent(agent)
-    if (folder := _find_skill_folder(home.settings, found)) is None:
+    if (folder := _find_own_skill_folder_of_agent(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", hint="")
     return importing.import_skills(home, folder, (), USER_LAYER, importing.ImportOptions())
 
 
-def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
+def _find_own_skill_folder_of_agent(settings: Settings, one: KnownAgent) -> Path | None:
     """Return the agent's own skill folder, or None if it has none here."""
     # Folders of other agents that it also reads are left out: those agents list them.
     user, own = settings.user_home, one.skills.get(ConfigScope.USER)
@@ -142,17 +146,17 @@ def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _plan_agent_change(home: Home, agent: str, *, disconnecting: bool) -> connecting.ConnectionPlan:
+def _plan_agent_connection_change(home: Home, agent: str, *, disconnecting: bool) -> connecting.ConnectionPlan:
     home.host.files.require_access(_AGENT_FILES)
     settings, scope = home.settings, ConfigScope.USER
     if disconnecting:
         return connecting.plan_disconnection(settings, os.environ, agent, scope)
-    hooks = [one.event for one in connecting.list_available_hooks(settings, os.environ, agent, scope, ())]
+    hooks = [one.event for one in connecting.list_agent_hooks_except_refused(settings, os.environ, agent, scope, ())]
     return connecting.plan_connection(
         settings, os.environ, agent, connecting.ConnectionOptions(scope=scope, hooks=hooks)
     )
 
 
-def _apply_plan(home: Home, planned: connecting.ConnectionPlan) -> connecting.ConnectionReport:
+def _apply_agent_connection_plan(home: Home, planned: connecting.ConnectionPlan) -> connecting.ConnectionReport:
     connecting.apply_connection_plan(home.settings, planned)
     return connecting.build_connection_report(planned, home.redact, undo=planned.undo)

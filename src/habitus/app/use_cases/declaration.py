@@ -259,7 +259,7 @@ def argument(
 ) -> InputField:
     """Describe a positional argument of the command line; for the rest see `option`."""
     found = InputField(help=help, is_argument=True, completes=completes, metavar=metavar)
-    return replace(found, rest_default=rest_default, limits=_build_limits(**limits))
+    return replace(found, rest_default=rest_default, limits=_build_input_limits(**limits))
 
 
 def option(help: str, *flags: str, rest_default: Any = REQUIRED, **limits: float) -> InputField:
@@ -268,10 +268,10 @@ def option(help: str, *flags: str, rest_default: Any = REQUIRED, **limits: float
     `rest_default` is the default over REST if it differs. `limits` are `least` and `most` for a number, `longest` for a
     text.
     """
-    return InputField(help=help, given_flags=flags, rest_default=rest_default, limits=_build_limits(**limits))
+    return InputField(help=help, given_flags=flags, rest_default=rest_default, limits=_build_input_limits(**limits))
 
 
-def _build_limits(
+def _build_input_limits(
     least: float | None = None, most: float | None = None, longest: float = MAX_LINE_CHARS
 ) -> dict[str, float]:
     limits = {"ge": least, "le": most, "max_length": longest}
@@ -290,7 +290,7 @@ def json_option(help: str, *flags: str) -> InputField:
 
 def text_option(help: str, *flags: str) -> InputField:
     """Describe a text option that the command line reads from a file; `-` is standard input."""
-    return InputField(help=help, given_flags=flags, limits=_build_limits(longest=MAX_TEXT_CHARS), read_as="text")
+    return InputField(help=help, given_flags=flags, limits=_build_input_limits(longest=MAX_TEXT_CHARS), read_as="text")
 
 
 def page_limit_option(help: str = "How many at most.", *, rest_default: Any = REQUIRED) -> InputField:
@@ -314,7 +314,9 @@ ExpectedVersion = Annotated[
     str | None, InputField(help="Fail unless this is its current version.", given_flags=("--expect",), is_version=True)
 ]
 # Over REST it defaults to the address of the request.
-PageAddress = Annotated[str, InputField(help="Where they reach the page.", limits=_build_limits(), is_address=True)]
+PageAddress = Annotated[
+    str, InputField(help="Where they reach the page.", limits=_build_input_limits(), is_address=True)
+]
 # REST repeats the same id for each retry of a request.
 AttemptId = Annotated[str, InputField(is_attempt=True)]
 
@@ -384,7 +386,7 @@ def use_case(
     return declare
 
 
-def load_use_cases(group: str) -> Iterator[UseCase[..., Any]]:
+def load_use_cases_of_group(group: str) -> Iterator[UseCase[..., Any]]:
     """Import a group and return its use cases, in the order of its module."""
     module = importlib.import_module(f"habitus.app.use_cases.{group}")
     return (one for one in vars(module).values() if isinstance(one, UseCase))
@@ -393,4 +395,4 @@ def load_use_cases(group: str) -> Iterator[UseCase[..., Any]]:
 def load_all_use_cases() -> Iterator[UseCase[..., Any]]:
     """Import every group and return all use cases."""
     for group in USE_CASE_GROUPS:
-        yield from load_use_cases(group)
+        yield from load_use_cases_of_group(group)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.learning.learning import TurnJudgementResult, record_judgement
-from habitus.app.learning.report_rows import ReportedRequestPage, build_conversation_rows
+from habitus.app.learning.learning import TurnJudgementResult, record_turn_judgement
+from habitus.app.learning.report_rows import ReportRowPage, build_conversation_rows
 from habitus.app.use_cases.declaration import (
     InputField,
     PageCursor,
@@ -22,20 +22,20 @@ from habitus.app.use_cases.declaration import (
 )
 from habitus.app.use_cases.skills import MAX_VERSION
 from habitus.errors import ConflictingOptions
-from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingForecast
+from habitus.evidence.findings import ItemFinding, ItemVerdict, WithholdingForecast, WorseVersionFinding
 from habitus.evidence.model import EvidenceItem, ItemKind
-from habitus.evidence.sums import EvidenceCount
+from habitus.evidence.sums import EvidenceCountKind
 from habitus.journal.model import JudgementSourceKind
 from habitus.memory.cortex import Cortex
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidencePage:
+class EvidenceFindingPage:
     """Findings per item and version."""
 
     # The share of offers that is withheld at random.
     withhold: float
-    rollbacks: Sequence[VersionRollback]
+    rollbacks: Sequence[WorseVersionFinding]
     items: Sequence[ItemFinding]
     # The texts of the lessons among the items, by id.
     lessons: Mapping[str, str]
@@ -49,12 +49,12 @@ def show_evidence(
     name: Annotated[str | None, argument("A skill, recipe or tool, or the id of a lesson.", completes="skills")] = None,
     limit: RestPageLimit = None,
     after: PageCursor = "",
-) -> EvidencePage:
+) -> EvidenceFindingPage:
     """Show what offering skills, lessons, recipes and tools changes, per version, and with which confidence."""
     found = home.evidence.compute_findings()
     items = found.items if name is None else home.evidence.find_item_findings(name)
     page = paginate_items("evidence", items, _format_finding_key, limit=limit, after=after)
-    return EvidencePage(
+    return EvidenceFindingPage(
         withhold=home.evidence.share,
         rollbacks=found.rollbacks,
         items=page.items,
@@ -72,18 +72,18 @@ def _format_finding_key(finding: ItemFinding) -> str:
     "skills evidence rows",
     route="GET /evidence/rows",
     access=Access.VIEWER,
-    example={"name": "data-summary", "of": EvidenceCount.USED},
+    example={"name": "data-summary", "of": EvidenceCountKind.USED},
 )
 def list_evidence_rows(
     home: Home,
     name: Annotated[str, argument("A skill, recipe or tool, or the id of a lesson.", completes="skills")],
     version: Annotated[int, option("Its version; default is the latest.", "-v", least=0, most=MAX_VERSION)] = 0,
     kind: Annotated[ItemKind, option(f"{', '.join(ItemKind)}.", "-k")] = ItemKind.SKILL,
-    of: Annotated[EvidenceCount, option("Which count.")] = EvidenceCount.ALL,
+    of: Annotated[EvidenceCountKind, option("Which count.")] = EvidenceCountKind.ALL,
     offered: Annotated[bool | None, option("Only those that were offered it, or not.", "--offered/--withheld")] = None,
     limit: PageLimit = 100,
     after: PageCursor = "",
-) -> ReportedRequestPage:
+) -> ReportRowPage:
     """List the conversations that a count of the evidence counts; only yours can be opened."""
     item = EvidenceItem(kind=kind, name=name, version=version)
     if not version:
@@ -97,13 +97,13 @@ def list_evidence_rows(
     rows = build_conversation_rows(
         home.journal, page.items, home.settings.user, lambda is_offered: "with" if is_offered else "without"
     )
-    return ReportedRequestPage(
+    return ReportRowPage(
         rows=[one if one.has_text else replace(one, turn="") for one in rows], next=page.next, total=page.total
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemEvidencePlan:
+class ItemWithholdingForecast:
     item: EvidenceItem
     plan: WithholdingForecast
 
@@ -111,7 +111,7 @@ class ItemEvidencePlan:
 @dataclass(frozen=True, kw_only=True)
 class PlanEvidenceResult:
     withhold: float
-    plans: Sequence[ItemEvidencePlan]
+    plans: Sequence[ItemWithholdingForecast]
     lessons: Mapping[str, str]
 
 
@@ -122,7 +122,7 @@ def plan_evidence(home: Home) -> PlanEvidenceResult:
     unknown = [one for one in home.evidence.compute_findings().items if one.decision.verdict is ItemVerdict.UNKNOWN]
     return PlanEvidenceResult(
         withhold=home.evidence.share,
-        plans=[ItemEvidencePlan(item=one.item, plan=one.plan) for one in unknown],
+        plans=[ItemWithholdingForecast(item=one.item, plan=one.plan) for one in unknown],
         lessons=_read_lesson_texts(home.memory, (one.item for one in unknown)),
     )
 
@@ -157,4 +157,4 @@ def record_outcome(
     """
     if ok is None:
         raise ConflictingOptions("The outcome is missing.", hint="Add --ok/--failed.")
-    return record_judgement(home, id, ok=ok, by=by, source_kind=source_kind, reason=reason)
+    return record_turn_judgement(home, id, ok=ok, by=by, source_kind=source_kind, reason=reason)

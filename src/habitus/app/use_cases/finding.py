@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from habitus.access import Access
-from habitus.agent.choosing import SkillExplanation
+from habitus.agent.choosing import SkillPlacementExplanation
 from habitus.app.home import Home
 from habitus.app.library import explaining
 from habitus.app.use_cases.declaration import (
@@ -74,7 +74,7 @@ class RequestContextOptions:
 
     def build_request(self, home: Home, text: str, user: str | None) -> UserRequest:
         """Return the request as the given user, by default the home's, would make it now."""
-        return explaining.build_request(
+        return explaining.build_request_of_user(
             home,
             text,
             user,
@@ -131,13 +131,13 @@ def select_skills(home: Home, request: SelectSkillsRequest) -> SkillSelectionRes
 def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str | None) -> SkillSelectionResult:
     """Select skills on behalf of another user, whom only the command line can name."""
     # The same code as a turn's, so the preview can't differ from the real prompt.
-    seen = explaining.preview_selection(home, request.build_request(home, request.request, user))
+    seen = explaining.preview_skills_for_request(home, request.build_request(home, request.request, user))
     best, selection = explaining.rank_eligible_skills(home.finder, seen, request.request), seen.selection
-    unlisted = sorted({*seen.cut_from_menu, *selection.left_out})
+    unlisted = sorted({*seen.skills_cut_from_menu, *selection.left_out})
     page = paginate_items("skills", unlisted, str, limit=request.limit, after=request.after)
     return SkillSelectionResult(
         eager=[NamedReason(name=choice.name, reason=choice.reason) for choice in selection.eager],
-        menu=seen.on_menu,
+        menu=seen.skills_on_menu,
         cut=[name for name in page.items if name not in selection.left_out],
         left_out=[
             NamedReason(name=name, reason=selection.left_out[name]) for name in page.items if name in selection.left_out
@@ -146,7 +146,7 @@ def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str |
         total=page.total,
         menu_tokens=seen.menu.tokens,
         menu_budget=seen.menu.budget,
-        drops_memory=selection.excludes_memory,
+        drops_memory=selection.excludes_rules_and_profile,
         drops_persona=selection.excludes_persona,
         ranks=best.hits,
         fits=best.fits,
@@ -165,16 +165,16 @@ class ExplainSkillRequest(RequestContextOptions):
     access=Access.OPEN_READING,
     example={"name": "csv-summary", "request": "total by region"},
 )
-def explain_skill(home: Home, request: ExplainSkillRequest) -> SkillExplanation:
+def explain_skill(home: Home, request: ExplainSkillRequest) -> SkillPlacementExplanation:
     """Explain why a skill does, or does not, reach the prompt of a request; on the command line also of a past turn."""
     return explain_skill_for_user(home, request, None)
 
 
-def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str | None) -> SkillExplanation:
+def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str | None) -> SkillPlacementExplanation:
     """Explain a skill on behalf of another user, whom only the command line can name."""
     if request.request is None:
         raise ConflictingOptions("The request is missing.")
-    return explaining.explain_skill(home, request.name, request.build_request(home, request.request, user))
+    return explaining.explain_skill_selection(home, request.name, request.build_request(home, request.request, user))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,5 +207,7 @@ def evaluate_skills(
     if record is not None:
         if name is None:
             raise ConflictingOptions("--record needs the skill it belongs to.")
-        explaining.record_eval_case(home, name, TriggerEvalCase(query=record, should_trigger=should_trigger))
+        explaining.store_trigger_case_with_skill(
+            home, name, TriggerEvalCase(query=record, should_trigger=should_trigger)
+        )
     return SkillTriggerEvalsResult(cases=explaining.run_trigger_cases(home, name))

@@ -8,7 +8,7 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.agent.prompts.prompt import NAME, load_identity_skill
 from habitus.app.home import Home
-from habitus.app.library.undoing import build_version_undo, build_write_undo
+from habitus.app.library.undoing import build_version_undo_command, build_write_undo_command
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, option, use_case
 from habitus.errors import Invalid
 from habitus.skills.layers.layer import PROMPT_LAYER
@@ -41,7 +41,7 @@ def change_identity(
     # The identity is a skill that only exists once someone has changed the default.
     if store.load(NAME) is None:
         made = home.skills.create(replace(load_identity_skill(home.skills), body=body), author, layer=PROMPT_LAYER)
-        undo = build_version_undo(f"{NAME}@{PROMPT_LAYER}", made.version)
+        undo = build_version_undo_command(f"{NAME}@{PROMPT_LAYER}", made.version)
     else:
-        undo = build_write_undo(store.update_skill(NAME, lambda old: replace(old, body=body), author))
+        undo = build_write_undo_command(store.update_skill(NAME, lambda old: replace(old, body=body), author))
     return replace(show_identity(home), undo=undo)

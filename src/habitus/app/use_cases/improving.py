@@ -11,22 +11,22 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.conversations.models import require_model_program_access
 from habitus.app.home import Home
-from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_climb_model
+from habitus.app.learning.climbing import ClimbPlannerAndRunner, StageClimbPlanOrResult, open_budgeted_climb_model
 from habitus.app.learning.comparing import (
     DEFAULT_SHARE,
     ComparisonReport,
     list_comparison_reports,
-    start_comparison,
+    start_requested_comparison,
     stop_comparison,
 )
 from habitus.app.learning.improving import (
-    list_skills_below_price,
+    list_skills_not_worth_improving,
     open_improve_store,
     preview_improve_run,
     rank_skills_to_improve,
 )
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
+from habitus.app.tasks.reviewing import refuse_unreviewed_foreign_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
 from habitus.evidence.versions import LiveComparison
@@ -71,7 +71,7 @@ class StartImprovementRequest:
     id: AttemptId = ""
 
     @property
-    def run_request(self) -> ImproveRequest:
+    def improve_request(self) -> ImproveRequest:
         """Return the run's request with its parsed budget. Raises `Misused` if it has two candidates."""
         if self.text and self.proposal is not None:
             raise ConflictingOptions("Give a candidate or a proposal, not both.")
@@ -91,17 +91,17 @@ class StartImprovementRequest:
 )
 def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     """Queue a run for a worker: small changes to a skill, gated against today's version on its tasks."""
-    run_request = request.run_request
-    if run_request.solver:
-        find_solver_program(run_request.solver)
-        home.host.programs.require_access(run_request.solver)
-    require_model_program_access(home.host, run_request.model)
-    refuse_unreviewed_tasks(home, request.name)
+    improve_request = request.improve_request
+    if improve_request.solver:
+        find_solver_program(improve_request.solver)
+        home.host.programs.require_access(improve_request.solver)
+    require_model_program_access(home.host, improve_request.model)
+    refuse_unreviewed_foreign_tasks(home, request.name)
     # An impossible run should fail here, while the caller is watching, not in the worker.
-    if problem := preview_improve_run(home, run_request).problem:
-        raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=run_request.skill))
+    if problem := preview_improve_run(home, improve_request).problem:
+        raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=improve_request.skill))
     queue = jobs.open_job_queue(home)
-    return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(run_request), id=request.id))
+    return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(improve_request), id=request.id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def compare_versions(
     stop: Annotated[bool, option("End the running comparison.")] = False,
 ) -> LiveComparison:
     """Compare a skill's current version in use with the one before; an approved improvement is compared by itself."""
-    return stop_comparison(home, name) if stop else start_comparison(home, name, share)
+    return stop_comparison(home, name) if stop else start_requested_comparison(home, name, share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,11 +181,11 @@ def plan_improvements(home: Home) -> PlanImprovementsResult:
     return PlanImprovementsResult(
         success_cents=home.settings.success_cents,
         ranking=rank_skills_to_improve(home),
-        left_out=list_skills_below_price(home),
+        left_out=list_skills_not_worth_improving(home),
     )
 
 
-class ClimbTarget(StrEnum):
+class ClimbTargetStage(StrEnum):
     RECIPE = "recipe"
     CODE = "code"
 
@@ -197,19 +197,19 @@ ClimbDryRun = Annotated[bool, option("Only show what it would be made of.")]
 @use_case(
     "skills climb",
     access=Access.ADMIN,
-    example={"name": "csv-summary", "to": ClimbTarget.CODE, "model": "openai:gpt-5-mini"},
+    example={"name": "csv-summary", "to": ClimbTargetStage.CODE, "model": "openai:gpt-5-mini"},
 )
 def climb_skill(
     home: Home,
     name: SkillName,
-    to: Annotated[ClimbTarget | None, option("Target stage; default is the next possible one.")] = None,
+    to: Annotated[ClimbTargetStage | None, option("Target stage; default is the next possible one.")] = None,
     model: DraftingModel = "",
     dry_run: ClimbDryRun = False,
-) -> StageClimb:
+) -> StageClimbPlanOrResult:
     """Take a skill to its next stage: a recipe from its past uses, or code that passes its trial."""
-    climbing = ClimbRunner(home)
-    stages = {None: None, ClimbTarget.RECIPE: Stage.CHUNKS, ClimbTarget.CODE: Stage.CODE}
-    return _apply_climb(home, climbing, climbing.plan_skill_climb(name, stages[to]), model, dry_run)
+    climbing = ClimbPlannerAndRunner(home)
+    stages = {None: None, ClimbTargetStage.RECIPE: Stage.CHUNKS, ClimbTargetStage.CODE: Stage.CODE}
+    return _run_climb_unless_dry_run(home, climbing, climbing.plan_skill_climb(name, stages[to]), model, dry_run)
 
 
 @use_case("lessons promote", access=Access.ADMIN, example={"id": "k3fa9c1d"})
@@ -218,16 +218,18 @@ def promote_lesson(
     id: Annotated[str, argument("A lesson.", completes="lessons")],
     model: DraftingModel = "",
     dry_run: ClimbDryRun = False,
-) -> StageClimb:
+) -> StageClimbPlanOrResult:
     """Turn a lesson into a skill, drafted by a model or, without one, from the facts."""
-    climbing = ClimbRunner(home)
-    return _apply_climb(home, climbing, climbing.plan_lesson_climb(id), model, dry_run)
+    climbing = ClimbPlannerAndRunner(home)
+    return _run_climb_unless_dry_run(home, climbing, climbing.plan_climb_of_lesson_to_skill(id), model, dry_run)
 
 
-def _apply_climb(home: Home, climbing: ClimbRunner, found: StageClimb, model: str, dry_run: bool) -> StageClimb:
-    async def carry_out() -> StageClimb:
-        async with open_climb_model(home, model) as drafter:
-            done = await climbing.run_climb(found, drafter)
+def _run_climb_unless_dry_run(
+    home: Home, climbing: ClimbPlannerAndRunner, found: StageClimbPlanOrResult, model: str, dry_run: bool
+) -> StageClimbPlanOrResult:
+    async def carry_out() -> StageClimbPlanOrResult:
+        async with open_budgeted_climb_model(home, model) as drafter:
+            done = await climbing.draft_and_propose_climb(found, drafter)
         return replace(done, spent=drafter.budget.summary) if drafter is not None else done
 
     return found if dry_run else asyncio.run(carry_out())

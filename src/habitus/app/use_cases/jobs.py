@@ -67,7 +67,7 @@ def list_jobs(
     queue = open_read_only_queue(home)
     ids = queue.list_job_ids() if done else [one.id for one in queue.list_jobs() if one.state is not JobState.DONE]
     page = paginate_items("jobs", ids, str, limit=limit, after=after)
-    return JobPage(jobs=queue.get_jobs(page.items), next=page.next, total=page.total)
+    return JobPage(jobs=queue.get_jobs_by_ids(page.items), next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)

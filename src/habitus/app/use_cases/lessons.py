@@ -27,7 +27,7 @@ from habitus.app.use_cases.declaration import (
 from habitus.errors import Invalid, NotFound
 from habitus.journal.usage import RequestCounts
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import ChangeCause, Engram, LessonDraftOutcome, LessonKind, LessonScope, LessonState
+from habitus.memory.model import ChangeAuthorAndReason, Engram, LessonDraftOutcome, LessonKind, LessonScope, LessonState
 from habitus.settings import Settings
 
 # More lessons than any home has; pages are cut afterwards.
@@ -68,11 +68,11 @@ def list_lessons(
 
 def _build_lesson_page(settings: Settings, what: str, found: Sequence[Engram], limit: int, after: str) -> LessonPage:
     page = paginate_items(what, found, lambda engram: engram.id, limit=limit, after=after)
-    shown = [hide_foreign_conversation(settings, one) for one in page.items]
+    shown = [hide_foreign_source_of_lesson(settings, one) for one in page.items]
     return LessonPage(lessons=shown, next=page.next, total=page.total)
 
 
-def hide_foreign_conversation(settings: Settings, lesson: Engram) -> Engram:
+def hide_foreign_source_of_lesson(settings: Settings, lesson: Engram) -> Engram:
     """Return the lesson without the person and conversation that taught it, unless they are the caller's own."""
     about = lesson.evidence
     if settings.is_admin or about.user == settings.user:
@@ -95,7 +95,7 @@ class LessonVersion:
     number: int
     text: str
     state: LessonState
-    cause: ChangeCause
+    cause: ChangeAuthorAndReason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +122,8 @@ def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> Lesson
     ]
     lesson = memory.get(id)
     return LessonDetails(
-        lesson=hide_foreign_conversation(home.settings, lesson),
-        shown=home.journal.count_lesson_requests(lesson.id, user=resolve_user_filter(home.settings, all_users)),
+        lesson=hide_foreign_source_of_lesson(home.settings, lesson),
+        shown=home.journal.count_requests_with_lesson(lesson.id, user=resolve_user_filter(home.settings, all_users)),
         history=history,
     )
 
@@ -168,7 +168,7 @@ def add_lesson(
     topic: Annotated[str, option("Its topic, in one word.")] = "",
 ) -> AddLessonResult:
     """Remember something; a lesson that is known already gets stronger."""
-    with _collect_undo_command(home.memory) as undo:
+    with _collect_lesson_undo_command(home.memory) as undo:
         encoded = home.memory.add(text, kind=kind, scope=scope, topic=topic, project=home.project)
     assert encoded.engram is not None
     return AddLessonResult(
@@ -208,7 +208,7 @@ def edit_lesson(
 ) -> EditLessonResult:
     """Edit a lesson; from then on it is yours."""
     memory = get_user_or_all_memory(home, all_users)
-    with _collect_undo_command(memory) as undo:
+    with _collect_lesson_undo_command(memory) as undo:
         after = memory.edit(
             id,
             by=home.settings.author_name,
@@ -223,7 +223,7 @@ def edit_lesson(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoveLessonsResult:
+class ArchiveOrRestoreLessonsResult:
     lessons: Sequence[Engram]
     undo: tuple[str, ...]
 
@@ -235,13 +235,13 @@ class MoveLessonsResult:
     example={"ids": ("b1",)},
     undo="lessons restore",
 )
-def remove_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> MoveLessonsResult:
+def remove_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> ArchiveOrRestoreLessonsResult:
     """Archive lessons; they are not learned again automatically."""
     memory = get_user_or_all_memory(home, all_users)
     # Look all of them up first: an unknown id must fail before anything is removed.
     found = [memory.get(id).id for id in ids]
     gone = [memory.remove(id, by=home.settings.author_name) for id in found]
-    return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *found))
+    return ArchiveOrRestoreLessonsResult(lessons=gone, undo=("lessons", "restore", *found))
 
 
 @use_case(
@@ -251,12 +251,12 @@ def remove_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> M
     example={"ids": ("b1",)},
     undo="lessons remove",
 )
-def restore_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> MoveLessonsResult:
+def restore_lessons(home: Home, ids: LessonIds, all_users: AllUsers = False) -> ArchiveOrRestoreLessonsResult:
     """Restore lessons from the archive."""
     memory = get_user_or_all_memory(home, all_users)
     found = [memory.get(id).id for id in ids]
     back = [memory.restore(id, by=home.settings.author_name) for id in found]
-    return MoveLessonsResult(lessons=back, undo=("lessons", "remove", *found))
+    return ArchiveOrRestoreLessonsResult(lessons=back, undo=("lessons", "remove", *found))
 
 
 @use_case("lessons retract", route="POST /lessons/retract", access=Access.ADMIN, example={"turn": "d4342a3ce725"})
@@ -265,7 +265,7 @@ def retract_lessons(
     turn: Annotated[str, option("Retract the lessons of this turn.")] = "",
     session: Annotated[str, option("Retract the lessons of this session.")] = "",
     all_users: AllUsers = False,
-) -> MoveLessonsResult:
+) -> ArchiveOrRestoreLessonsResult:
     """Archive everything that one conversation taught; it is not learned again automatically."""
     if bool(turn) is bool(session):
         raise Invalid("Name the turn or session.", hint="Give --turn ID or --session ID.")
@@ -278,11 +278,11 @@ def retract_lessons(
     if not found:
         raise NotFound(f"No lessons come from {where}.", hint="See 'habitus sessions list'.")
     gone = [memory.remove(one.id, by=home.settings.author_name, reason=f"withdrawn with {where}") for one in found]
-    return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
+    return ArchiveOrRestoreLessonsResult(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
 
 
 @contextmanager
-def _collect_undo_command(memory: Cortex) -> Iterator[list[str]]:
+def _collect_lesson_undo_command(memory: Cortex) -> Iterator[list[str]]:
     """Collect the changes to lessons made inside, and yield the command that undoes them; empty if there are none."""
     undo: list[str] = []
     with memory.collect_changes() as made:
@@ -300,4 +300,4 @@ def curate(
 
     Without --apply it only reports what it would do, and why. Changes to skills wait for your review.
     """
-    return asyncio.run(curating.curate(home, apply=apply, model=model))
+    return asyncio.run(curating.plan_or_run_curation(home, apply=apply, model=model))

@@ -12,17 +12,17 @@ from typing import Annotated, ClassVar
 from habitus.access import Access
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
-from habitus.app.home import Home, open_read_transaction, resolve_user_filter
+from habitus.app.home import Home, open_read_transaction_if_single_database, resolve_user_filter
 from habitus.app.learning import insights, learning
-from habitus.app.learning.report_rows import ReportedRequestPage, list_rows_behind_number
+from habitus.app.learning.report_rows import ReportRowPage, list_rows_behind_report_number
 from habitus.app.learning.reporting import (
-    MonthlyReport,
+    MonthlyLearningReport,
     ReportedNumberKind,
     ReportMonth,
-    build_monthly_report,
+    build_monthly_learning_report,
 )
-from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
-from habitus.app.library.undoing import build_change_undo
+from habitus.app.library.browsing import USAGE_DAYS, SkillMapCluster, build_skill_map
+from habitus.app.library.undoing import build_change_undo_command
 from habitus.app.review import inbox
 from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
 from habitus.app.use_cases.declaration import (
@@ -36,9 +36,9 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.app.use_cases.finding import NamedReason
-from habitus.app.use_cases.lessons import hide_foreign_conversation
-from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
-from habitus.evidence.findings import EvidenceFindings, VersionRollback
+from habitus.app.use_cases.lessons import hide_foreign_source_of_lesson
+from habitus.app.use_cases.skills import ListSkillsRequest, filter_and_search_skills, list_existing_and_pending_skills
+from habitus.evidence.findings import EvidenceFindings, WorseVersionFinding
 from habitus.journal.model import SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
@@ -56,7 +56,7 @@ _TAUGHT_BY = (LessonProducer.USER, LessonProducer.IMPORT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownSkillEffect:
+class SkillEffectWithInterval:
     """The effect of a skill per hundred conversations, with its confidence interval."""
 
     name: str
@@ -66,7 +66,7 @@ class KnownSkillEffect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedItem:
+class LearnedSkillOrLesson:
     """A skill or a lesson that agents made from their work."""
 
     kind: str
@@ -76,7 +76,7 @@ class LearnedItem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportBatch:
+class SkillImportBatch:
     """Skills imported by one command, and the command that undoes it."""
 
     names: Sequence[str]
@@ -100,11 +100,11 @@ class OverviewReport:
 
     days: Sequence[DailyRequestCounts]
     pending_per_day: Sequence[int]
-    helps: Sequence[KnownSkillEffect]
-    hurts: Sequence[KnownSkillEffect]
+    helps: Sequence[SkillEffectWithInterval]
+    hurts: Sequence[SkillEffectWithInterval]
     agents: Sequence[AgentActivity]
-    learned: Sequence[LearnedItem]
-    imports: Sequence[ImportBatch]
+    learned: Sequence[LearnedSkillOrLesson]
+    imports: Sequence[SkillImportBatch]
     steps: OnboardingStatus
 
 
@@ -116,24 +116,24 @@ def show_overview(home: Home, all_users: AllUsers = False) -> OverviewReport:
 
 def compute_findings_if_judged(home: Home) -> EvidenceFindings:
     """Return the findings; none, and without loading the statistics, while no turn has an outcome."""
-    return home.evidence.compute_findings() if home.journal.has_explicit_outcome() else EvidenceFindings()
+    return home.evidence.compute_findings() if home.journal.has_any_explicit_feedback() else EvidenceFindings()
 
 
 def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -> OverviewReport:
     """Return the overview; pages compute the findings once for all their parts."""
     now, user = home.clock(), resolve_user_filter(home.settings, all_users)
-    with open_read_transaction(home):
-        days = home.journal.count_daily_requests(USAGE_DAYS, user=user)
-        heard = home.journal.get_last_request_times(user=user)
+    with open_read_transaction_if_single_database(home):
+        days = home.journal.count_requests_by_day(USAGE_DAYS, user=user)
+        heard = home.journal.get_last_request_time_by_agent_kind(user=user)
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
-    helps, hurts = _select_strongest_effects(findings)
+    helps, hurts = _select_most_helpful_and_harmful_skills(findings)
     agents = list_agent_activity(home, heard)
     own = any(one.layer != "bundled" for one in summaries)
     steps = OnboardingStatus(
         agent=bool(agents),
         skills=own,
-        model=bool(models.resolve_model_names(home.settings, os.environ)[0]),
+        model=bool(models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]),
         request=bool(heard),
     )
     return OverviewReport(
@@ -142,7 +142,7 @@ def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -
         helps=helps,
         hurts=hurts,
         agents=agents,
-        learned=_list_learned_items(recent, home.memory.list_lessons("week", 100)),
+        learned=_list_learned_skills_and_lessons(recent, home.memory.list_lessons("week", 100)),
         imports=_list_import_batches(home.skills, recent),
         steps=steps,
     )
@@ -160,37 +160,41 @@ def _count_pending_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> li
     return [sum(made < end and (done is None or done >= end) for made, done in open_from) for end in ends]
 
 
-def _select_strongest_effects(findings: EvidenceFindings) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
+def _select_most_helpful_and_harmful_skills(
+    findings: EvidenceFindings,
+) -> tuple[list[SkillEffectWithInterval], list[SkillEffectWithInterval]]:
     """Return the skills with the strongest effects whose sign is known, by their newest version."""
-    newest: dict[str, KnownSkillEffect] = {}
+    newest: dict[str, SkillEffectWithInterval] = {}
     for one in findings.items:
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
             name = one.item.name.partition("@")[0]
             # Findings come oldest version first, so the newest one wins.
-            newest[name] = KnownSkillEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
+            newest[name] = SkillEffectWithInterval(name=name, value=effect.value, low=effect.low, high=effect.high)
     ranked = sorted(newest.values(), key=lambda one: (-one.value, one.name))
     hurts = [one for one in reversed(ranked) if one.high < 0]
     return [one for one in ranked if one.low > 0][:_MAX_SHOWN], hurts[:_MAX_SHOWN]
 
 
-def _list_learned_items(recent: Iterable[SkillSummary], lessons: Iterable[Engram]) -> list[LearnedItem]:
+def _list_learned_skills_and_lessons(
+    recent: Iterable[SkillSummary], lessons: Iterable[Engram]
+) -> list[LearnedSkillOrLesson]:
     found = [
-        LearnedItem(kind="skill", id=one.name, text=one.title or one.name, learned_on=one.modified_on)
+        LearnedSkillOrLesson(kind="skill", id=one.name, text=one.title or one.name, learned_on=one.modified_on)
         for one in recent
         if one.source is SkillSource.AGENT
     ]
     found += [
-        LearnedItem(kind="lesson", id=one.id, text=one.text, learned_on=one.created_on)
+        LearnedSkillOrLesson(kind="lesson", id=one.id, text=one.text, learned_on=one.created_on)
         for one in lessons
         if one.produced_by not in _TAUGHT_BY
     ]
     return sorted(found, key=lambda one: one.learned_on or datetime.min.replace(tzinfo=UTC), reverse=True)
 
 
-def _list_import_batches(skills: Library, recent: Iterable[SkillSummary]) -> list[ImportBatch]:
+def _list_import_batches(skills: Library, recent: Iterable[SkillSummary]) -> list[SkillImportBatch]:
     """Return the latest imports, each as a whole: a large one writes its skills in batches with times of their own."""
     left = {one.name: one for one in recent if one.source is SkillSource.IMPORTED and one.modified_on is not None}
-    found: list[ImportBatch] = []
+    found: list[SkillImportBatch] = []
     while left and len(found) < _MAX_SHOWN:
         latest = max(left.values(), key=lambda one: str(one.modified_on))
         assert latest.modified_on is not None
@@ -199,8 +203,8 @@ def _list_import_batches(skills: Library, recent: Iterable[SkillSummary]) -> lis
         if change.change_id:
             store = skills.get_layer(latest.layer).store
             together |= left.keys() & {one.name for one in store.list_changed_skills(change.change_id)}
-        undo = build_change_undo(change) if change.change_id else ()
-        found.append(ImportBatch(names=sorted(together), imported_on=latest.modified_on, undo=undo))
+        undo = build_change_undo_command(change) if change.change_id else ()
+        found.append(SkillImportBatch(names=sorted(together), imported_on=latest.modified_on, undo=undo))
         left = {name: one for name, one in left.items() if name not in together}
     return found
 
@@ -227,7 +231,7 @@ class SkillMapPoint:
 @dataclass(frozen=True, kw_only=True)
 class SkillMapResult:
     skills: Sequence[SkillMapPoint]
-    clusters: Sequence[MapCluster]
+    clusters: Sequence[SkillMapCluster]
 
 
 @use_case("", route="GET /map", access=Access.OPEN_READING)
@@ -272,7 +276,7 @@ def search_everything(
     """Find skills, lessons and your conversations by a few words, at most `limit` of each."""
     if not (words := q.lower().split()):
         return SearchEverythingResult(found=())
-    skills, fits = filter_skills(home, ListSkillsRequest(q=q), list_all_skills(home))
+    skills, fits = filter_and_search_skills(home, ListSkillsRequest(q=q), list_existing_and_pending_skills(home))
     found = [
         SearchHit(
             kind="skill",
@@ -298,30 +302,30 @@ def _contains_all_words(words: Iterable[str], text: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InsightsReport:
+class LibraryInsightsReport:
     """Long-term figures about the library."""
 
     # Most helpful first.
-    effects: Sequence[insights.SkillEffect]
+    effects: Sequence[insights.SkillEffectHistory]
     menu: insights.MenuCost
     unused: Sequence[insights.UnusedSkill]
     # Worst first.
-    confused: Sequence[insights.ConfusedPair]
-    improvements: Sequence[insights.TriedCandidateSummary]
+    confused: Sequence[insights.ConfusedSkillPair]
+    improvements: Sequence[insights.TriedSkillCandidateSummary]
 
 
 @use_case("", route="GET /insights", access=Access.OPEN_READING)
-def show_insights(home: Home, all_users: AllUsers = False) -> InsightsReport:
+def show_insights(home: Home, all_users: AllUsers = False) -> LibraryInsightsReport:
     """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried.
 
     Effects are estimated over the conversations of all users. Uses are yours, unless an admin asks for those of all.
     """
     user = resolve_user_filter(home.settings, all_users)
-    return InsightsReport(
-        effects=insights.list_skill_effects(home, user),
+    return LibraryInsightsReport(
+        effects=insights.list_best_known_skill_effects(home, user),
         menu=insights.compute_menu_cost(home, user),
-        unused=insights.list_unused_skills(home, user),
-        confused=insights.list_confused_skills(home),
+        unused=insights.list_old_never_used_skills(home, user),
+        confused=insights.list_confused_skill_pairs(home),
         improvements=insights.list_tried_candidates(home),
     )
 
@@ -330,14 +334,14 @@ def show_insights(home: Home, all_users: AllUsers = False) -> InsightsReport:
 class TodayReport:
     """What needs attention today, and what is new this week."""
 
-    pending: tuple[inbox.InboxItem, ...]
+    pending: tuple[inbox.ReviewInboxItem, ...]
     # Created or changed within a week, newest first.
     new_skills: tuple[SkillSummary, ...]
     new_lessons: tuple[Engram, ...]
     # Skills that can't be loaded or lack something they need.
     broken: tuple[ListedSkill, ...]
     # Versions that do worse than their predecessor.
-    regressions: tuple[VersionRollback, ...]
+    regressions: tuple[WorseVersionFinding, ...]
     # Tools that failed repeatedly.
     failing: tuple[CodeTool, ...]
     sessions: tuple[SessionSummary, ...]
@@ -360,9 +364,9 @@ def build_today_report(home: Home, findings: EvidenceFindings, *, with_contents:
     tools = home.tools.all() if home.skills.snapshot().skills_with_code else ()
     return TodayReport(
         pending=inbox.list_pending(home, with_contents=with_contents),
-        new_skills=_select_newest_skills(summaries, now - _WEEK),
+        new_skills=_select_recently_changed_skills(summaries, now - _WEEK),
         new_lessons=tuple(
-            hide_foreign_conversation(home.settings, one) for one in home.memory.list_lessons("week", 100)
+            hide_foreign_source_of_lesson(home.settings, one) for one in home.memory.list_lessons("week", 100)
         ),
         broken=tuple(item for item in listing if item.state in (SkillState.BROKEN, SkillState.GATED)),
         regressions=findings.rollbacks,
@@ -373,7 +377,7 @@ def build_today_report(home: Home, findings: EvidenceFindings, *, with_contents:
     )
 
 
-def _select_newest_skills(summaries: list[SkillSummary], since: datetime) -> tuple[SkillSummary, ...]:
+def _select_recently_changed_skills(summaries: list[SkillSummary], since: datetime) -> tuple[SkillSummary, ...]:
     """Return the skills changed since then, newest first, without bundled ones."""
     dated = [(summary.modified_on, summary) for summary in summaries if summary.modified_on is not None]
     recent = [(on, summary) for on, summary in dated if on >= since and summary.layer != "bundled"]
@@ -384,11 +388,11 @@ def _select_newest_skills(summaries: list[SkillSummary], since: datetime) -> tup
 class TodayResponse:
     """What needs attention today, as served over REST."""
 
-    pending: Sequence[inbox.InboxItem]
+    pending: Sequence[inbox.ReviewInboxItem]
     new_skills: Sequence[str]
     new_lessons: Sequence[Engram]
     broken: Sequence[NamedReason]
-    regressions: Sequence[VersionRollback]
+    regressions: Sequence[WorseVersionFinding]
     failing: Sequence[NamedReason]
 
 
@@ -415,13 +419,13 @@ ReportedMonth = Annotated[str, option("The month, as YYYY-MM in UTC; default is 
 
 
 @use_case("report", route="GET /report", access=Access.VIEWER, example={"month": "2026-10"})
-def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = False) -> MonthlyReport:
+def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = False) -> MonthlyLearningReport:
     """Show what a month of learning was worth, and what it cost.
 
     *Because of* is said only of conversations that were randomised between two versions of a skill.
     """
     user = resolve_user_filter(home.settings, all_users)
-    return build_monthly_report(home, ReportMonth.parse(month, home.clock()), user)
+    return build_monthly_learning_report(home, ReportMonth.parse(month, home.clock()), user)
 
 
 @use_case(
@@ -439,20 +443,20 @@ def list_report_rows(
     limit: PageLimit = 100,
     after: PageCursor = "",
     all_users: AllUsers = False,
-) -> ReportedRequestPage:
+) -> ReportRowPage:
     """List what is behind a number of the report; requests past their retention are rows without text."""
     user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
-    rows = dict(enumerate(list_rows_behind_number(home, of, period, user, skill, version)))
+    rows = dict(enumerate(list_rows_behind_report_number(home, of, period, user, skill, version)))
     page = paginate_items(
         "the report", list(rows.items()), lambda row: row[1].turn or str(row[0]), limit=limit, after=after
     )
-    return ReportedRequestPage(rows=[row for _, row in page.items], next=page.next, total=page.total)
+    return ReportRowPage(rows=[row for _, row in page.items], next=page.next, total=page.total)
 
 
 @use_case("", route="GET /failing", access=Access.VIEWER)
 def list_repeated_failures(home: Home) -> ListRepeatedFailuresResult:
     """List what fails repeatedly in conversations, and which remedies worked."""
-    return ListRepeatedFailuresResult(failing=learning.list_repeated_failures(home))
+    return ListRepeatedFailuresResult(failing=learning.list_costliest_repeated_failures(home))
 
 
 @use_case("", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example={"name": "csv-summary"})

@@ -67,7 +67,7 @@ class ListCellsResult:
 @use_case("tools scratchpad view", access=Access.OWNER, example={"name": "trial"})
 def list_cells(home: Home, name: ScratchpadName) -> ListCellsResult:
     """Show the cells that ran since the scratchpad was created or reset, with their output."""
-    return ListCellsResult(name=name, cells=running_code.list_cells(home.settings, name))
+    return ListCellsResult(name=name, cells=running_code.list_scratchpad_cells(home.settings, name))
 
 
 @use_case("tools scratchpad reset", access=Access.OWNER, example={"name": "trial"})

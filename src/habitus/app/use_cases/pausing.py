@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.access import Access
-from habitus.app.home import Home, refuse_if_read_only, refuse_unless_admin
+from habitus.app.home import Home, refuse_if_read_only, refuse_non_admin_on_shared_database
 from habitus.app.use_cases.declaration import use_case
 from habitus.pause import PauseDetails
 
@@ -19,15 +19,15 @@ class PauseStatus:
 @use_case("", route="GET /pause", access=Access.VIEWER)
 def show_pause_status(home: Home) -> PauseStatus:
     """Show whether learning is paused, since when and by whom."""
-    return PauseStatus(paused=home.pause.get_state())
+    return PauseStatus(paused=home.pause.get_pause_details())
 
 
 @use_case("learn pause", route="PUT /pause", access=Access.ADMIN, undo="learn resume")
 def pause_learning(home: Home) -> PauseStatus:
     """Stop learning and automatic changes at once, in every process on this home."""
     refuse_if_read_only(home)
-    refuse_unless_admin(home, "pause learning for all users")
-    was_paused = home.pause.get_state() is not None
+    refuse_non_admin_on_shared_database(home, "pause learning for all users")
+    was_paused = home.pause.get_pause_details() is not None
     return PauseStatus(
         paused=home.pause.pause(home.settings.author_name), undo=() if was_paused else ("learn", "resume")
     )
@@ -37,5 +37,5 @@ def pause_learning(home: Home) -> PauseStatus:
 def resume_learning(home: Home) -> PauseStatus:
     """Resume learning and automatic changes."""
     refuse_if_read_only(home)
-    refuse_unless_admin(home, "resume learning for all users")
+    refuse_non_admin_on_shared_database(home, "resume learning for all users")
     return PauseStatus(paused=None, undo=("learn", "pause") if home.pause.resume() else ())

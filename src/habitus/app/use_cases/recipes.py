@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from habitus.access import Access
 from habitus.agent.user_input import SubmittedRequest
-from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
+from habitus.app.conversations.hosting import HostDrivenConversations, HostTurnRequest
 from habitus.app.home import Home
 from habitus.app.library import recipes
 from habitus.app.use_cases.declaration import argument, json_argument, option, use_case
@@ -62,7 +62,7 @@ def run_recipe(home: Home, request: RunRecipeRequest) -> ToolResult:
     fill_parameter_defaults(recipe.plan, request.payload)
     asking = SubmittedRequest(text=f"Run the recipe {recipe.plan.name}.")
     with (
-        closing(HostedConversations(home)) as hosting,
+        closing(HostDrivenConversations(home)) as hosting,
         hosting.open_turn(HostTurnRequest(user_input=asking, user=home.get_user(), source_type="cli")) as turn,
     ):
         result = turn.run(recipe.name, json.dumps(request.payload, ensure_ascii=False, default=str))

@@ -8,13 +8,13 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home, get_user_or_all_memory
-from habitus.app.learning.compared_versions import describe_planned_comparison
+from habitus.app.learning.compared_versions import describe_comparison_after_approval
 from habitus.app.library import content, undoing
 from habitus.app.review import inbox
-from habitus.app.review.inbox import InboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
+from habitus.app.review.inbox import ReviewInboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
 from habitus.app.review.replaying import ReplayReport, get_background_replays
-from habitus.app.sharing.approvals import open_project_home
-from habitus.app.tasks.proposing import keep_ticked_tasks
+from habitus.app.sharing.approvals import open_home_for_proposal_project
+from habitus.app.tasks.proposing import drop_unselected_tasks_from_proposal
 from habitus.app.tasks.storing import remove_proposed_tasks
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
@@ -26,7 +26,7 @@ from habitus.app.use_cases.declaration import (
     paginate_items,
     use_case,
 )
-from habitus.app.use_cases.writing import get_main_file
+from habitus.app.use_cases.writing import get_main_file_path_and_content
 from habitus.errors import Invalid, Refused, UserError
 from habitus.files import compute_tree_hash
 from habitus.memory.model import Engram
@@ -40,10 +40,10 @@ _REPLAY_TIMEOUT_S = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingPage:
+class ReviewInboxPage:
     """One page of the inbox."""
 
-    proposals: Sequence[InboxItem]
+    proposals: Sequence[ReviewInboxItem]
     # Ids of pending items that are best decided together.
     groups: Sequence[Sequence[int | str]]
     next: str | None
@@ -57,7 +57,7 @@ def list_pending(
     limit: PageLimit = 100,
     after: PageCursor = "",
     all_users: AllUsers = False,
-) -> PendingPage:
+) -> ReviewInboxPage:
     """List what is pending, and why: changes to skills by number, lessons by id."""
     found = inbox.list_pending(home, with_decided=decided, all_users=all_users)
     page = paginate_items("the inbox", found, lambda item: item.id, limit=limit, after=after)
@@ -65,14 +65,14 @@ def list_pending(
     groups = [
         [item.subject.id for item in one] for one in inbox.group_related_items(home.finder, undecided) if len(one) > 1
     ]
-    return PendingPage(proposals=page.items, groups=groups, next=page.next, total=page.total)
+    return ReviewInboxPage(proposals=page.items, groups=groups, next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PendingItemDetails:
     """A pending item with its diff."""
 
-    item: InboxItem
+    item: ReviewInboxItem
     diff: str
     # Existing skills that say nearly the same.
     similar_skills: Sequence[str]
@@ -91,15 +91,15 @@ def show_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: A
     )
     return PendingItemDetails(
         item=found,
-        diff=_render_diff(home, found),
+        diff=_render_inbox_item_diff(home, found),
         similar_skills=alike,
-        comparison=describe_comparison(home.settings.evidence, found),
+        comparison=describe_comparison_started_by_approval(home.settings.evidence, found),
     )
 
 
-def describe_comparison(settings: EvidenceSettings, item: InboxItem) -> str:
+def describe_comparison_started_by_approval(settings: EvidenceSettings, item: ReviewInboxItem) -> str:
     """Return what approving an item compares in use, in words; empty if nothing."""
-    return describe_planned_comparison(settings, item.subject) if isinstance(item.subject, Proposal) else ""
+    return describe_comparison_after_approval(settings, item.subject) if isinstance(item.subject, Proposal) else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,26 +112,26 @@ class InboxItemDiff:
 def diff_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> InboxItemDiff:
     """Show what approving it would change."""
     found = inbox.get_inbox_item(home, id, all_users=all_users)
-    return InboxItemDiff(id=found.subject.id, diff=_render_diff(home, found))
+    return InboxItemDiff(id=found.subject.id, diff=_render_inbox_item_diff(home, found))
 
 
-def _render_diff(home: Home, item: InboxItem) -> str:
+def _render_inbox_item_diff(home: Home, item: ReviewInboxItem) -> str:
     subject = item.subject
-    if isinstance(subject, Proposal) and are_files_hidden(home.settings, subject):
+    if isinstance(subject, Proposal) and are_proposal_files_hidden(home.settings, subject):
         return "Only admins read what a skill is examined by.\n"
     if not isinstance(subject, Proposal):
         return f"+{subject.text}\n"
     return home.review.diff_proposal(subject.id, with_examination=home.settings.is_admin)
 
 
-def are_files_hidden(settings: Settings, proposal: Proposal) -> bool:
+def are_proposal_files_hidden(settings: Settings, proposal: Proposal) -> bool:
     """Whether this user must not read the proposal's files, because they contain a skill's exam tasks."""
     return proposal.change.action is ProposalAction.TASKS and not settings.is_admin
 
 
-def refuse_unread_approval(settings: Settings, proposal: Proposal) -> None:
+def refuse_approval_of_hidden_tasks(settings: Settings, proposal: Proposal) -> None:
     """Raise `Refused` if this user would approve tasks without having read them."""
-    if are_files_hidden(settings, proposal):
+    if are_proposal_files_hidden(settings, proposal):
         raise Refused("Only people who may read tasks can approve them.", hint="Ask an admin.")
 
 
@@ -146,14 +146,14 @@ def preview_effect(home: Home, id: Annotated[str, argument(_ONE)], all_users: Al
         raise Invalid(f"'{id}' is a lesson; it changes no skill.", hint="")
     if home.review.is_on_other_host(subject):
         raise Invalid(f"'{id}' changes a directory of {subject.host}: its requests are not known here.", hint="")
-    return get_background_replays(home).get_report(subject, _REPLAY_TIMEOUT_S)
+    return get_background_replays(home).start_replay_and_get_report(subject, _REPLAY_TIMEOUT_S)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecisionResult:
+class ReviewDecisionResult:
     """A decided item; approving a change may have created a version, which `undo` reverts."""
 
-    item: InboxItem
+    item: ReviewInboxItem
     version: int | None = None
     undo: tuple[str, ...] = ()
     # What it compares in use from now on, in words; empty if nothing.
@@ -168,7 +168,7 @@ class DecisionResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ApproveItemsResult:
-    approved: Sequence[DecisionResult]
+    approved: Sequence[ReviewDecisionResult]
 
 
 @use_case(
@@ -190,14 +190,16 @@ def approve_items(
     if only:
         if len(items) > 1 or not isinstance(items[0].subject, Proposal):
             raise Invalid("Tasks are picked from one proposal.", hint="Name the proposal that has them.")
-        refuse_unread_approval(home.settings, items[0].subject)
-        keep_ticked_tasks(home.review, items[0].subject, only)
+        refuse_approval_of_hidden_tasks(home.settings, items[0].subject)
+        drop_unselected_tasks_from_proposal(home.review, items[0].subject, only)
     return ApproveItemsResult(approved=_decide_items(items, lambda item: _approve_item(home, item, all_users)))
 
 
-def _decide_items(items: Sequence[InboxItem], decide: Callable[[InboxItem], DecisionResult]) -> list[DecisionResult]:
+def _decide_items(
+    items: Sequence[ReviewInboxItem], decide: Callable[[ReviewInboxItem], ReviewDecisionResult]
+) -> list[ReviewDecisionResult]:
     """Decide the items one by one. If one fails, the error names those decided before it."""
-    done: list[DecisionResult] = []
+    done: list[ReviewDecisionResult] = []
     for item in items:
         try:
             done.append(decide(item))
@@ -209,19 +211,19 @@ def _decide_items(items: Sequence[InboxItem], decide: Callable[[InboxItem], Deci
     return done
 
 
-def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResult:
+def _approve_item(home: Home, item: ReviewInboxItem, all_users: bool) -> ReviewDecisionResult:
     if isinstance(item.subject, Engram):
         lesson = get_user_or_all_memory(home, all_users).approve(item.subject.id, by=home.settings.author_name)
-        return DecisionResult(
+        return ReviewDecisionResult(
             item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
         )
-    refuse_unread_approval(home.settings, item.subject)
+    refuse_approval_of_hidden_tasks(home.settings, item.subject)
     proposal, version = home.review.approve(item.subject.id, home.build_author())
-    return DecisionResult(
+    return ReviewDecisionResult(
         item=build_proposal_item(proposal),
         version=version,
         undo=_build_reopen_command(item.id),
-        comparison=describe_comparison(home.settings.evidence, item),
+        comparison=describe_comparison_started_by_approval(home.settings.evidence, item),
     )
 
 
@@ -232,7 +234,7 @@ def _build_reopen_command(*ids: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RejectItemsResult:
-    rejected: Sequence[DecisionResult]
+    rejected: Sequence[ReviewDecisionResult]
 
 
 @use_case(
@@ -253,14 +255,14 @@ def reject_items(
     return RejectItemsResult(rejected=_decide_items(items, lambda item: _reject_item(home, item, reason, all_users)))
 
 
-def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
+def _reject_item(home: Home, item: ReviewInboxItem, reason: str, all_users: bool = False) -> ReviewDecisionResult:
     if isinstance(item.subject, Engram):
         lesson = get_user_or_all_memory(home, all_users).reject(item.id, by=home.settings.author_name, reason=reason)
-        return DecisionResult(
+        return ReviewDecisionResult(
             item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_undo_targets([lesson]))
         )
     proposal = home.review.reject(item.subject.id, home.build_author(), reason)
-    return DecisionResult(item=build_proposal_item(proposal), undo=_build_reopen_command(item.id))
+    return ReviewDecisionResult(item=build_proposal_item(proposal), undo=_build_reopen_command(item.id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,8 +270,8 @@ class ChooseProposalResult:
     """The approved proposal, whose `undo` reopens all of them, and the rejected ones."""
 
     # `undo` reopens all of them.
-    approved: DecisionResult
-    rejected: Sequence[DecisionResult]
+    approved: ReviewDecisionResult
+    rejected: Sequence[ReviewDecisionResult]
 
 
 @use_case(
@@ -299,7 +301,7 @@ def choose_proposal(
 
 @dataclass(frozen=True, kw_only=True)
 class ReopenProposalsResult:
-    reopened: Sequence[InboxItem]
+    reopened: Sequence[ReviewInboxItem]
 
 
 @use_case("review reopen", route="POST /review/{ids}/reopen", access=Access.REVIEWER, example={"ids": ("3",)})
@@ -310,7 +312,7 @@ def reopen_proposals(
     return ReopenProposalsResult(reopened=[_reopen_proposal(home, id) for id in ids])
 
 
-def _reopen_proposal(home: Home, id: str) -> InboxItem:
+def _reopen_proposal(home: Home, id: str) -> ReviewInboxItem:
     if (number := parse_proposal_number(id)) is None:
         raise Invalid(
             f"'{id}' is not the number of a proposal.",
@@ -321,7 +323,7 @@ def _reopen_proposal(home: Home, id: str) -> InboxItem:
         done = f"Proposal {id} is applied on {proposal.host}" + (f" as {proposal.decision}" * bool(proposal.decision))
         raise Refused(f"{done}.", hint=f"Undo it there: habitus review reopen {id}.")
     if proposal.state is ProposalState.APPROVED:
-        _undo_approval(open_project_home(home, proposal), proposal)
+        _undo_approval(open_home_for_proposal_project(home, proposal), proposal)
     return build_proposal_item(home.review.reopen(proposal.id))
 
 
@@ -347,14 +349,14 @@ def _undo_written_version(home: Home, change: SkillChange, address: str, reason:
         compute_tree_hash(change.tree),
     )
     made = [version.number for version in history if version.tree_hash == wanted]
-    done = undoing.undo_targets(home, [f"{address}:{number}" for number in made[-1:]], reason)
+    done = undoing.undo_versions_and_changes(home, [f"{address}:{number}" for number in made[-1:]], reason)
     if done.failures:
         raise Refused(done.failures[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class EditProposalTextResult:
-    item: InboxItem
+    item: ReviewInboxItem
     changed: bool
 
 
@@ -365,21 +367,21 @@ def edit_proposal_text(
     text: Annotated[str, option("The complete new text; for a skill, its SKILL.md.", longest=MAX_TEXT_CHARS)],
 ) -> EditProposalTextResult:
     """Edit the text of a proposal before you approve it."""
-    before, _ = get_editable_proposal_text(home, id)
+    before, _ = get_editable_text_and_file_name(home, id)
     if (number := parse_proposal_number(id)) is None:
         after = home.memory.edit(id, by=home.settings.author_name, text=text.strip())
         return EditProposalTextResult(item=build_lesson_item(after), changed=after.text.encode() != before)
-    path, _ = get_main_file(home.review.get(number).change.tree)
+    path, _ = get_main_file_path_and_content(home.review.get(number).change.tree)
     content = text.encode("utf-8", "replace")
     return EditProposalTextResult(
-        item=build_proposal_item(home.review.edit(number, path, content)), changed=content != before
+        item=build_proposal_item(home.review.edit_proposed_file(number, path, content)), changed=content != before
     )
 
 
-def get_editable_proposal_text(home: Home, id: str) -> tuple[bytes, str]:
+def get_editable_text_and_file_name(home: Home, id: str) -> tuple[bytes, str]:
     """Return the text that may be edited, and a name for its file."""
     if (number := parse_proposal_number(id)) is None:
         lesson = home.memory.get(id)
         return lesson.text.encode(), f"{lesson.id}.md"
     change = home.review.get(number).change
-    return get_main_file(change.tree)[1], f"{change.name}.md"
+    return get_main_file_path_and_content(change.tree)[1], f"{change.name}.md"

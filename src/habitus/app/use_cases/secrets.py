@@ -34,7 +34,7 @@ def remove_secret(
     home: Home, name: Annotated[str, argument("Name of the secret, such as smtp.password.")]
 ) -> RemoveSecretResult:
     """Delete a secret for good; its grants stay, for a new value."""
-    secrets.refuse_secret_change(home, "change the vault")
+    secrets.refuse_unless_user_may_change_secrets(home, "change the vault")
     home.vault.remove(name)
     return RemoveSecretResult(removed=name)
 
@@ -76,14 +76,14 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
         raise ConflictingOptions(
             "Nothing to grant was named.", hint="Name a secret before the skill, or add --all, --again or --host."
         )
-    secrets.refuse_secret_change(home, "grant secrets")
-    asked = secrets.find_declared_secrets(home.skills, skill)
+    secrets.refuse_unless_user_may_change_secrets(home, "grant secrets")
+    asked = secrets.find_skill_and_read_declared_secrets(home.skills, skill)
     if asked.untrusted:
         raise Refused(
             f"'{asked.item.name}': {asked.untrusted}.", hint=f"Read it, then: habitus review trust {asked.item.name}"
         )
     for name in named:
-        secrets.check_secret_declared(asked, name)
+        secrets.require_skill_declares_secret(asked, name)
     for host in request.host:
         if not _HOST.fullmatch(host):
             raise Invalid(f"'{host}' is not a host.", hint="Write example.org, example.org:8443 or *.example.org.")
@@ -115,7 +115,7 @@ def revoke_secrets(home: Home, request: RevokeSecretsRequest) -> RevokeSecretsRe
     *named, skill = request.names
     refuse_if_read_only(home)
     if request.everybody:
-        secrets.refuse_secret_change(home, "revoke grants for all users")
+        secrets.refuse_unless_user_may_change_secrets(home, "revoke grants for all users")
     user, grants = ALL_USERS if request.everybody else home.settings.user, GrantStore(home.local, home.clock)
     # A grant outlives its skill, so look at the grants before the library.
     name = skill if skill in {grant.skill for grant in grants.list()} else home.skills.find(skill).name
@@ -144,4 +144,4 @@ def list_secret_calls(
 ) -> ListSecretCallsResult:
     """List the calls of skills' command lines, also refused ones: who, what, when, and with which secrets."""
     start = parse_timestamp(since, home.clock()) if since else None
-    return ListSecretCallsResult(calls=secrets.open_call_log(home).list(since=start))
+    return ListSecretCallsResult(calls=secrets.open_command_line_call_log(home).list(since=start))

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.agent.stream import Consent
-from habitus.app.conversations.chats import open_chats
-from habitus.app.conversations.past_sessions import get_past_session
+from habitus.app.conversations.chats import get_or_open_user_chat_sessions
+from habitus.app.conversations.past_sessions import get_latest_or_matching_session
 from habitus.app.home import Home, resolve_user_filter
 from habitus.app.library.uploading import UploadedFile
 from habitus.app.use_cases.declaration import (
@@ -80,7 +80,7 @@ def show_session(
     all_users: AllUsers = False,
 ) -> SessionDetails:
     """Show one conversation: requests, steps, replies and outcomes."""
-    found = get_past_session(home.settings, home.journal, id, all_users=all_users)
+    found = get_latest_or_matching_session(home.settings, home.journal, id, all_users=all_users)
     page = paginate_items("turns", found.turns, lambda turn: turn.id, limit=limit, after=after)
     return SessionDetails(session=found.session, turns=page.items, next=page.next, total=page.total)
 
@@ -131,7 +131,7 @@ def show_turn(home: Home, id: Annotated[str, argument("A turn's id.")]) -> Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodedAttachment:
+class Base64Attachment:
     """A file sent with a message, in Base64."""
 
     name: str
@@ -150,7 +150,7 @@ class EncodedAttachment:
 
 SessionId = Annotated[str, argument("A session.")]
 MessageText = Annotated[str, option("The message.", longest=MAX_TEXT_CHARS)]
-MessageFiles = Annotated[tuple[EncodedAttachment, ...], option(f"What comes with it, in Base64; {MAX_FILES} at most.")]
+MessageFiles = Annotated[tuple[Base64Attachment, ...], option(f"What comes with it, in Base64; {MAX_FILES} at most.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class SendMessageResult:
 )
 def start_session(home: Home, text: MessageText = "", files: MessageFiles = ()) -> SendMessageResult:
     """Start a conversation; follow it through its events, or read the result from it afterwards."""
-    return _start_turn(home, "", text, files)
+    return _send_message_to_session(home, "", text, files)
 
 
 @use_case(
@@ -184,19 +184,21 @@ def start_session(home: Home, text: MessageText = "", files: MessageFiles = ()) 
 )
 def send_message(home: Home, id: SessionId, text: MessageText = "", files: MessageFiles = ()) -> SendMessageResult:
     """Send the next message of a conversation."""
-    return _start_turn(home, id, text, files)
+    return _send_message_to_session(home, id, text, files)
 
 
-def _start_turn(home: Home, id: str, text: str, files: Sequence[EncodedAttachment]) -> SendMessageResult:
+def _send_message_to_session(home: Home, id: str, text: str, files: Sequence[Base64Attachment]) -> SendMessageResult:
     if len(files) > MAX_FILES:
         raise Invalid(f"{len(files)} files are too many.", hint=f"Send {MAX_FILES} at most.")
-    return SendMessageResult(id=open_chats(home).send_message(text, id, [file.decode() for file in files]))
+    return SendMessageResult(
+        id=get_or_open_user_chat_sessions(home).send_message(text, id, [file.decode() for file in files])
+    )
 
 
 @use_case("", route="POST /sessions/{id}/stop", access=Access.ADMIN, example={"id": "3f2a"}, status=204)
 def stop_turn(home: Home, id: SessionId) -> None:
     """Stop the running turn."""
-    open_chats(home).stop_turn(id)
+    get_or_open_user_chat_sessions(home).stop_turn(id)
 
 
 @use_case(
@@ -213,4 +215,4 @@ def answer_question(
     answer: Annotated[Consent, option("The person's answer.")],
 ) -> None:
     """Answer a question that the turn is waiting for."""
-    open_chats(home).answer_question(id, number, answer)
+    get_or_open_user_chat_sessions(home).deliver_person_answer(id, number, answer)

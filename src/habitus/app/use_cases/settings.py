@@ -11,13 +11,13 @@ from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import layers, trusting
 from habitus.app.operating import checking, configuring
-from habitus.app.operating.doctor import HealthCheck, HealthCheckState
+from habitus.app.operating.doctor import HealthCheckResult, HealthCheckState
 from habitus.app.operating.people import has_other_approver
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, option, use_case
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.files import parse_user_path
-from habitus.settings import SearchEncoder, Settings
+from habitus.settings import SearchEncoderKind, Settings
 from habitus.skills.sources.trust import TrustedRootSummary
 
 ENCODER = "search.encoder"
@@ -71,7 +71,7 @@ def set_setting(
 
 def is_switch_to_minilm(key: str, value: str) -> bool:
     """Whether a setting switches to the encoder whose weights must be fetched first."""
-    return key == ENCODER and value == SearchEncoder.MINILM
+    return key == ENCODER and value == SearchEncoderKind.MINILM
 
 
 def _has_other_approver(settings: Settings) -> bool:
@@ -94,13 +94,13 @@ def unset_setting(settings: Settings, key: SettingKey) -> configuring.SettingCha
 )
 def set_setting_remotely(home: Home, key: SettingKey, value: SettingValue) -> configuring.SettingChangeResult:
     """Write a setting to the file, effective at once. Commands, addresses and folders can only be set locally."""
-    return configuring.set_setting_remotely(home, key, value)
+    return configuring.set_setting_for_remote_user(home, key, value)
 
 
 @use_case("", route="DELETE /settings/{key}", access=Access.ADMIN, example={"key": "bot_name"}, changes_settings=True)
 def unset_setting_remotely(home: Home, key: SettingKey) -> configuring.SettingChangeResult:
     """Remove a setting from the file; its default applies again."""
-    return configuring.set_setting_remotely(home, key, None)
+    return configuring.set_setting_for_remote_user(home, key, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def list_layers(home: Home) -> ListLayersResult:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthReport:
-    checks: Sequence[HealthCheck]
+    checks: Sequence[HealthCheckResult]
 
     @property
     def is_failed(self) -> bool:
@@ -131,11 +131,11 @@ def check_health(home: Home) -> HealthReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListTrustedResult:
+class ListTrustedContentResult:
     trusted: Sequence[TrustedRootSummary]
 
 
 @use_case("", route="GET /trust", access=Access.VIEWER)
-def list_trusted(home: Home) -> ListTrustedResult:
+def list_trusted(home: Home) -> ListTrustedContentResult:
     """List the content that was trusted as it is, by whom and when."""
-    return ListTrustedResult(trusted=trusting.list_trusted(home))
+    return ListTrustedContentResult(trusted=trusting.list_all_trusted_content(home))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from habitus import sql
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.library.layers import is_layer_shared, open_library
-from habitus.app.library.tracked_skills import describe_locked_origin
+from habitus.app.library.layers import is_layer_in_shared_database, open_library
+from habitus.app.library.tracked_skills import describe_skill_origin_from_lockfiles
 from habitus.app.use_cases.declaration import (
     OptionalLimit,
     PageCursor,
@@ -35,8 +35,8 @@ from habitus.skills.layers.listing import (
     SkillListItem,
     SkillListPage,
     build_uses_path,
-    describe_source_counts,
-    sum_counters,
+    format_imported_usage_counts,
+    sum_counters_over_stages,
 )
 from habitus.skills.library import Library
 from habitus.skills.model import ArchivedSkill, LifecycleEvent, Manifest, SkillSource, SkillState, SkillVersion, Stage
@@ -88,9 +88,9 @@ class ListSkillsRequest:
 @use_case("skills list", route="GET /skills", access=Access.OPEN_READING, example={"state": SkillState.BROKEN})
 def list_skills(home: Home, request: ListSkillsRequest) -> SkillListPage:
     """List skills with their state, and how often they were used."""
-    found, _ = filter_skills(home, request, list_all_skills(home))
-    page = paginate_items("skills", found, _format_address, limit=request.limit, after=request.after)
-    counted = read_skill_counters(home.skills, page.items)
+    found, _ = filter_and_search_skills(home, request, list_existing_and_pending_skills(home))
+    page = paginate_items("skills", found, _format_listed_skill_address, limit=request.limit, after=request.after)
+    counted = read_usage_counts_of_skills(home.skills, page.items)
     entries = [
         SkillListItem(
             item=item,
@@ -102,16 +102,16 @@ def list_skills(home: Home, request: ListSkillsRequest) -> SkillListPage:
     return SkillListPage(skills=entries, next=page.next, total=page.total)
 
 
-def _format_address(item: ListedSkill) -> str:
+def _format_listed_skill_address(item: ListedSkill) -> str:
     return f"{item.name}@{item.layer}"
 
 
-def list_all_skills(home: Home) -> tuple[ListedSkill, ...]:
+def list_existing_and_pending_skills(home: Home) -> tuple[ListedSkill, ...]:
     """Return every skill, including those pending review."""
-    return (*home.skills.list_skills(), *list_pending_skills(home.review))
+    return (*home.skills.list_skills(), *list_pending_new_skills(home.review))
 
 
-def filter_skills(
+def filter_and_search_skills(
     home: Home, request: ListSkillsRequest, items: Sequence[ListedSkill]
 ) -> tuple[Sequence[ListedSkill], bool]:
     """Return the matching skills in order, and whether the search words fit any of them well."""
@@ -136,7 +136,7 @@ def _search_listed_skills(
     return [*named, *found], bool(named) or results.fits
 
 
-def list_pending_skills(review: ReviewQueue) -> list[ListedSkill]:
+def list_pending_new_skills(review: ReviewQueue) -> list[ListedSkill]:
     """Return the skills that don't exist until a pending proposal is approved."""
     waiting = review.list(with_contents=False) if review.count_pending() else []
     return [
@@ -155,10 +155,10 @@ def list_pending_skills(review: ReviewQueue) -> list[ListedSkill]:
 CountersBySkill = dict[tuple[str, str], UsageCounts]
 
 
-def read_skill_counters(skills: Library, items: Sequence[ListedSkill]) -> CountersBySkill:
+def read_usage_counts_of_skills(skills: Library, items: Sequence[ListedSkill]) -> CountersBySkill:
     """Return the counters of those of these skills that were ever shown or used."""
     counted = skills.read_all_counters(named_like=items) if items else {}
-    return {address: sum_counters(stages) for address, stages in counted.items()}
+    return {address: sum_counters_over_stages(stages) for address, stages in counted.items()}
 
 
 def get_stated_manifest(skills: Library, item: ListedSkill) -> Manifest:
@@ -188,13 +188,13 @@ def show_skill(
     version: Annotated[int | None, option("An earlier version.", "-v", least=1, most=MAX_VERSION)] = None,
 ) -> SkillDetails:
     """Show one skill as a model reads it, or one of its stored versions: fields, steps and files."""
-    found = locate_skill(home, name)
-    with found.open_transaction(home):
+    found = find_skill_and_refresh_from_disk(home, name)
+    with found.open_skill_read_transaction(home):
         return read_skill_details(home, found, version)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LocatedSkill:
+class FoundSkillWithSnapshot:
     """A skill found by name or address, with the snapshot of the library it was found in."""
 
     requested_name: str
@@ -202,13 +202,13 @@ class LocatedSkill:
     snapshot: LibrarySnapshot
     item: ListedSkill
 
-    def open_transaction(self, home: Home) -> AbstractContextManager[object]:
+    def open_skill_read_transaction(self, home: Home) -> AbstractContextManager[object]:
         """Open one transaction for everything that is read about it, if one database holds it and its usage."""
-        in_one = all(is_layer_shared(home, layer) for layer in (*self.item.hidden, self.item.layer))
+        in_one = all(is_layer_in_shared_database(home, layer) for layer in (*self.item.hidden, self.item.layer))
         return sql.read_transaction(home.shared) if in_one else nullcontext()
 
 
-def locate_skill(home: Home, name: str) -> LocatedSkill:
+def find_skill_and_refresh_from_disk(home: Home, name: str) -> FoundSkillWithSnapshot:
     """Find a skill in its current state, including changes made on disk."""
     skills = _open_library_with_one_skill(home, name)
     seen = skills.snapshot()
@@ -217,14 +217,14 @@ def locate_skill(home: Home, name: str) -> LocatedSkill:
     if skills.refresh_skill(item):
         seen = skills.snapshot()
         item = skills.find(name, at=seen)
-    return LocatedSkill(requested_name=name, skills=skills, snapshot=seen, item=item)
+    return FoundSkillWithSnapshot(requested_name=name, skills=skills, snapshot=seen, item=item)
 
 
-def read_skill_details(home: Home, found: LocatedSkill, version: int | None = None) -> SkillDetails:
+def read_skill_details(home: Home, found: FoundSkillWithSnapshot, version: int | None = None) -> SkillDetails:
     """Read everything that is shown about a skill."""
     name, skills, item = found.requested_name, found.skills, found.item
     store = skills.get_layer(item.layer).store
-    with found.open_transaction(home):
+    with found.open_skill_read_transaction(home):
         tree = store.read_tree(item.name, version, check_disk=False)
         own = tree if version is None else None
         skill = skills.load(name, at=found.snapshot, own=own) if item.summary is not None else None
@@ -240,7 +240,7 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
     main = trees.find_main_file(tree)
     return SkillDetails(
         item=item,
-        counters=sum_counters(counted),
+        counters=sum_counters_over_stages(counted),
         manifest=get_stated_manifest(skills, item)
         if version is None
         else skill.manifest
@@ -249,12 +249,12 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
         skill=skill,
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
-        source_counts=describe_source_counts(told),
+        source_counts=format_imported_usage_counts(told),
         missing_packages=()
         if skill is None
-        else lifecycle.list_missing_packages(skill.manifest, lifecycle.InstalledPackages()),
+        else lifecycle.explain_missing_packages(skill.manifest, lifecycle.InstalledPackages()),
         evidence=known,
-        origin=describe_locked_origin(home.settings, item),
+        origin=describe_skill_origin_from_lockfiles(home.settings, item),
         tree=tree,
     )
 
@@ -275,8 +275,10 @@ def _format_evidence_lines(home: Home, item: ListedSkill) -> tuple[str, ...]:
     journal = home.journal
     # Loading the statistics is slow, so check first whether there is anything to compute.
     if not (
-        journal.has_explicit_outcome()
-        and any(one.explicit_scores for one in journal.load_exposures([format_skill_address(item.name, item.layer)]))
+        journal.has_any_explicit_feedback()
+        and any(
+            one.explicit_scores for one in journal.load_scored_exposures([format_skill_address(item.name, item.layer)])
+        )
     ):
         return ()
     return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.find_skill_findings(item))
@@ -340,7 +342,7 @@ def show_skill_history(
 
 
 @dataclass(frozen=True, kw_only=True)
-class VersionDiff:
+class SkillVersionDiff:
     """A unified diff between two versions; empty if the skill has only one."""
 
     name: str
@@ -360,17 +362,17 @@ def diff_versions(
     name: SkillName,
     old: Annotated[int | None, argument("A version; the one before NEW by default.", least=1, most=MAX_VERSION)] = None,
     new: Annotated[int | None, argument("Another; the newest by default.", least=1, most=MAX_VERSION)] = None,
-) -> VersionDiff:
+) -> SkillVersionDiff:
     """Show what changed between two versions, by default the last two."""
     known = [one.number for one in home.skills.list_versions(name)]
     new = known[-1] if new is None else new
     old = max((number for number in known if number < new), default=new) if old is None else old
     text = home.skills.diff_versions(name, old, new, with_examination=home.settings.is_admin)
-    return VersionDiff(name=home.skills.find(name).name, old=old, new=new, diff=text)
+    return SkillVersionDiff(name=home.skills.find(name).name, old=old, new=new, diff=text)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageStats(UsageCounts):
+class SkillStageUsageStats(UsageCounts):
     """The usage of one stage of a skill."""
 
     name: str
@@ -381,17 +383,17 @@ class StageStats(UsageCounts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillStatsReport:
+class SkillUsageStatsReport:
     """`trials` are the variants of paired trials, which don't count as uses."""
 
-    stats: Sequence[StageStats]
+    stats: Sequence[SkillStageUsageStats]
     trials: Sequence[TrialVariantCounts]
 
 
 @use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example={"name": "csv-summary"})
 def show_stats(
     home: Home, name: Annotated[str | None, argument("One skill.", completes="skills")] = None
-) -> SkillStatsReport:
+) -> SkillUsageStatsReport:
     """Show how often skills were recommended and used, and the outcomes, per stage; for one skill or all used ones."""
     item = home.skills.find(name) if name is not None else None
     if item is not None:
@@ -399,20 +401,22 @@ def show_stats(
     else:
         found = home.skills.read_all_counters()
     rows = [
-        StageStats(
+        SkillStageUsageStats(
             name=skill,
             layer=layer,
             stage=stage,
-            reliability=round(lifecycle.compute_reliability(counters), 3) if lifecycle.has_outcomes(counters) else None,
+            reliability=round(lifecycle.compute_success_rate_lower_bound(counters), 3)
+            if lifecycle.has_outcomes(counters)
+            else None,
             **asdict(replace(counters, address=f"{build_uses_path(layer, skill)}?stage={stage.value}")),
         )
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()
     ]
-    arms = home.journal.count_trial_variants(
+    arms = home.journal.count_trial_conversations_by_variant(
         ItemKind.SKILL, format_skill_address(item.name, item.layer) if item else None
     )
-    return SkillStatsReport(stats=rows, trials=arms)
+    return SkillUsageStatsReport(stats=rows, trials=arms)
 
 
 @dataclass(frozen=True, kw_only=True)

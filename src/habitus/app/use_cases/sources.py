@@ -78,7 +78,7 @@ def add_skills(home: Home, request: AddSkillsRequest) -> ImportResult:
     options = ImportOptions(
         overwrite=request.overwrite, keep_both=request.keep_both, skip_held=request.all_but_held, reach=reach
     )
-    return importing.add_skills(home, request.source, request.only, options)
+    return importing.fetch_and_import_skills(home, request.source, request.only, options)
 
 
 @use_case("skills update", access=Access.OWNER, example={"check": True}, undo="undo")
@@ -89,7 +89,7 @@ def update_skills(
     overwrite: Annotated[bool, option(_OVERWRITE)] = False,
 ) -> UpdateResult:
     """Fetch added skills again, show what changed, and import it; local edits are never overwritten."""
-    return importing.update_skills(home, names, ImportOptions(overwrite=overwrite), is_check=check)
+    return importing.update_skills_from_their_sources(home, names, ImportOptions(overwrite=overwrite), is_check=check)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
         request.format,
         request.to,
         overwrite=request.overwrite,
-        lessons=importing.list_playbook_lessons(home.memory) if request.everything else (),
+        lessons=importing.list_lessons_for_playbook_export(home.memory) if request.everything else (),
         tasks=tasks,
         progress=progress,
     )
@@ -151,7 +151,9 @@ def publish_skills(
     card: Annotated[bool, option("Publish the cards of their exams: results, not the tasks.")] = False,
 ) -> publishing.PublishedSite:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
-    return publishing.publish_skills(home, parse_user_path(folder), names, tag=tag, remove=remove, card=card)
+    return publishing.add_or_remove_published_skills(
+        home, parse_user_path(folder), names, tag=tag, remove=remove, card=card
+    )
 
 
 @use_case("skills scan", access=Access.OWNER, example={"path": "download.zip"})

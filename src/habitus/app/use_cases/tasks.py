@@ -12,11 +12,20 @@ from typing import Annotated, Any
 from habitus.access import Access
 from habitus.app.conversations.models import require_model_program_access
 from habitus.app.home import Home
-from habitus.app.tasks.drafting import DRAFTED_TASKS, DraftTasksResult, draft_skill_tasks, propose_task_drafts
-from habitus.app.tasks.mining import MiningSource, find_task_candidates
-from habitus.app.tasks.proposing import TaskCandidate, pick_task_ids, propose_tasks
-from habitus.app.tasks.reviewing import describe_task_owner, list_unreviewed_tasks, mark_tasks_reviewed
-from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, save_tasks
+from habitus.app.tasks.drafting import (
+    DRAFTED_TASKS,
+    DraftTasksResult,
+    draft_and_propose_skill_tasks,
+    validate_and_propose_task_drafts,
+)
+from habitus.app.tasks.mining import TaskMiningSourceKind, find_task_candidates
+from habitus.app.tasks.proposing import TaskCandidate, parse_task_id_selection, propose_tasks
+from habitus.app.tasks.reviewing import (
+    describe_origin_of_foreign_tasks,
+    list_unreviewed_foreign_tasks,
+    mark_foreign_tasks_reviewed,
+)
+from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, replace_editable_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
 from habitus.app.tasks.variants import make_task_variants
 from habitus.app.use_cases.declaration import (
@@ -29,7 +38,7 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.errors import Invalid, NotFound, Refused
-from habitus.improve.tasks import name_near_copies
+from habitus.improve.tasks import rename_near_copies_as_variants
 from habitus.settings import Settings
 from habitus.tasks.files import MAX_FIELD_CHARS, parse_task, parse_toml
 from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind
@@ -54,10 +63,10 @@ def list_tasks(home: Home, name: TaskSkillName, limit: PageLimit = 100, after: P
     """List the tasks that examine a skill: its own, rows of evals/evals.json, and the cases of its tool."""
     found = load_tasks(home, name)
     page = paginate_items("tasks", found, lambda task: task.id, limit=limit, after=after)
-    waiting = [task.id for task in list_unreviewed_tasks(home, name)]
+    waiting = [task.id for task in list_unreviewed_foreign_tasks(home, name)]
     # The file of a stranger can't say that it was reviewed.
     shown = [replace(task, reviewed_by="") if task.id in waiting else task for task in page.items]
-    owner = describe_task_owner(home, name) if waiting else ""
+    owner = describe_origin_of_foreign_tasks(home, name) if waiting else ""
     return TaskPage(tasks=shown, next=page.next, total=page.total, unreviewed=waiting, owner=owner)
 
 
@@ -94,15 +103,15 @@ def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
     item = home.skills.find(request.name)
     if not (request.task or request.request):
         raise Invalid("The task has no request.", hint="Add --request, and --expect for the expected result.")
-    task = _mark_as_reviewed(
+    task = _build_reviewed_task(
         home.settings, _parse_task_text(request.task) if request.task else _build_task_row(request)
     )
     here = load_tasks(home, request.name)
     if any(task.id in (one.id, one.id.rpartition(VARIANT_MARK)[2]) for one in here):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", hint="Edit that, or give another --id.")
-    (task,) = name_near_copies([task], here)
-    save_tasks(home, request.name, (*load_editable_tasks(home, item), task))
-    mark_tasks_reviewed(home, request.name, [task])
+    (task,) = rename_near_copies_as_variants([task], here)
+    replace_editable_tasks(home, request.name, (*load_editable_tasks(home, item), task))
+    mark_foreign_tasks_reviewed(home, request.name, [task])
     return ChangeTaskResult(skill=item.name, task=task, undo=("tasks", "remove", request.name, task.id))
 
 
@@ -140,11 +149,11 @@ def edit_task(home: Home, request: EditTaskRequest) -> ChangeTaskResult:
         # New checks replace the old ones: the two sets together were never meant by anyone.
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
-    task = replace(_mark_as_reviewed(home.settings, row), id=before.id)
+    task = replace(_build_reviewed_task(home.settings, row), id=before.id)
     others = [one for one in load_editable_tasks(home, item) if one.id != before.id]
     # A task from evals.json or tool.json is overridden under its id; that file stays as it is.
-    save_tasks(home, request.name, (*others, task))
-    mark_tasks_reviewed(home, request.name, [task])
+    replace_editable_tasks(home, request.name, (*others, task))
+    mark_foreign_tasks_reviewed(home, request.name, [task])
     undo = ("tasks", "edit", request.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
     return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
@@ -165,7 +174,7 @@ def remove_task(
     if task not in kept:
         where = "its tool.json" if task.origin.kind is TaskOriginKind.TOOL else "its evals/evals.json"
         raise Refused(f"The task '{task.id}' of '{item.name}' is defined in {where}.", hint="Remove it there.")
-    save_tasks(home, name, (one for one in kept if one.id != task.id))
+    replace_editable_tasks(home, name, (one for one in kept if one.id != task.id))
     undo = ("tasks", "add", name, "--task", json.dumps(task.as_json(), ensure_ascii=False))
     return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
@@ -186,9 +195,9 @@ def check_tasks(
     for skill in [name] if name else [one.name for one in home.skills.list_skills() if one.summary]:
         # Another process may remove a skill while all of them are checked.
         with nullcontext() if name else suppress(NotFound):
-            waiting = list_unreviewed_tasks(home, skill)
+            waiting = list_unreviewed_foreign_tasks(home, skill)
             tasks += [(skill, task) for task in load_tasks(home, skill) if task not in waiting]
-            owner = describe_task_owner(home, skill)
+            owner = describe_origin_of_foreign_tasks(home, skill)
             why = f"it came from {owner}, and nobody has reviewed it: see 'habitus review trust {skill}'"
             refused += [TaskValidation(task=task.id, is_sound=False, reason=why, skill=skill) for task in waiting]
     found = [*validate_tasks(home, tasks), *refused]
@@ -203,7 +212,9 @@ class MineTasksResult:
 @use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN)
 def mine_tasks(
     home: Home,
-    source: Annotated[MiningSource, option("sessions, transcripts or variants.", "--from")] = MiningSource.SESSIONS,
+    source: Annotated[
+        TaskMiningSourceKind, option("sessions, transcripts or variants.", "--from")
+    ] = TaskMiningSourceKind.SESSIONS,
     skill: Annotated[str, option("Only tasks of this skill.")] = "",
     only: Annotated[tuple[str, ...], option("Only these tasks: ids, numbers such as 1-5,8, or all.", "--only")] = (),
     apply: Annotated[bool, option("Propose the results; they need your review.")] = False,
@@ -212,10 +223,10 @@ def mine_tasks(
 
     Variants are the tasks that a skill has with other values, where its code or a validator recomputes the answer.
     """
-    name, is_varied = home.skills.find(skill).name if skill else "", source is MiningSource.VARIANTS
+    name, is_varied = home.skills.find(skill).name if skill else "", source is TaskMiningSourceKind.VARIANTS
     found = make_task_variants(home, name) if is_varied else find_task_candidates(home, source, skill=name)
     if only:
-        ids = pick_task_ids(only, [one.task.id for one in found])
+        ids = parse_task_id_selection(only, [one.task.id for one in found])
         found = [one for one in found if one.task.id in ids]
     reason = "a task with other values" if is_varied else "recurring request with an accepted result"
     return MineTasksResult(found=propose_tasks(home, found, source="mining", reason=reason) if apply else found)
@@ -243,11 +254,11 @@ def draft_tasks(home: Home, request: DraftTasksRequest) -> DraftTasksResult:
     """Draft tasks from a skill's text, for one without history; they do nothing until you approve them."""
     if not request.tasks:
         require_model_program_access(home.host, request.model)
-        return asyncio.run(draft_skill_tasks(home, request.name, model=request.model, count=request.count))
+        return asyncio.run(draft_and_propose_skill_tasks(home, request.name, model=request.model, count=request.count))
     rows = parse_toml(request.tasks, about="The draft").get("task")
     if not isinstance(rows, list):
         raise Invalid("The draft has no tasks.", hint='Write [[task]] with a request and expect = "…".')
-    return asyncio.run(propose_task_drafts(home, request.name, rows[: request.count], by="your agent"))
+    return asyncio.run(validate_and_propose_task_drafts(home, request.name, rows[: request.count], by="your agent"))
 
 
 def _build_task_row(request: AddTaskRequest | EditTaskRequest) -> dict[str, Any]:
@@ -278,7 +289,7 @@ def _parse_json(text: str) -> Any:
         raise Invalid(f"'{text[:60]}' is not JSON: {error}.", hint='Write {"kind": "contains", "text": "…"}.') from None
 
 
-def _mark_as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
+def _build_reviewed_task(settings: Settings, row: dict[str, Any]) -> Task:
     """Build the task, reviewed by this user unless it says otherwise."""
     task = parse_task(row, "the task", origin=TaskOrigin(kind=TaskOriginKind.PERSON))
     return task if task.reviewed_by else replace(task, reviewed_by=settings.author_name)

@@ -27,8 +27,8 @@ from habitus.errors import Refused
 from habitus.events import OutcomeKind
 from habitus.plain_data import INLINE
 from habitus.sandbox.model import Permissions, ToolRunResult
-from habitus.text import to_one_line
-from habitus.tools.model import CodeTool, RegressionReport, RetiredTool, ToolCreationResult, ToolStatus
+from habitus.text import clean_to_one_line
+from habitus.tools.model import CodeTool, RetiredTool, ToolCaseRerunReport, ToolCreationResult, ToolStatus
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _EXAMPLE = {"text": "one two"}
@@ -71,7 +71,7 @@ class CreateToolRequest:
 )
 def create_tool(home: Home, request: CreateToolRequest) -> ToolCreationResult:
     """Create a tool: its code runs in the sandbox on the payload, and is stored if it works."""
-    making = running_code.run_with_tools(
+    making = running_code.open_tools_and_run_work(
         home,
         lambda tools: tools.create(
             request.name,
@@ -100,7 +100,7 @@ class ToolPage:
 def list_tools(home: Home, limit: RestPageLimit = None, after: PageCursor = "") -> ToolPage:
     """List tools with their status, and retired ones with the command that restores them."""
     page = paginate_items("tools", home.tools.all(), lambda tool: tool.name, limit=limit, after=after)
-    return ToolPage(tools=page.items, retired=home.tools.list_retired(), next=page.next, total=page.total)
+    return ToolPage(tools=page.items, retired=home.tools.list_restorable_tools(), next=page.next, total=page.total)
 
 
 @use_case("tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example={"name": "count-words"})
@@ -128,7 +128,7 @@ def run_tool(
         # Only here: it imports what mines the journal, which takes a noticeable time.
         from habitus.app.learning import repairing
 
-        failed = repairing.FailedInput(payload=payload, error=to_one_line(result.outcome.reason))
+        failed = repairing.FailedToolInput(payload=payload, error=clean_to_one_line(result.outcome.reason))
         inputs = [*repairing.collect_failed_inputs(home, tool), failed]
         with suppress(Refused):
             asyncio.run(repairing.propose_tool_repair(home, tool, inputs))
@@ -138,7 +138,7 @@ def run_tool(
 @dataclass(frozen=True, kw_only=True)
 class ToolTestReport:
     name: str
-    report: RegressionReport = field(metadata=INLINE)
+    report: ToolCaseRerunReport = field(metadata=INLINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ def run_tool_cases_with_progress(
 ) -> RunToolCasesResult:
     """Run the stored test cases, and call `on_start` with each tool's name before its cases run."""
     names = [home.tools.get(name).name for name in names or [tool.name for tool in home.tools.all()]]
-    reports = running_code.run_tool_cases(home, names, on_start)
+    reports = running_code.run_tool_test_cases(home, names, on_start)
     return RunToolCasesResult(tested=[ToolTestReport(name=name, report=report) for name, report in reports.items()])
 
 

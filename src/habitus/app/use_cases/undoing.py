@@ -23,7 +23,7 @@ def undo_changes(
     reason: Reason = "",
 ) -> UndoResult:
     """Undo one change, and nothing that was done before or since."""
-    return undoing.undo_targets(home, targets, reason)
+    return undoing.undo_versions_and_changes(home, targets, reason)
 
 
 @use_case("undo since", access=Access.ADMIN, example={"to": "2 hours ago", "dry_run": True}, undo="undo")
@@ -37,7 +37,7 @@ def rollback_home(
     if timestamp > now:
         raise ConflictingOptions(f"{to} is in the future.", hint="Give a time in the past.")
     reason = f"back to {timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
-    return undoing.rollback_to_timestamp(home, timestamp, reason, dry_run=dry_run)
+    return undoing.rollback_lessons_and_skills(home, timestamp, reason, dry_run=dry_run)
 
 
 @use_case(
@@ -55,11 +55,11 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
     # A closed list of commands: words sent over REST must not reach the command line.
     match tuple(words):
         case ("undo", *targets) if targets:
-            return undoing.undo_targets(home, targets, "")
+            return undoing.undo_versions_and_changes(home, targets, "")
         case ("config", "set", key, text):
-            return _describe_setting_undo(configuring.set_setting_remotely(home, key, text))
+            return _build_undo_result_of_setting(configuring.set_setting_for_remote_user(home, key, text))
         case ("config", "unset", key):
-            return _describe_setting_undo(configuring.set_setting_remotely(home, key, None))
+            return _build_undo_result_of_setting(configuring.set_setting_for_remote_user(home, key, None))
         case ("skills", "restore", wanted):
             back = writing.restore_skill(home, name=wanted)
             return UndoResult(messages=(f"{back.name} was restored.",), undo=back.undo)
@@ -67,7 +67,7 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             gone = writing.remove_skills(home, names=tuple(names))
             return UndoResult(messages=tuple(f"{one.name} is in the archive." for one in gone.skills), undo=gone.undo)
         case ("skills", ("enable" | "disable") as turn, *names) if names:
-            done = writing.switch_skills(home, names, on=turn == "enable")
+            done = writing.enable_or_disable_skills(home, names, on=turn == "enable")
             said = tuple(f"{one.name} is switched {'on' if one.enabled else 'off'}." for one in done.skills)
             return UndoResult(messages=said, undo=done.undo)
         case ("lessons", ("remove" | "restore") as turn, *ids) if ids:
@@ -105,14 +105,14 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             wired = agents.disconnect_agent(home, agent=agent)
             return UndoResult(messages=(f"{wired.title} is disconnected.",), undo=wired.undo)
         case ("review", "trust", "--revoke", name):
-            seen = trusting.revoke_trust(home, trusting.resolve_skill_target(home, name), name)
+            seen = trusting.revoke_trust(home, trusting.resolve_trust_target_of_skill(home, name), name)
             return UndoResult(messages=(f"{name} is no longer trusted.",), undo=seen.undo)
         case ("review", "trust", name):
-            seen = trusting.grant_trust(home, trusting.resolve_skill_target(home, name), name)
+            seen = trusting.grant_trust(home, trusting.resolve_trust_target_of_skill(home, name), name)
             return UndoResult(messages=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' is not an undo command.", hint="Send the undo words as received.")
 
 
-def _describe_setting_undo(done: configuring.SettingChangeResult) -> UndoResult:
+def _build_undo_result_of_setting(done: configuring.SettingChangeResult) -> UndoResult:
     return UndoResult(messages=(f"{done.setting.key} is {done.setting.text or 'not set'}.",), undo=done.undo)

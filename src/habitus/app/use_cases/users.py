@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from habitus.access import Access
-from habitus.app.home import Home, refuse_unless_admin, refuse_unless_writable
+from habitus.app.home import Home, refuse_if_read_only_or_offline, refuse_non_admin_on_shared_database
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
 from habitus.app.use_cases.declaration import PageAddress, argument, option, use_case
 
@@ -51,11 +51,11 @@ def add_user(
     at: PageAddress = "http://127.0.0.1:8765",
 ) -> AddUserResult:
     """Let a user sign in; an existing user gets a new role, link and token."""
-    refuse_unless_writable(home)
-    refuse_unless_admin(home, "let people in")
+    refuse_if_read_only_or_offline(home)
+    refuse_non_admin_on_shared_database(home, "let people in")
     accounts = open_user_accounts(home)
     if home.settings.is_guest_admin is not None and accounts.get(name) is None:
-        accounts.refuse_name_in_use(name)
+        accounts.refuse_account_under_used_name(name)
     made = accounts.add(name, role)
     return AddUserResult(
         name=name,
@@ -74,7 +74,7 @@ class RemoveUserResult:
 @use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example={"name": "ben"})
 def remove_user(home: Home, name: Annotated[str, argument(_NAME)]) -> RemoveUserResult:
     """Stop a user from signing in, starting with their next request; their name stays in the history."""
-    refuse_unless_writable(home)
-    refuse_unless_admin(home, "shut people out")
+    refuse_if_read_only_or_offline(home)
+    refuse_non_admin_on_shared_database(home, "shut people out")
     open_user_accounts(home).remove(name)
     return RemoveUserResult(removed=name)

@@ -75,13 +75,13 @@ def list_uses(
 ) -> ListUsesResult:
     """List the uses of a skill that a count counts, most recent first, each with the turn it was in."""
     item, mine = home.skills.find(name), resolve_user_filter(home.settings, all_users)
-    found = home.journal.load_skill_uses(item.name, home.skills.get_layer(item.layer).store.key)
+    found = home.journal.load_judged_uses_of_skill(item.name, home.skills.get_layer(item.layer).store.key)
     begin, end = parse_day(since), parse_day(until, days=1)
     chosen = [
         one
         for one in reversed(found)
-        if (one.is_recommended if recommended else one.is_use)
-        and one.verdict.is_counted_as(outcome)
+        if (one.is_text_shown_for_request if recommended else one.is_used_not_only_shown)
+        and one.verdict.is_included_in_count(outcome)
         and (stage is None or one.use.stage == stage.value)
         and recipe in ("", one.use.part)
         and version in (None, one.use.version)
@@ -90,7 +90,7 @@ def list_uses(
         and (end is None or one.use.at < end)
     ]
     page = paginate_items("uses", chosen, lambda one: one.use.id, limit=limit, after=after)
-    requests = home.journal.load_request_texts([one.use.turn for one in page.items], user=mine)
+    requests = home.journal.load_request_texts_of_turns([one.use.turn for one in page.items], user=mine)
     listed = [_build_listed_use(one, requests.get(one.use.turn), mine) for one in page.items]
     return ListUsesResult(uses=listed, next=page.next, total=page.total)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.library.undoing import build_change_undo, build_version_undo, build_write_undo
+from habitus.app.library.undoing import build_change_undo_command, build_version_undo_command, build_write_undo_command
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
     ExpectedVersion,
@@ -132,7 +132,9 @@ def _find_skill_created_since(home: Home, since: datetime, request: CreateSkillR
 )
 def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     """Create a skill; without steps, a skeleton to fill in."""
-    skill = _build_skill(request if request.name else replace(request, name=_derive_skill_name(home.skills, request)))
+    skill = _build_skill_from_request(
+        request if request.name else replace(request, name=_derive_skill_name(home.skills, request))
+    )
     files = {trees.CLI_CODE: build_tree_file((_TEMPLATES / "cli.py.txt").read_bytes())} if request.cli else None
     if request.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
@@ -154,11 +156,11 @@ def _build_create_result(home: Home, name: str, layer: str, version: int) -> Cre
     address = f"{name}@{layer}"
     directory = None if home.settings.database else home.skills.find_directory(address)
     return CreateSkillResult(
-        name=name, version=version, layer=layer, directory=directory, undo=build_version_undo(address, version)
+        name=name, version=version, layer=layer, directory=directory, undo=build_version_undo_command(address, version)
     )
 
 
-def _build_skill(request: CreateSkillRequest) -> Skill:
+def _build_skill_from_request(request: CreateSkillRequest) -> Skill:
     """Build the skill; options win over fields that the text states itself."""
     fields, name = FieldChanges.from_object(request), names.check_name(request.name)
     heading = fields.values.get("title") or name.replace("-", " ").capitalize()
@@ -203,7 +205,7 @@ def edit_skill(home: Home, request: EditSkillRequest) -> ChangeSkillResult:
 
     On the command line, '-' as a text reads standard input, and without any change the whole file opens in your editor.
     """
-    change, seen, author = _build_edit(request), home.skills.snapshot(), home.build_author(request.reason)
+    change, seen, author = _build_text_edit(request), home.skills.snapshot(), home.build_author(request.reason)
     before = home.skills.find(request.name, at=seen)
     expected = parse_expected_version(request.expect, before.layer)
     fields = FieldChanges.from_object(request)
@@ -211,7 +213,7 @@ def edit_skill(home: Home, request: EditSkillRequest) -> ChangeSkillResult:
     return _build_change_result(before, done)
 
 
-def _build_edit(request: EditSkillRequest) -> TextEdit:
+def _build_text_edit(request: EditSkillRequest) -> TextEdit:
     """Build the edit. Raises `Misused` if the options ask for several operations, or for half of one."""
     texts = {
         EditOperation.APPEND: request.append,
@@ -240,7 +242,7 @@ def _build_edit(request: EditSkillRequest) -> TextEdit:
 def _build_change_result(before: ListedSkill, done: SkillWriteResult) -> ChangeSkillResult:
     hides = before.layer if done.layer != before.layer else None
     return ChangeSkillResult(
-        name=done.name, layer=done.layer, version=done.version, hides=hides, undo=build_write_undo(done)
+        name=done.name, layer=done.layer, version=done.version, hides=hides, undo=build_write_undo_command(done)
     )
 
 
@@ -248,7 +250,9 @@ def edit_skill_in_editor(home: Home, request: EditSkillRequest, open_editor: Ope
     """Open a skill's main file in an editor and save the result; refused if the skill was changed meanwhile."""
     item, tree = home.skills.find(request.name), home.skills.read_tree(request.name)
     borrowed = _get_inherited_body(home.skills, item, tree)
-    path, content = get_main_file(_replace_body(item, tree, borrowed) if borrowed else tree)
+    path, content = get_main_file_path_and_content(
+        _replace_body_in_skill_tree(item, tree, borrowed) if borrowed else tree
+    )
     version = item.summary.version if item.summary is not None else 0
     done = SkillWriteResult(name=item.name, layer=item.layer, version=version, is_changed=False)
     with open_editor(content, f"{item.name}.md") as written:
@@ -257,7 +261,7 @@ def edit_skill_in_editor(home: Home, request: EditSkillRequest, open_editor: Ope
             left = trees.parse_skill_tree(item.name, changed).skill
             # An inherited body that was left alone stays inherited instead of being copied into the skill.
             if borrowed and left is not None and left.body == borrowed:
-                _, written = get_main_file(_replace_body(item, changed, ""))
+                _, written = get_main_file_path_and_content(_replace_body_in_skill_tree(item, changed, ""))
             expected = parse_expected_version(request.expect, item.layer) or version or None
             author = home.build_author(request.reason)
             done = home.skills.edit_file(request.name, path, written, author, expected_version=expected)
@@ -271,19 +275,19 @@ def _get_inherited_body(skills: Library, item: ListedSkill, tree: Tree) -> str:
     return skills.read_merged_text(item) if is_borrowed else ""
 
 
-def _replace_body(item: ListedSkill, tree: Tree, body: str) -> Tree:
+def _replace_body_in_skill_tree(item: ListedSkill, tree: Tree, body: str) -> Tree:
     skill = trees.parse_skill_tree(item.name, tree).skill
     return tree if skill is None else trees.update_main_file(tree, replace(skill, body=body))
 
 
-def get_main_file(tree: Tree) -> tuple[str, bytes]:
+def get_main_file_path_and_content(tree: Tree) -> tuple[str, bytes]:
     """Return path and content of the file with a skill's steps."""
     path = trees.find_main_file(tree) or "SKILL.md"
     return path, (tree[path].content if path in tree else b"") or b""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwitchedSkillStatus:
+class EnabledOrDisabledSkillStatus:
     """The state of a skill after it was enabled or disabled."""
 
     name: str
@@ -295,10 +299,10 @@ class SwitchedSkillStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwitchSkillsResult:
+class EnableOrDisableSkillsResult:
     """The skills that were enabled or disabled; `undo` is empty if none of them changed."""
 
-    skills: Sequence[SwitchedSkillStatus]
+    skills: Sequence[EnabledOrDisabledSkillStatus]
     undo: tuple[str, ...]
 
 
@@ -311,9 +315,9 @@ class SwitchSkillsResult:
 )
 def enable_skills(
     home: Home, names: Annotated[tuple[str, ...], argument("Skills: name, or name@layer.", completes="skills")]
-) -> SwitchSkillsResult:
+) -> EnableOrDisableSkillsResult:
     """Enable skills."""
-    return switch_skills(home, names, on=True)
+    return enable_or_disable_skills(home, names, on=True)
 
 
 @use_case(
@@ -325,20 +329,22 @@ def enable_skills(
 )
 def disable_skills(
     home: Home, names: Annotated[tuple[str, ...], argument("Skills: name, or name@layer.", completes="skills")]
-) -> SwitchSkillsResult:
+) -> EnableOrDisableSkillsResult:
     """Disable skills: they stay, but no prompt sees them."""
-    return switch_skills(home, names, on=False)
+    return enable_or_disable_skills(home, names, on=False)
 
 
-def switch_skills(home: Home, names: Sequence[str], *, on: bool) -> SwitchSkillsResult:
+def enable_or_disable_skills(home: Home, names: Sequence[str], *, on: bool) -> EnableOrDisableSkillsResult:
     """Enable or disable skills; an unknown name fails before anything is changed."""
     items, author = [home.skills.find(name) for name in names], home.build_author()
     turned = [f"{item.name}@{item.layer}" for item in items if item.summary is None or item.summary.enabled != on]
     # All names were found above, so an unknown one has changed nothing.
     after = [home.skills.set_enabled(f"{item.name}@{item.layer}", on, author) for item in items]
-    return SwitchSkillsResult(
+    return EnableOrDisableSkillsResult(
         skills=[
-            SwitchedSkillStatus(name=item.name, layer=item.layer, enabled=on, state=item.state, reason=item.reason)
+            EnabledOrDisabledSkillStatus(
+                name=item.name, layer=item.layer, enabled=on, state=item.state, reason=item.reason
+            )
             for item in after
         ],
         undo=("skills", "disable" if on else "enable", *turned) if turned else (),
@@ -378,11 +384,11 @@ def remove_skills(
 ) -> RemoveSkillsResult:
     """Move skills to the archive, from which 'restore' brings them back."""
     items, author = [home.skills.find(name) for name in names], home.build_author(reason)
-    gone = [_remove_skill(home.skills, item, author) for item in items]
-    return RemoveSkillsResult(skills=gone, undo=gone[0].undo if len(gone) == 1 else build_change_undo(author))
+    gone = [_archive_skill(home.skills, item, author) for item in items]
+    return RemoveSkillsResult(skills=gone, undo=gone[0].undo if len(gone) == 1 else build_change_undo_command(author))
 
 
-def _remove_skill(skills: Library, item: ListedSkill, author: Author) -> RemovedSkillDetails:
+def _archive_skill(skills: Library, item: ListedSkill, author: Author) -> RemovedSkillDetails:
     address = f"{item.name}@{item.layer}"
     skills.remove(address, author)
     undo = ("skills", "restore", f"{address}#{skills.find_archived(address).id}")
@@ -432,4 +438,6 @@ def rollback_skill(
     """Make an earlier version the current one, as a new version."""
     author = home.build_author(reason or f"back to version {to}")
     done = home.skills.rollback(name, to, author)
-    return ChangeSkillResult(name=done.name, layer=done.layer, version=done.version, undo=build_write_undo(done))
+    return ChangeSkillResult(
+        name=done.name, layer=done.layer, version=done.version, undo=build_write_undo_command(done)
+    )

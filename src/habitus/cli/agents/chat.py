@@ -19,19 +19,23 @@ from rich.text import Text
 from habitus.agent.session import Session
 from habitus.agent.stream import AskPerson
 from habitus.app import Habitus
-from habitus.app.conversations.models import explain_default_model, refuse_agent_model, resolve_model_names
-from habitus.app.conversations.past_sessions import PastSession, get_past_session
+from habitus.app.conversations.models import (
+    explain_default_model,
+    refuse_agent_as_chat_model,
+    resolve_main_and_cheap_model_names,
+)
+from habitus.app.conversations.past_sessions import PastSession, get_latest_or_matching_session
 from habitus.cli import output
 from habitus.cli.completion import FeaturesOption, PathsOption, ResourcesOption
 from habitus.cli.main import build_root_command
-from habitus.cli.opening import open_habitus, share_habitus
+from habitus.cli.opening import open_habitus, share_open_habitus_with_commands
 from habitus.cli.operating.secrets import unlock_vault
 from habitus.errors import Invalid, UserError
 from habitus.files import parse_user_path
 from habitus.repl.chat import Chat, ChatRequestContext
-from habitus.repl.commands import format_slash_command
-from habitus.repl.lines import ChatSurface, CommandFormatter, JsonLinesSurface, PlainTextSurface, read_typed_lines
-from habitus.repl.terminal import CompletableNames, LineEditor, TerminalSurface, run_chat_loop, suppress_key_echo
+from habitus.repl.commands import convert_cli_words_to_slash_command
+from habitus.repl.lines import ChatSurface, CommandFormatter, JsonLinesSurface, PlainTextSurface, read_stdin_lines
+from habitus.repl.terminal import CompletableNameSources, LineEditor, TerminalSurface, run_chat_loop, suppress_key_echo
 
 ModelOption = Annotated[
     str,
@@ -75,14 +79,14 @@ def start_chat(
             text, typed = sys.stdin.read() if request == "-" else request, partial(output.format_command, context)
             running = _run_single_turn(habitus, text, attach or [], chat_context, as_json, typed)
         else:
-            refuse_agent_model(resolve_model_names(habitus.settings, os.environ)[0], os.environ)
+            refuse_agent_as_chat_model(resolve_main_and_cheap_model_names(habitus.settings, os.environ)[0], os.environ)
             unlock_vault(habitus)
-            past = get_past_session(habitus.settings, habitus.journal, request) if resume else None
+            past = get_latest_or_matching_session(habitus.settings, habitus.journal, request) if resume else None
             running = _run_chat(context, habitus, past, attach or [], chat_context, as_json)
         try:
             is_well = asyncio.run(running)
         except KeyboardInterrupt:
-            if as_json or (request and not resume) or not _is_terminal():
+            if as_json or (request and not resume) or not _is_standard_io_a_terminal():
                 raise
             # Ctrl-C between two prompts leaves the chat, as it does at a prompt.
             is_well = True
@@ -114,15 +118,15 @@ async def _run_chat(
     as_json: bool,
 ) -> bool:
     """Run the chat until it ends; return whether every turn succeeded, always True at a terminal."""
-    surface = _make_surface(as_json)
+    surface = _make_chat_surface(as_json)
     async with _open_chat(habitus, surface, chat_context, past, attach) as chat:
         if isinstance(surface, TerminalSurface):
             _print_welcome(surface, chat, past)
             await run_chat_loop(chat, surface)
         else:
             if isinstance(surface, JsonLinesSurface):
-                surface.write_row({"type": "session", "id": chat.session.id, "model": chat.session.model})
-            async for line in read_typed_lines():
+                surface.write_json_line({"type": "session", "id": chat.session.id, "model": chat.session.model})
+            async for line in read_stdin_lines():
                 if not await chat.handle_line(line):
                     break
     if isinstance(surface, TerminalSurface) and chat.session.last is not None:
@@ -141,7 +145,7 @@ def _print_welcome(terminal: TerminalSurface, chat: Chat, past: PastSession | No
         terminal.console.print(Text(told, style="dim"))
     if past is not None:
         last = output.strip_control_characters(" ".join(past.turns[-1].request.split()))[:60]
-        turns = output.format_count(len(past.turns), "turn")
+        turns = output.format_quantity(len(past.turns), "turn")
         terminal.console.print(Text(f"Resumed {past.session}, {turns}; last: {last}", style="dim"))
 
 
@@ -154,8 +158,8 @@ async def _run_single_turn(
     typed: CommandFormatter,
 ) -> bool:
     """Run a single turn and return whether it succeeded."""
-    async with _open_chat(habitus, _make_surface(as_json, typed), chat_context, typed=typed) as chat:
-        await chat.run_turn(text, [habitus.settings.cwd / path for path in attach])
+    async with _open_chat(habitus, _make_chat_surface(as_json, typed), chat_context, typed=typed) as chat:
+        await chat.run_turn_and_report_lessons(text, [habitus.settings.cwd / path for path in attach])
     return chat.has_succeeded
 
 
@@ -166,7 +170,7 @@ async def _open_chat(
     chat_context: ChatRequestContext,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
-    typed: CommandFormatter = format_slash_command,
+    typed: CommandFormatter = convert_cli_words_to_slash_command,
 ) -> AsyncIterator[Chat]:
     """Yield a chat on a surface, and close everything it opened at the end."""
     # Keys typed while the session opens would be echoed into the prompt.
@@ -175,7 +179,7 @@ async def _open_chat(
             habitus,
             surface,
             open_session=partial(_open_session, habitus, surface.ask, chat_context.readable_folders),
-            run_command=partial(_run_slash_command, habitus, surface),
+            run_command=partial(_run_cli_command_in_chat, habitus, surface),
             models=habitus.models,
             resume=past.session if past is not None else "",
             attached=attach,
@@ -183,7 +187,7 @@ async def _open_chat(
             format_command=typed,
         )
     if isinstance(surface, TerminalSurface):
-        names = CompletableNames(invocable=chat.list_invocable_skills, known=chat.list_skill_names)
+        names = CompletableNameSources(invocable=chat.list_invocable_skills, known=chat.list_skill_names)
         surface.prompt = LineEditor(habitus.writable_dir, names, habitus.redactor)
     try:
         yield chat
@@ -197,23 +201,26 @@ def _open_session(habitus: Habitus, ask: AskPerson, read: Sequence[Path], resume
     return habitus.session(id=resume or None, resume=bool(resume), ask=ask, read=folders)
 
 
-def _run_slash_command(habitus: Habitus, surface: ChatSurface, words: Sequence[str]) -> list[tuple[str, ...]]:
+def _run_cli_command_in_chat(habitus: Habitus, surface: ChatSurface, words: Sequence[str]) -> list[tuple[str, ...]]:
     """Run a command of the command line inside the chat and return the commands that undo it."""
     if not isinstance(surface, JsonLinesSurface):
         return _run_command_in_process(habitus, words)
     # A JSON pipe carries one object per line, so the command's own output is wrapped in one.
     with redirect_stdout(io.StringIO()) as said:
         undos = _run_command_in_process(habitus, [*words, "--json"])
-    surface.write_row({"type": "command", "command": " ".join(words), "output": json.loads(said.getvalue())})
+    surface.write_json_line({"type": "command", "command": " ".join(words), "output": json.loads(said.getvalue())})
     return undos
 
 
 def _run_command_in_process(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     """Run a command in this process on the open home; return the commands that undo it."""
     undos: list[tuple[str, ...]] = []
-    in_chat, undone = output.chat_command_formatter.set(format_slash_command), output.undo_listener.set(undos.append)
+    in_chat, undone = (
+        output.chat_command_formatter.set(convert_cli_words_to_slash_command),
+        output.undo_listener.set(undos.append),
+    )
     try:
-        with share_habitus(habitus):
+        with share_open_habitus_with_commands(habitus):
             build_root_command()(list(words), standalone_mode=False)
     except typer.TyperException as error:
         raise Invalid(error.format_message(), hint="See /help.") from None
@@ -223,20 +230,20 @@ def _run_command_in_process(habitus: Habitus, words: Sequence[str]) -> list[tupl
     return undos
 
 
-def _make_surface(
-    as_json: bool, typed: CommandFormatter = format_slash_command
+def _make_chat_surface(
+    as_json: bool, typed: CommandFormatter = convert_cli_words_to_slash_command
 ) -> TerminalSurface | JsonLinesSurface | PlainTextSurface:
     """Return the surface that fits: JSON Lines, a terminal or plain text."""
     if as_json:
         return _make_json_lines_surface()
     return (
         TerminalSurface(format_command=typed)
-        if _is_terminal()
-        else PlainTextSurface(write=output.write_stdout, write_remark=output.print_error)
+        if _is_standard_io_a_terminal()
+        else PlainTextSurface(write=output.write_stdout, write_remark=output.print_line_to_stderr)
     )
 
 
-def _is_terminal() -> bool:
+def _is_standard_io_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

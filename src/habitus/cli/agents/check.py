@@ -55,7 +55,7 @@ def check_agents(
             cwd=settings.cwd,
             now=datetime.now(UTC),
             redactor=open_redactor(settings.home, os.environ),
-            scan=partial(scans.list_high_findings, policy=read_screening_policy(settings.home)),
+            scan=partial(scans.list_high_risk_scan_findings, policy=read_screening_policy(settings.home)),
             on_progress=progress,
         )
         # What the sessions say is printed while the skills are still scanned.
@@ -68,7 +68,7 @@ def check_agents(
         return
     if verbose:
         for report in reports:
-            _print_full_report(report)
+            _print_all_findings_of_agent(report)
     screen.print_skill_findings(reports)
     written = f"{html} was written" if html is not None else "nothing was written"
     output.print_line(f"No data was sent, no tokens were spent, {written}.")
@@ -98,22 +98,24 @@ class TopFindingsPrinter:
         if self.is_quiet:
             return
         for report in reports:
-            counts = f"{output.format_count(report.sessions, 'session')}, {output.format_count(report.calls, 'call')}"
-            self._print_counted_line(f"{report.label}: {counts}.", style="bold")
-        self._print_findings(reports)
+            counts = (
+                f"{output.format_quantity(report.sessions, 'session')}, {output.format_quantity(report.calls, 'call')}"
+            )
+            self._print_and_count_lines(f"{report.label}: {counts}.", style="bold")
+        self._print_urgent_findings_that_fit(reports)
 
     def print_skill_findings(self, reports: Sequence[AgentReport]) -> None:
         """Print what is wrong with the skills, and how many findings are left."""
         if self.is_quiet:
             return
-        self._print_findings(reports)
+        self._print_urgent_findings_that_fit(reports)
         if not any(report.remarks for report in reports):
-            self._print_counted_line("Nothing to fix.")
+            self._print_and_count_lines("Nothing to fix.")
         left = sum(len(report.remarks) for report in reports) - sum(self._shown.values())
         if left:
-            self._print_counted_line(f"And {left} more: habitus check --verbose", style="dim")
+            self._print_and_count_lines(f"And {left} more: habitus check --verbose", style="dim")
 
-    def _print_findings(self, reports: Sequence[AgentReport]) -> None:
+    def _print_urgent_findings_that_fit(self, reports: Sequence[AgentReport]) -> None:
         topics = list(RemarkTopic)
         found: dict[tuple[RemarkTopic, str], dict[str, AgentRemark]] = {}
         for report in reports:
@@ -130,14 +132,14 @@ class TopFindingsPrinter:
             if key in self._shown or len(self._shown) >= MAX_FINDINGS or self._rows + len(lines) > MAX_LINES - 3:
                 continue
             self._shown[key] = len(agents)
-            self._print_counted_line("\n".join(f"  {line}" for line in lines), rows=len(lines))
+            self._print_and_count_lines("\n".join(f"  {line}" for line in lines), rows=len(lines))
 
-    def _print_counted_line(self, text: str, *, rows: int = 1, style: str = "") -> None:
+    def _print_and_count_lines(self, text: str, *, rows: int = 1, style: str = "") -> None:
         self._rows += rows
         output.print_line(text, style=style)
 
 
-def _print_full_report(report: AgentReport) -> None:
+def _print_all_findings_of_agent(report: AgentReport) -> None:
     """Print every finding in full."""
     _print_finding_counts(report)
     for remark in report.remarks:
@@ -146,9 +148,11 @@ def _print_full_report(report: AgentReport) -> None:
 
 
 def _print_finding_counts(report: AgentReport) -> None:
-    counts = f"{output.format_count(report.skills, 'skill')}, {output.format_count(report.sessions, 'session')}"
+    counts = f"{output.format_quantity(report.skills, 'skill')}, {output.format_quantity(report.sessions, 'session')}"
     nothing = "" if report.remarks else " Nothing to fix."
-    output.print_line(f"{report.label}: {counts}, {output.format_count(report.calls, 'call')}.{nothing}", style="bold")
+    output.print_line(
+        f"{report.label}: {counts}, {output.format_quantity(report.calls, 'call')}.{nothing}", style="bold"
+    )
 
 
 _STYLE = """
@@ -174,12 +178,12 @@ def render_html_report(reports: Sequence[AgentReport], now: datetime) -> str:
 
 
 def _render_agent_section(report: AgentReport) -> str:
-    items = "".join(map(_render_remark, report.remarks)) or "<li>Nothing to fix.</li>"
+    items = "".join(map(_render_finding_as_list_item, report.remarks)) or "<li>Nothing to fix.</li>"
     counts = f"{report.skills} skills, {report.sessions} sessions, {report.calls} calls"
     return f"<h2>{escape(report.label)}</h2><p>{counts}</p><ul>{items}</ul>"
 
 
-def _render_remark(remark: AgentRemark) -> str:
+def _render_finding_as_list_item(remark: AgentRemark) -> str:
     return (
         f'<li><span class="topic">{escape(remark.topic.value)}</span>: {escape(remark.what)}<br>'
         f"<code>{escape(remark.hint)}</code></li>"

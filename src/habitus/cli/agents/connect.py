@@ -51,7 +51,7 @@ def connect_agent(
     """Add the Habitus server and hooks to an agent's settings. Shows the difference first."""
     settings = read_settings(context.find_root().obj)
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
-    hooks = use_case.list_available_hooks(settings, os.environ, agent, scope, no_hook or ())
+    hooks = use_case.list_agent_hooks_except_refused(settings, os.environ, agent, scope, no_hook or ())
     if hooks and not as_json:
         output.print_line("Hooks: commands that the agent runs on certain events:")
     wanted = [one.event for one in hooks if _confirm_hook_install(one, is_interactive=asks, is_quiet=as_json)]
@@ -59,7 +59,7 @@ def connect_agent(
     planned = use_case.plan_connection(
         settings, os.environ, agent, use_case.ConnectionOptions(scope=scope, hooks=wanted, block=text)
     )
-    if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
+    if _show_and_confirm_connection_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.apply_connection_plan(settings, planned)
         _print_connection_result(context, settings, planned, as_json=as_json)
 
@@ -75,7 +75,7 @@ def disconnect_agent(
     """Remove Habitus from an agent's settings, and restore them as they were if nothing else changed."""
     settings = read_settings(context.find_root().obj)
     planned = use_case.plan_disconnection(settings, os.environ, agent, scope)
-    if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
+    if _show_and_confirm_connection_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.apply_connection_plan(settings, planned)
         said = f"{planned.host.title} is disconnected."
         output.print_command_result(
@@ -101,7 +101,7 @@ def _compose_instruction_block(context: typer.Context, scope: ConfigScope, *, wi
         return use_case.render_instructions(use_case.list_standing_rules(habitus))
 
 
-def _confirm_plan(
+def _show_and_confirm_connection_plan(
     settings: Settings, planned: use_case.ConnectionPlan, *, dry_run: bool, yes: bool, as_json: bool
 ) -> bool:
     """Show the difference and ask for confirmation; return whether to continue."""
@@ -114,7 +114,7 @@ def _confirm_plan(
         # The files need no change, but the record of the connection may.
         return not dry_run
     if not as_json:
-        _print_diffs(settings, planned)
+        _print_config_diffs(settings, planned)
     if dry_run:
         output.print_line("Nothing was changed.")
         return False
@@ -125,7 +125,7 @@ def _confirm_plan(
     return True
 
 
-def _print_diffs(settings: Settings, planned: use_case.ConnectionPlan) -> None:
+def _print_config_diffs(settings: Settings, planned: use_case.ConnectionPlan) -> None:
     # An agent's config may contain API keys.
     redactor = open_redactor(settings.home, os.environ)
     if planned.experimental_reason:
@@ -141,7 +141,7 @@ def _print_connection_result(
 ) -> None:
     if planned.is_unchanged and not as_json:
         return
-    backups = use_case.list_config_backups(settings, planned)
+    backups = use_case.list_original_config_backups(settings, planned)
     lines = [f"{planned.host.title} is connected. Restart it."]
     lines += [planned.note] if planned.note else []
     lines += [f"Backup: {backup}" for backup in backups]
@@ -191,15 +191,18 @@ def sync_skills(
     ]
     with open_habitus(context) as habitus:
         refuse_if_read_only(habitus)
-        plans = [syncing.plan_sync(habitus, wish, os.environ) for wish in wishes]
+        plans = [syncing.plan_sync_to_agent(habitus, wish, os.environ) for wish in wishes]
         if not as_json:
             for planned in plans:
                 _print_sync_plan(planned)
         undo: tuple[str, ...] = ()
         if not dry_run and not all(planned.has_no_changes for planned in plans):
-            plans, undo = _apply_sync_plans(habitus, plans, yes=yes, as_json=as_json), _build_sync_undo(wishes)
+            plans, undo = (
+                _confirm_and_apply_sync_plans(habitus, plans, yes=yes, as_json=as_json),
+                _build_sync_undo_command(wishes),
+            )
             if not as_json:
-                _print_new_conflicts(plans)
+                _print_conflicts_found_while_applying(plans)
                 output.print_command_result(context, as_json, {}, "Done.", undo=undo)
         if as_json:
             output.print_command_result(context, as_json, {"plans": plans}, undo=undo)
@@ -207,7 +210,9 @@ def sync_skills(
         raise typer.Exit(1)
 
 
-def _apply_sync_plans(habitus: Habitus, plans: list[SyncPlan], *, yes: bool, as_json: bool) -> list[SyncPlan]:
+def _confirm_and_apply_sync_plans(
+    habitus: Habitus, plans: list[SyncPlan], *, yes: bool, as_json: bool
+) -> list[SyncPlan]:
     """Apply the plans after confirmation and return them as carried out."""
     if not yes and (as_json or not sys.stdin.isatty()):
         raise Refused("This changes skills in the agents' folders.", hint="Add --yes, or preview with --dry-run.")
@@ -227,13 +232,13 @@ def _print_sync_plan(planned: SyncPlan) -> None:
         if one.diff:
             output.print_line(one.diff)
     if planned.over_limit:
-        stay = output.format_count(len(planned.over_limit), "skill")
+        stay = output.format_quantity(len(planned.over_limit), "skill")
         output.print_line(f"Its menu is full: {stay} can only be found with search_skills.", style="yellow")
     if planned.has_no_changes:
         output.print_line("Nothing to do.")
 
 
-def _print_new_conflicts(plans: list[SyncPlan]) -> None:
+def _print_conflicts_found_while_applying(plans: list[SyncPlan]) -> None:
     """Print the conflicts that arose while the plans were applied."""
     for planned in plans:
         for one in planned.steps:
@@ -242,7 +247,7 @@ def _print_new_conflicts(plans: list[SyncPlan]) -> None:
                 output.print_line(f"{one.name}: {one.reason}", style="yellow")
 
 
-def _build_sync_undo(wishes: list[SyncRequest]) -> tuple[str, ...]:
+def _build_sync_undo_command(wishes: list[SyncRequest]) -> tuple[str, ...]:
     """Return the command that undoes the sync; empty for a removal, which has no undo."""
     if wishes[0].is_removal:
         return ()

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.tools.registry import parse_profile
+from habitus.agent.tools.registry import parse_tool_profile
 from habitus.cli import output
-from habitus.cli.start import get_early_responder
+from habitus.cli.start import get_early_mcp_responder
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.http import serve_mcp_http
 from habitus.mcp.server import serve_stdio
@@ -44,11 +44,11 @@ def serve_mcp(
     # The command line turns garbage collection down for short commands; this one runs for weeks.
     gc.set_threshold(10_000, 10, 10)
     try:
-        parse_profile(tools)
+        parse_tool_profile(tools)
         asyncio.run(
             serve_mcp_http(scope, port, output.print_line)
             if http
-            else serve_stdio(scope, get_early_responder(*sys.argv[1:]))
+            else serve_stdio(scope, get_early_mcp_responder(*sys.argv[1:]))
         )
     except (Invalid, NotFound) as error:
         raise typer.BadParameter(f"{error.message} {error.hint}") from None

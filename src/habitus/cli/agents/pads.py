@@ -32,7 +32,7 @@ def perform_execute_cell(
     if (request.code is None) == (file is None):
         raise ConflictingOptions("Give the code, or a file with --file, or '-' for standard input.")
     path = file if file is not None else "-" if request.code == "-" else None
-    cell = request if path is None else replace(request, code=inputs.read_text(path))
+    cell = request if path is None else replace(request, code=inputs.read_text_of_file_or_stdin(path))
     # With --json the output is part of the result, so nothing is printed on the way.
     said: Callable[[str], None] = (
         (lambda text: None) if as_json else (lambda text: output.write_stdout(output.strip_control_characters(text)))
@@ -40,42 +40,42 @@ def perform_execute_cell(
     return pads.execute_cell_streaming(habitus, cell, said)
 
 
-def render_execute_cell(context: typer.Context, result: Cell) -> None:
+def print_result_of_execute_cell(context: typer.Context, result: Cell) -> None:
     for line in result.logs:
-        output.print_error(line)
+        output.print_line_to_stderr(line)
     if result.error:
-        output.print_error(result.error)
-    output.report_redacted_secrets(count_redactions(result.stdout))
+        output.print_line_to_stderr(result.error)
+    output.print_redacted_secret_counts(count_redactions(result.stdout))
 
 
-def render_list_scratchpads(context: typer.Context, result: pads.ListScratchpadsResult) -> None:
+def print_result_of_list_scratchpads(context: typer.Context, result: pads.ListScratchpadsResult) -> None:
     rows = [(pad.name, "running" if pad.running else "stopped", pad.cells) for pad in result.pads]
     empty = "There are no scratchpads yet. Start one: habitus tools scratchpad exec NAME 'print(1)'"
     output.print_table_or_message(empty, ("name", "process", "cells"), rows)
 
 
-def render_list_cells(context: typer.Context, result: pads.ListCellsResult) -> None:
-    shown = [_describe_cell(number, cell) for number, cell in enumerate(result.cells, 1)]
+def print_result_of_list_cells(context: typer.Context, result: pads.ListCellsResult) -> None:
+    shown = [_render_cell_code_and_output(number, cell) for number, cell in enumerate(result.cells, 1)]
     output.print_line("\n\n".join(shown) or "No cells yet.")
 
 
-def _describe_cell(number: int, cell: Cell) -> str:
+def _render_cell_code_and_output(number: int, cell: Cell) -> str:
     title = f"# cell {number}" + (f": {cell.description}" if cell.description else "")
     parts = [title, cell.code.rstrip(), cell.stdout.rstrip(), cell.stderr.rstrip(), cell.error or ""]
     return "\n".join(part for part in parts if part)
 
 
-def render_reset_scratchpad(context: typer.Context, result: running_code.ResetScratchpadResult) -> None:
-    forgotten = output.format_count(result.forgotten_cells, "cell")
+def print_result_of_reset_scratchpad(context: typer.Context, result: running_code.ResetScratchpadResult) -> None:
+    forgotten = output.format_quantity(result.forgotten_cells, "cell")
     output.print_line(f"{result.name} was reset; {forgotten} deleted. Its files and packages stay.")
 
 
 def get_question_before_remove_scratchpad(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
     refuse_if_read_only(habitus)
-    return f"Delete {running_code.find_scratchpad_folder(habitus.settings, name)} permanently?"
+    return f"Delete {running_code.get_existing_scratchpad_folder(habitus.settings, name)} permanently?"
 
 
-def render_remove_scratchpad(context: typer.Context, result: pads.RemoveScratchpadResult) -> None:
+def print_result_of_remove_scratchpad(context: typer.Context, result: pads.RemoveScratchpadResult) -> None:
     output.print_line(f"{result.removed} was deleted.")
 
 

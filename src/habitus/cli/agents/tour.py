@@ -27,7 +27,7 @@ from habitus.llm.model import AssistantMessage
 from habitus.llm.providers.known_providers import list_provider_key_variables
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.sandbox.machine import describe_protections, probe_machine
-from habitus.settings import AccMode
+from habitus.settings import DetectorActivityMode
 from habitus.web.home_pool import HomePool
 
 _STEP_MARKER = "▸ "
@@ -46,20 +46,20 @@ def show_tour(
     """See Habitus at work in a few seconds: no key, no network."""
     home = home or context.find_root().obj
     if not as_json:
-        _print_tour(home, serve=serve)
+        _play_tour_and_print_next_steps(home, serve=serve)
         return
     with redirect_stdout(io.StringIO()) as said:
-        _print_tour(home)
+        _play_tour_and_print_next_steps(home)
     steps = [step.partition("\n") for step in said.getvalue().split(f"\n{_STEP_MARKER}")[1:]]
     output.print_json({"steps": [{"title": title, "output": shown.strip("\n")} for title, _, shown in steps]})
 
 
-def _print_tour(home: Path | None, *, serve: bool = False) -> None:
+def _play_tour_and_print_next_steps(home: Path | None, *, serve: bool = False) -> None:
     with play_tour(home) as habitus:
         if serve and sys.stdin.isatty() and sys.stdout.isatty():
             output.print_line()
             output.print_line("The results are on a web page; press 'q' to stop.", style="bold")
-            asyncio.run(_serve_until_key(habitus))
+            asyncio.run(_serve_tour_page_until_key(habitus))
     print_next_steps()
 
 
@@ -70,14 +70,19 @@ def play_tour(home: Path | None) -> Iterator[Habitus]:
         settings = read_settings(home or Path(scratch) / "home")
         # Isolated from the person's own agents and projects; changes on disk are noticed at once.
         settings = settings.model_copy(
-            update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0, "acc_mode": AccMode.ACTIVE}
+            update={
+                "user_home": Path(scratch),
+                "cwd": Path(scratch),
+                "look_every": 0.0,
+                "acc_mode": DetectorActivityMode.ACTIVE,
+            }
         )
         output.print_line("Habitus: skills that an agent learns, proves and keeps.", style="bold")
         output.print_line(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
         output.print_line("The model is scripted; its tool calls and their results are real.")
         with Habitus.open(settings) as habitus:
             output.print_line(_describe_isolation(habitus))
-            _remove_earlier_tour(habitus)
+            _remove_skill_and_tool_of_earlier_tour(habitus)
             asyncio.run(_play_all_scenes(habitus))
             yield habitus
 
@@ -101,7 +106,7 @@ def _describe_isolation(habitus: Habitus) -> str:
     return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' shows how to fix it."
 
 
-def _remove_earlier_tour(habitus: Habitus) -> None:
+def _remove_skill_and_tool_of_earlier_tour(habitus: Habitus) -> None:
     """Remove the skill and the tool of an earlier tour in the same home."""
     for name in (SKILL, TOOL):
         if habitus.skills.is_name_taken(name):
@@ -129,8 +134,8 @@ async def _play_all_scenes(habitus: Habitus) -> None:
         for section in session.sections():
             if section.name == "fitting skills":
                 output.print_line(section.text, style="dim")
-        _print_explanation(habitus, FOUND_AGAIN.request, SKILL)
-        output.print_line(f"  In that turn it was {_describe_selection(habitus, session, SKILL)}.")
+        _print_skill_explanation(habitus, FOUND_AGAIN.request, SKILL)
+        output.print_line(f"  In that turn it was {_describe_skill_placement_in_last_turn(habitus, session, SKILL)}.")
         _print_step_title(
             "Something fails the same way three times. The agent is nudged at once, and a lesson is saved."
         )
@@ -152,10 +157,10 @@ async def _play_all_scenes(habitus: Habitus) -> None:
 
 def _open_scripted_session(habitus: Habitus) -> tuple[Session, ScriptedModel]:
     model = ScriptedModel([], name="scripted:tour")
-    return habitus.session(model, ask=_print_and_approve), model
+    return habitus.session(model, ask=_print_and_approve_question), model
 
 
-async def _print_and_approve(question: stream.ConsentQuestion) -> stream.Consent:
+async def _print_and_approve_question(question: stream.ConsentQuestion) -> stream.Consent:
     """Print the question and approve it: the tour never waits for an answer."""
     output.print_line(f"  ? {question.text} yes", style="yellow")
     return stream.Consent.YES
@@ -181,7 +186,7 @@ def _print_turn_event(seen: stream.TurnEvent, speaking: str) -> str:
             output.print_line(f"  → {tool}", style="cyan")
         case stream.ToolFinished(outcome=outcome, content=content, seconds=seconds):
             mark, style = ("ok", "green") if outcome.is_ok else ("failed", "red")
-            for line in _shorten_output(content):
+            for line in _shorten_tool_output_to_lines(content):
                 output.print_line(f"    {line}", style="dim")
             output.print_line(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
         case stream.NudgeEvent(text=text) | stream.NoticeEvent(text=text):
@@ -193,20 +198,24 @@ def _print_turn_event(seen: stream.TurnEvent, speaking: str) -> str:
     return ""
 
 
-def _shorten_output(content: str) -> list[str]:
+def _shorten_tool_output_to_lines(content: str) -> list[str]:
     lines = [line for line in content.splitlines() if line.strip()]
     return lines if len(lines) <= _MAX_RESULT_LINES else [*lines[: _MAX_RESULT_LINES - 2], "…", lines[-1]]
 
 
-def _print_explanation(habitus: Habitus, request: str, name: str) -> None:
-    for sentence in explaining.explain_skill(habitus, name, explaining.build_request(habitus, request)).sentences:
+def _print_skill_explanation(habitus: Habitus, request: str, name: str) -> None:
+    for sentence in explaining.explain_skill_selection(
+        habitus, name, explaining.build_request_of_user(habitus, request)
+    ).sentences:
         output.print_line(f"  {sentence}")
 
 
-def _describe_selection(habitus: Habitus, session: Session, name: str) -> str:
+def _describe_skill_placement_in_last_turn(habitus: Habitus, session: Session, name: str) -> str:
     """Return where the last turn placed a skill, with the reasons."""
     turn = habitus.journal.list_session_turns(session.id)[-1]
-    found = explaining.explain_skill_in_turn(habitus.skills, habitus.journal, name, turn.id, user=turn.user).selected
+    found = explaining.explain_skill_selection_in_past_turn(
+        habitus.skills, habitus.journal, name, turn.id, user=turn.user
+    ).selected
     return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
 
 
@@ -254,12 +263,12 @@ print(json.dumps({{"amount": float({fixed})}}))
 _BROKEN_EXPRESSION, _FIXED_EXPRESSION = "writen", 'written.replace(".", "").replace(",", ".")'
 
 
-def _build_cell_arguments(amount: str, description: str) -> dict[str, object]:
+def _build_scratchpad_call_arguments(amount: str, description: str) -> dict[str, object]:
     code = _READ.format(export=EXPORT, amount=amount)
     return {"action": "exec", "name": "main", "code": code, "one_line_description": description}
 
 
-def _build_tool_arguments(expression: str) -> dict[str, object]:
+def _build_create_tool_call_arguments(expression: str) -> dict[str, object]:
     return {
         "name": TOOL,
         "description": "Reads an amount written like 1.200,50 and gives it as a number",
@@ -284,10 +293,12 @@ class TourScene:
 WORKED_OUT = TourScene(
     request=f"What is the revenue per region in this export?\n{EXPORT}",
     steps=(
-        calls("scratchpad", _build_cell_arguments(_NAIVE, "sum the amounts per region"), text="I add them up. "),
+        calls(
+            "scratchpad", _build_scratchpad_call_arguments(_NAIVE, "sum the amounts per region"), text="I add them up. "
+        ),
         calls(
             "scratchpad",
-            _build_cell_arguments(_RIGHT, "sum, with amounts read as 1.200,50"),
+            _build_scratchpad_call_arguments(_RIGHT, "sum, with amounts read as 1.200,50"),
             text="These use a comma. ",
         ),
         says("north 1,300.00, south 830.00, west -120.00 (a refund)."),
@@ -314,7 +325,7 @@ FOUND_AGAIN = TourScene(
     request=f"How much did each area of the country sell?\n{EXPORT}",
     steps=(
         calls("recall_skill", {"name": SKILL}, text="There is a skill for that. "),
-        calls("scratchpad", _build_cell_arguments(_RIGHT, "steps 1 to 4 of the skill")),
+        calls("scratchpad", _build_scratchpad_call_arguments(_RIGHT, "steps 1 to 4 of the skill")),
         says("north 1,300.00, south 830.00, west -120.00, which is a refund."),
     ),
 )
@@ -343,8 +354,10 @@ LESSON_FOLLOWED = TourScene(
 TOOL_CREATED = TourScene(
     request="I need such amounts read all the time. Make a tool of it, and read 12.345,60.",
     steps=(
-        calls("create_tool", _build_tool_arguments(_BROKEN_EXPRESSION), text="I write it down as a program. "),
-        calls("create_tool", _build_tool_arguments(_FIXED_EXPRESSION), text="A slip of mine; once more. "),
+        calls(
+            "create_tool", _build_create_tool_call_arguments(_BROKEN_EXPRESSION), text="I write it down as a program. "
+        ),
+        calls("create_tool", _build_create_tool_call_arguments(_FIXED_EXPRESSION), text="A slip of mine; once more. "),
         calls(TOOL.replace("-", "_"), {"written": "12.345,60"}),
         says("The tool works: 12.345,60 is 12345.6."),
     ),
@@ -354,9 +367,9 @@ TOOL_CREATED = TourScene(
 _CTRL_C = "\x03"
 
 
-async def _serve_until_key(habitus: Habitus) -> None:
+async def _serve_tour_page_until_key(habitus: Habitus) -> None:
     """Serve the web page of the tour's home until a key ends it."""
-    keys = operating_system.read_single_keys(asyncio.get_running_loop(), _stop_on_quit_key)
+    keys = operating_system.pass_typed_keys_to_function(asyncio.get_running_loop(), _stop_on_quit_key)
     with keys, closing(HomePool(habitus)) as desks:
         await serve_http_apps(desks, habitus.settings.home, ServerAddress(host="127.0.0.1", port=0), output.print_line)
 

@@ -50,10 +50,10 @@ def run_self_play(
     """
     with open_habitus(context) as habitus:
         if check:
-            _check_challenges(habitus, Path(challenges) if challenges else None, as_json)
+            _validate_challenge_solutions(habitus, Path(challenges) if challenges else None, as_json)
             return
         if invent:
-            made, sound = asyncio.run(self_play.invent_challenge(habitus, model=model))
+            made, sound = asyncio.run(self_play.invent_and_store_challenge(habitus, model=model))
             came_to = f"({made.domain}) is saved" if sound.is_sound else f"is not usable: {sound.reason}"
             found = {"challenge": made.as_json(), "soundness": sound}
             output.print_command_result(context, as_json, found, f"{made.id} {came_to}.")
@@ -69,7 +69,7 @@ def run_self_play(
         if later:
             output.print_command_result(context, as_json, queue.get(id), f"{id} is queued for a worker.")
             return
-        _run_dream_job(habitus, queue, id, as_json)
+        _run_dream_job_and_print_cycles(habitus, queue, id, as_json)
 
 
 def _parse_budget_limits(text: str) -> dict[str, float]:
@@ -77,13 +77,13 @@ def _parse_budget_limits(text: str) -> dict[str, float]:
     return {what: most for what, most in asdict(RunLimits.parse(text)).items() if most is not None}
 
 
-def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
+def _run_dream_job_and_print_cycles(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
     """Work on the job until it ends and print the verdict of each cycle."""
     printed = 0
 
     def show() -> None:
         nonlocal printed
-        printed = printed if as_json else _print_new_cycles(queue.list_part_results(id), printed)
+        printed = printed if as_json else _print_new_cycles_and_return_count(queue.list_part_results(id), printed)
 
     job = run_job_in_foreground(habitus, queue, id, show)
     results = queue.list_part_results(id)
@@ -92,12 +92,12 @@ def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) ->
     elif job.state is JobState.DONE:
         output.print_line(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
     elif not job.state.is_over:
-        cycles = output.format_count(len(results), "cycle")
+        cycles = output.format_quantity(len(results), "cycle")
         output.print_line(f"Interrupted after {cycles}; continue with 'habitus jobs work' ({id}).")
     raise_if_job_failed(job)
 
 
-def _print_new_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
+def _print_new_cycles_and_return_count(results: Sequence[Mapping[str, Any]], printed: int) -> int:
     """Print the cycles that are new and return how many are printed now."""
     for each in results[printed:]:
         reason = f" ({each['reason']})" if each["reason"] else ""
@@ -108,7 +108,7 @@ def _print_new_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int
     return len(results)
 
 
-def _check_challenges(habitus: Habitus, path: Path | None, as_json: bool) -> None:
+def _validate_challenge_solutions(habitus: Habitus, path: Path | None, as_json: bool) -> None:
     """Run each challenge's own solution and exit with 1 if one is not valid."""
     found = validate_tasks(habitus, (("", each) for each in self_play.list_challenges(habitus.settings, path)))
     bad = [each for each in found if not each.is_sound]
@@ -117,6 +117,6 @@ def _check_challenges(habitus: Habitus, path: Path | None, as_json: bool) -> Non
     else:
         for each in bad:
             output.print_line(f"{each.task}: {each.reason}", style="yellow")
-        output.print_line(f"{len(found) - len(bad)} of {output.format_count(len(found), 'challenge')} valid.")
+        output.print_line(f"{len(found) - len(bad)} of {output.format_quantity(len(found), 'challenge')} valid.")
     if bad:
         raise typer.Exit(1)

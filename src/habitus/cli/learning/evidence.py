@@ -8,20 +8,20 @@ import typer
 
 from habitus.app.learning.evidence import ASSUMED_SHARE
 from habitus.app.learning.learning import TurnJudgementResult
-from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult
+from habitus.app.use_cases.evidence import EvidenceFindingPage, PlanEvidenceResult
 from habitus.cli import output
 from habitus.cli.completion import WideOption
-from habitus.evidence.estimation import EstimateBasis, VariantCounts
+from habitus.evidence.estimation import EstimateBasis, VariantOutcomeCounts
 from habitus.evidence.findings import ItemFinding, WithholdingForecast
 from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 # Below 100 tokens, an effect per 1,000 tokens says more about rounding than about the item.
 _MIN_TOKENS_FOR_RATE = 100
 
 
-def render_show_evidence(
-    context: typer.Context, result: EvidencePage, name: str | None, wide: WideOption = False
+def print_result_of_show_evidence(
+    context: typer.Context, result: EvidenceFindingPage, name: str | None, wide: WideOption = False
 ) -> None:
     if name is not None:
         for one in result.items:
@@ -36,7 +36,9 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
     """Print a table and a plot of the items with a known effect, and how many others there are."""
     # Items without any feedback would bury the few that are known.
     known = sorted(
-        (one for one in items if is_wide or _get_best_effect(one) is not None), key=_get_evidence_sort_key, reverse=True
+        (one for one in items if is_wide or _get_measured_or_weak_effect(one) is not None),
+        key=_get_evidence_sort_key,
+        reverse=True,
     )
     if not items:
         output.print_line("No data yet: nothing has been offered.")
@@ -53,9 +55,9 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
     if rows:
         output.print_table(("what", "version", "offered", "withheld", "known"), rows, wide="known")
         output.print_line()
-        _print_interval_plot(lessons, [one for one in known if _get_best_effect(one) is not None])
+        _print_interval_plot(lessons, [one for one in known if _get_measured_or_weak_effect(one) is not None])
     if len(known) < len(items):
-        more = output.format_count(len(items) - len(known), "item")
+        more = output.format_quantity(len(items) - len(known), "item")
         output.print_line(f"{more} without a known effect: not opened, or without feedback.")
 
 
@@ -66,9 +68,9 @@ def _print_interval_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding
     width = max(map(len, labels), default=0)
     output.print_line(f"{'':<{width}}  {render_axis_labels(is_unicode=output.is_unicode_output())}")
     for label, one in zip(labels, items, strict=True):
-        output.print_line(
-            f"{label:<{width}}  {render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output())}"
-        )
+        effect = _get_measured_or_weak_effect(one)
+        interval = draw_confidence_interval_as_text(effect, is_unicode=output.is_unicode_output())
+        output.print_line(f"{label:<{width}}  {interval}")
 
 
 def _print_item_effect(one: ItemFinding, lessons: Mapping[str, str]) -> None:
@@ -76,12 +78,14 @@ def _print_item_effect(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     estimate = one.estimate
     output.print_line(" ".join(_format_name_and_version(one.item, lessons)))
     output.print_line(render_axis_labels(is_unicode=output.is_unicode_output()), style="dim")
-    output.print_line(render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output()))
+    output.print_line(
+        draw_confidence_interval_as_text(_get_measured_or_weak_effect(one), is_unicode=output.is_unicode_output())
+    )
     output.print_line(one.sentence)
     facts = [
         ("verdict", f"{one.decision.verdict}. {one.decision.reason}"),
-        ("offered", _describe_variant(estimate.offered)),
-        ("withheld", _describe_variant(estimate.withheld)),
+        ("offered", _describe_judgement_counts_of_variant(estimate.offered)),
+        ("withheld", _describe_judgement_counts_of_variant(estimate.withheld)),
         (
             "in trials",
             f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _has_trial_conversations(one) else "",
@@ -96,13 +100,13 @@ def _print_item_effect(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     ]
     for label, value in facts:
         if value:
-            output.print_line(f"  {label:<10}  {to_one_line(value)}")
+            output.print_line(f"  {label:<10}  {clean_to_one_line(value)}")
     output.print_line()
 
 
-def render_plan_evidence(context: typer.Context, result: PlanEvidenceResult, wide: WideOption = False) -> None:
+def print_result_of_plan_evidence(context: typer.Context, result: PlanEvidenceResult, wide: WideOption = False) -> None:
     rows = [
-        (*_format_name_and_version(one.item, result.lessons), *_format_plan_cells(one.plan))
+        (*_format_name_and_version(one.item, result.lessons), *_format_plan_table_cells(one.plan))
         for one in result.plans
         if wide or one.plan.a_day
     ]
@@ -113,15 +117,15 @@ def render_plan_evidence(context: typer.Context, result: PlanEvidenceResult, wid
     output.print_line(_describe_withholding(result.withhold) + reckoned, style="dim")
 
 
-def _format_plan_cells(found: WithholdingForecast) -> tuple[str, ...]:
+def _format_plan_table_cells(found: WithholdingForecast) -> tuple[str, ...]:
     """Return the table cells of an item's plan: detectable effect, rate, conversations, days and cost."""
     cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} succeed"
     return (
         f"{100 * found.effect:.0f} of 100",
         f"{found.a_day:.1f}",
-        "not withheld" if found.missing is None else output.format_count(found.missing, "conversation"),
-        output.format_count(max(1, round(found.days or 0)), "day")
-        if found.is_practical
+        "not withheld" if found.missing is None else output.format_quantity(found.missing, "conversation"),
+        output.format_quantity(max(1, round(found.days or 0)), "day")
+        if found.is_waiting_time_practical
         else f"too long; a trial takes {found.trials:,}",
         cost if round(abs(found.cost_a_day), 1) else "unknown",
     )
@@ -141,14 +145,14 @@ def _format_name_and_version(item: EvidenceItem, lessons: Mapping[str, str]) -> 
         return item.name, version
     if item.kind is not ItemKind.LESSON:
         return f"{item.name} ({item.kind})", version
-    return f"{item.name} ({to_one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
+    return f"{item.name} ({clean_to_one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
 
 
 def _has_trial_conversations(one: ItemFinding) -> bool:
     return bool(one.trial_offered or one.trial_withheld)
 
 
-def _get_best_effect(one: ItemFinding) -> EffectEstimate | None:
+def _get_measured_or_weak_effect(one: ItemFinding) -> EffectEstimate | None:
     """Return the measured effect, else the one from weak signals, else None."""
     return one.estimate.offering or one.estimate.weak
 
@@ -159,15 +163,15 @@ def _get_evidence_sort_key(one: ItemFinding) -> tuple[bool, int]:
     return one.estimate.basis is EstimateBasis.RANDOMISED, offered.explicit + withheld.explicit
 
 
-def _count_variant_conversations(arm: VariantCounts) -> int:
+def _count_variant_conversations(arm: VariantOutcomeCounts) -> int:
     """Return the number of conversations in a variant."""
     return arm.explicit + arm.weak + arm.missing
 
 
-def _describe_variant(arm: VariantCounts) -> str:
+def _describe_judgement_counts_of_variant(arm: VariantOutcomeCounts) -> str:
     """Return in words how many conversations of a variant were judged, and how."""
     return (
-        f"in {output.format_count(_count_variant_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
+        f"in {output.format_quantity(_count_variant_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
         f"{arm.weak:,} by weak signals only, {arm.missing:,} without feedback"
     )
 
@@ -186,7 +190,7 @@ PLOT_WIDTH = 41
 _UNICODE_MARKS, _ASCII_MARKS = ("├", "─", "┤", "●", "│"), ("|", "-", "|", "o", "|")
 
 
-def render_interval(effect: EffectEstimate | None, *, is_unicode: bool = True) -> str:
+def draw_confidence_interval_as_text(effect: EffectEstimate | None, *, is_unicode: bool = True) -> str:
     """Return a confidence interval drawn as text, with its middle and the zero line."""
     left, bar, right, dot, zero = _UNICODE_MARKS if is_unicode else _ASCII_MARKS
     line = [" "] * PLOT_WIDTH
@@ -210,7 +214,7 @@ def render_axis_labels(*, is_unicode: bool = True) -> str:
     return fewer + " " * (PLOT_WIDTH - len(fewer) - len(more)) + more
 
 
-def render_record_outcome(context: typer.Context, result: TurnJudgementResult, by: str) -> None:
+def print_result_of_record_outcome(context: typer.Context, result: TurnJudgementResult, by: str) -> None:
     request = output.strip_control_characters(" ".join(result.request.split()))[:60]
     which = f"{result.turn} ({request})" if request else result.turn
     output.print_line(f"{which}: {result.outcome.kind.value} (by {by}).")

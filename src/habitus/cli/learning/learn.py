@@ -14,14 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from habitus.app import Habitus
 from habitus.app.learning import studying
-from habitus.app.learning.learning import RemedyReport, apply_lesson_decisions
-from habitus.app.learning.mining import MiningSuggestion
+from habitus.app.learning.learning import RecurringFailureReport, keep_accepted_lesson_drafts
+from habitus.app.learning.mining import RecipeOrSkillSuggestion
 from habitus.app.library.undoing import build_lesson_undo_targets
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
-from habitus.learning.remedies.findings import RemedyCoverage
+from habitus.learning.remedies.findings import RemedyCoverageCounts
 from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
 from habitus.learning.transcripts.firings import DetectorFiring
 from habitus.llm.model import SessionModels
@@ -65,7 +65,7 @@ def learn_from_transcripts(
         may_ask = sys.stdin.isatty() and not as_json
         # Sending transcripts to a model needs consent, which a pipe or JSON output can't give.
         is_refused = bool(model) and not yes and not may_ask
-        models = studying.open_learning_models(habitus.settings, habitus.pause, model) if model else None
+        models = studying.open_named_model_for_learning(habitus.settings, habitus.pause, model) if model else None
         # Findings are computed even if sending is refused, so the error can say how much would be sent.
         study = studying.TranscriptStudy(
             habitus,
@@ -75,33 +75,37 @@ def learn_from_transcripts(
             only_new=since == SINCE_LAST,
         )
         with _collect_saved_lessons(habitus, apply) as made:
-            with _show_progress(as_json, len(paths)) as (turn_done, file_done):
+            with _show_learning_progress_bar(as_json, len(paths)) as (turn_done, file_done):
                 for path in paths:
                     study.read_file(path, turn_done)
                     file_done()
                 if not files:
-                    study.read_journal()
-                study.find_procedures()
+                    study.read_journal_sessions()
+                study.find_repeated_procedures()
             if is_refused:
                 raise Refused(
-                    f"{_describe_text_to_send(study.send_preview)} would be sent to {model}.",
+                    f"{_describe_amount_of_failures_to_send(study.send_size_preview)} would be sent to {model}.",
                     hint="Nothing was sent or saved. Add --yes to send.",
                 )
             if not as_json:
-                _print_findings(study.make_report())
+                _print_study_report(study.make_report())
             if (
                 models is not None
-                and study.send_preview.calls
-                and (yes or _confirm_sending_failures(study.send_preview, model))
+                and study.send_size_preview.calls
+                and (yes or _confirm_sending_failures(study.send_size_preview, model))
             ):
-                _ask_model(study, models, is_quiet=as_json)
+                _ask_model_about_failed_calls(study, models, is_quiet=as_json)
             if apply:
-                study.store_lessons(_ask_lesson_decisions(study.list_lesson_batches()) if may_ask else None)
+                study.store_lessons_and_propose_procedures(
+                    _ask_lesson_decisions(study.list_lesson_batches_to_decide()) if may_ask else None
+                )
         if as_json:
             output.print_json(study.make_report())
         else:
-            has_nothing_to_ask = models is not None and not study.send_preview.calls
-            _print_results(context, study.make_report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
+            has_nothing_to_ask = models is not None and not study.send_size_preview.calls
+            _print_post_mortems_and_saved_lessons(
+                context, study.make_report(), has_nothing_to_ask=has_nothing_to_ask, made=made
+            )
 
 
 def _ask_lesson_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]:
@@ -114,7 +118,7 @@ def _ask_lesson_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]
             answer = typer.prompt("Save it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
             edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
             said[draft.text] = edited if answer in ("y", "e") else None
-    return [apply_lesson_decisions(taught, said) for taught in proposals]
+    return [keep_accepted_lesson_drafts(taught, said) for taught in proposals]
 
 
 def _collect_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
@@ -123,7 +127,7 @@ def _collect_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextMana
 
 
 @contextmanager
-def _show_progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+def _show_learning_progress_bar(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     """Yield two callbacks, for each turn and each file, that move a bar on standard error."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda: None, lambda: None
@@ -139,42 +143,49 @@ def _show_progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], No
         yield turn_done, lambda: bar.advance(task)
 
 
-def _describe_text_to_send(sending: studying.ModelSendPreview) -> str:
+def _describe_amount_of_failures_to_send(sending: studying.ModelSendSizePreview) -> str:
     """Return how much text would be sent to the model."""
-    calls, files = output.format_count(sending.calls, "failed call"), output.format_count(sending.files, "file")
+    calls, files = (
+        output.format_quantity(sending.calls, "failed call"),
+        output.format_quantity(sending.files, "file"),
+    )
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
-def _confirm_sending_failures(sending: studying.ModelSendPreview, model: str) -> bool:
+def _confirm_sending_failures(sending: studying.ModelSendSizePreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
     output.print_line()
-    is_allowed = typer.confirm(f"{_describe_text_to_send(sending)} would be sent to {model}, without secrets. Send?")
+    is_allowed = typer.confirm(
+        f"{_describe_amount_of_failures_to_send(sending)} would be sent to {model}, without secrets. Send?"
+    )
     if not is_allowed:
         output.print_line("Nothing was sent.")
     return is_allowed
 
 
-def _ask_model(study: studying.TranscriptStudy, models: SessionModels, *, is_quiet: bool) -> None:
+def _ask_model_about_failed_calls(study: studying.TranscriptStudy, models: SessionModels, *, is_quiet: bool) -> None:
     """Ask the model about the failed calls and close its connection."""
     if not is_quiet:
-        output.print_line(f"{_describe_text_to_send(study.send_preview)} go to {models.main.name}.", style="dim")
+        output.print_line(
+            f"{_describe_amount_of_failures_to_send(study.send_size_preview)} go to {models.main.name}.", style="dim"
+        )
 
     async def ask() -> None:
         try:
-            await study.ask_model(models.main)
+            await study.ask_model_about_failures(models.main)
         finally:
             await models.close()
 
     asyncio.run(ask())
 
 
-def _print_findings(report: studying.StudyReport) -> None:
+def _print_study_report(report: studying.TranscriptStudyReport) -> None:
     """Print recurring failures, remedies, procedures, detector findings and what was read."""
-    _print_remedies(report.remedies)
+    _print_failures_and_remedies(report.remedies)
     _print_procedures(report.procedures)
     _print_lesson_coverage(report.remedies.coverage)
     for found in report.detectors:
-        output.print_line(f"{found.detector}: {output.format_count(found.fired_count, 'time')}", style="bold")
+        output.print_line(f"{found.detector}: {output.format_quantity(found.fired_count, 'time')}", style="bold")
         output.print_line(f"  {found.rule}", style="green")
         for firing in found.firings[:MAX_SHOWN]:
             rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
@@ -191,8 +202,8 @@ def _print_findings(report: studying.StudyReport) -> None:
     unchanged = f" {report.unchanged} unchanged since the last run." if report.unchanged else ""
     own = f" Own sessions: {report.own_sessions}." if report.own_sessions else ""
     output.print_line(
-        f"Read {output.format_count(len(report.files), 'file')}: {output.format_count(turns, 'turn')}, "
-        f"{output.format_count(events, 'event')}.{own}{unchanged}"
+        f"Read {output.format_quantity(len(report.files), 'file')}: {output.format_quantity(turns, 'turn')}, "
+        f"{output.format_quantity(events, 'event')}.{own}{unchanged}"
         + ("" if report.detectors else " No detector found a failure.")
     )
     for file in report.files:
@@ -202,12 +213,12 @@ def _print_findings(report: studying.StudyReport) -> None:
         output.print_line(f"Secrets removed: {_format_counts(report.redacted)}.", style="yellow")
 
 
-def _print_remedies(told: RemedyReport) -> None:
+def _print_failures_and_remedies(told: RecurringFailureReport) -> None:
     """Print recurring failures, the remedies that worked and the rules that the person stated."""
     if again := [failure for failure in told.failures if failure.sessions >= MIN_RECURRING_SESSIONS][:MAX_FAILURES]:
         output.print_line("Recurring failures, costliest first:", style="bold")
         for failure in again:
-            lost = f"{output.format_count(failure.calls, 'failed call')}, {failure.minutes:g} min lost"
+            lost = f"{output.format_quantity(failure.calls, 'failed call')}, {failure.minutes:g} min lost"
             output.print_line(
                 f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})"
             )
@@ -223,7 +234,7 @@ def _print_remedies(told: RemedyReport) -> None:
                 output.print_line(f"  {lesson.text} ({lesson.evidence}{where})", style=style)
 
 
-def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
+def _print_procedures(found: Sequence[RecipeOrSkillSuggestion]) -> None:
     """Print procedures that recur and could become recipes."""
     if found:
         output.print_line("Recurring procedures:", style="bold")
@@ -237,12 +248,12 @@ def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
         )
 
 
-def _print_lesson_coverage(covered: RemedyCoverage) -> None:
+def _print_lesson_coverage(covered: RemedyCoverageCounts) -> None:
     """Print how many failed calls the lessons explain."""
     if covered.failures:
         output.print_line(
-            f"{output.format_count(covered.failures, 'failed call')} in "
-            f"{output.format_count(covered.sessions, 'session')}: "
+            f"{output.format_quantity(covered.failures, 'failed call')} in "
+            f"{output.format_quantity(covered.sessions, 'session')}: "
             f"{covered.failures - covered.teachable} part of the work or transient, {covered.remedied} with a "
             f"known remedy, {covered.taught} covered by the lessons above."
         )
@@ -258,8 +269,8 @@ def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
 
 
-def _print_results(
-    context: typer.Context, report: studying.StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
+def _print_post_mortems_and_saved_lessons(
+    context: typer.Context, report: studying.TranscriptStudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
 ) -> None:
     """Print post-mortems, saved lessons and the costs of the run."""
     for told in report.post_mortems:
@@ -273,14 +284,14 @@ def _print_results(
         output.print_line(report.stopped, style="yellow")
     if report.applied is not None:
         _print_applied_lessons(context, report.applied, made)
-    _print_costs(report)
+    _print_tokens_spent_and_lessons_written(report)
 
 
-def _print_costs(report: studying.StudyReport) -> None:
+def _print_tokens_spent_and_lessons_written(report: studying.TranscriptStudyReport) -> None:
     """Print how many tokens and lessons the run sent and saved."""
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
-    written = report.applied.written_count if report.applied else 0
-    kept = f"{output.format_count(written, 'lesson')} written" if written else "nothing was written"
+    written = report.applied.stored_or_pending_lesson_count if report.applied else 0
+    kept = f"{output.format_quantity(written, 'lesson')} written" if written else "nothing was written"
     more = "; --apply saves the lessons" if report.applied is None and report.has_lessons else ""
     output.print_line(f"This run: {sent}, {kept}{more}.")
 
@@ -293,6 +304,6 @@ def _print_applied_lessons(context: typer.Context, applied: LessonApplyResult, m
     for reason, count in applied.reasons.items():
         output.print_line(f"  {count} ×: {reason}", style="yellow")
     if made:
-        output.print_undo_command(context, "undo", *build_lesson_undo_targets(made))
+        output.print_and_register_undo_command(context, "undo", *build_lesson_undo_targets(made))
     if applied.already_learned:
-        output.print_line(f"Already learned from: {output.format_count(applied.already_learned, 'turn')}.")
+        output.print_line(f"Already learned from: {output.format_quantity(applied.already_learned, 'turn')}.")

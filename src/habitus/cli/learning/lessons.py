@@ -24,35 +24,35 @@ from habitus.cli.use_case_commands import edit_in_editor, print_use_case_result
 from habitus.journal.usage import RequestCounts
 from habitus.memory.cortex import PageSyncResult
 from habitus.memory.model import Engram, LessonKind, LessonScope, compute_lesson_utility
-from habitus.memory.page_files import EditedPages
+from habitus.memory.page_files import PagesWithEdits
 
 
-def render_list_lessons(
+def print_result_of_list_lessons(
     context: typer.Context, result: lessons.LessonPage, since: str, wide: completion.WideOption = False
 ) -> None:
     when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(since, " yet")
     empty = f"No lessons{when}. Add one: habitus lessons add 'Dates are day-first.'"
-    rows = [(e.id, e.kind.value, _format_scope(e), e.trust.value, e.text) for e in result.lessons]
+    rows = [(e.id, e.kind.value, _format_lesson_scope(e), e.trust.value, e.text) for e in result.lessons]
     columns = ("id", "kind", "for", "trust", "text")
     output.print_table_or_message(empty, columns, rows, wide="text", is_cut=not wide)
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def render_list_archived_lessons(context: typer.Context, result: lessons.LessonPage) -> None:
+def print_result_of_list_archived_lessons(context: typer.Context, result: lessons.LessonPage) -> None:
     rows = [(e.id, e.kind.value, e.reason, e.text) for e in result.lessons]
     output.print_table_or_message("The archive is empty.", ("id", "kind", "why", "text"), rows, wide="text")
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def _format_scope(engram: Engram) -> str:
+def _format_lesson_scope(engram: Engram) -> str:
     """Return who a lesson applies to."""
     return f"{engram.scope.value} {engram.owner}".strip()
 
 
-def render_show_lesson(context: typer.Context, result: lessons.LessonDetails) -> None:
+def print_result_of_show_lesson(context: typer.Context, result: lessons.LessonDetails) -> None:
     output.print_line(result.lesson.text)
     output.print_line()
-    for name, value in _list_lesson_facts(result.lesson, result.shown):
+    for name, value in _list_labelled_lesson_properties(result.lesson, result.shown):
         output.print_line(f"{name:<11} {value}")
     output.print_line()
     for version in result.history:
@@ -62,19 +62,19 @@ def render_show_lesson(context: typer.Context, result: lessons.LessonDetails) ->
         )
 
 
-def _list_lesson_facts(engram: Engram, shown: RequestCounts) -> list[tuple[str, str]]:
+def _list_labelled_lesson_properties(engram: Engram, shown: RequestCounts) -> list[tuple[str, str]]:
     """Return the labelled properties of a lesson that have a value."""
     body, evidence = engram.body, engram.evidence
     went = f"{shown.succeeded} succeeded, {shown.failed} failed, {shown.no_feedback} without feedback"
     facts = [
         ("kind", engram.kind.value),
-        ("for", _format_scope(engram)),
+        ("for", _format_lesson_scope(engram)),
         ("trust", engram.trust.value + (", verified" if engram.verified else "")),
         ("confidence", f"{engram.confidence:.2f}"),
         ("topic", engram.topic),
         ("source", engram.source),
         ("state", f"{engram.state.value}: {engram.reason}" if engram.reason else engram.state.value),
-        ("shown for", f"{output.format_count(shown.total, 'request')}: {went}" if shown.total else ""),
+        ("shown for", f"{output.format_quantity(shown.total, 'request')}: {went}" if shown.total else ""),
         ("utility", f"{compute_lesson_utility(engram):.4f}"),
         ("trigger", body.trigger if body else ""),
         ("do", body.correct_pattern if body else ""),
@@ -86,10 +86,10 @@ def _list_lesson_facts(engram: Engram, shown: RequestCounts) -> list[tuple[str, 
     return [(name, value) for name, value in facts if value]
 
 
-def render_add_lesson(context: typer.Context, result: lessons.AddLessonResult) -> None:
+def print_result_of_add_lesson(context: typer.Context, result: lessons.AddLessonResult) -> None:
     output.print_line(f"{result.status.value.capitalize()}: {result.lesson.id}  {result.lesson.text}")
     if result.redacted:
-        output.print_line(f"{output.format_count(sum(result.redacted.values()), 'secret')} removed.")
+        output.print_line(f"{output.format_quantity(sum(result.redacted.values()), 'secret')} removed.")
     for gone in result.archived:
         output.print_line(f"Archived because of the limit: {gone.id}  {gone.text}")
 
@@ -115,10 +115,10 @@ def edit_lessons(
         if id is None:
             if is_given:
                 raise typer.BadParameter("Name the lesson: habitus lessons edit ID --text …")
-            _edit_memory_pages(context, habitus, is_sure=yes, as_json=as_json)
+            _edit_and_apply_memory_pages(context, habitus, is_sure=yes, as_json=as_json)
             return
         if not is_given:
-            text = _edit_lesson_text(habitus, get_user_or_all_memory(habitus, all_users).get(id))
+            text = _edit_lesson_text_in_editor(habitus, get_user_or_all_memory(habitus, all_users).get(id))
         done = lessons.edit_lesson(
             habitus, id=id, text=text, kind=kind, scope=scope, topic=topic, expect=expect, all_users=all_users
         )
@@ -129,7 +129,7 @@ def _print_changed_lesson(context: typer.Context, result: lessons.EditLessonResu
     output.print_line(f"Changed: {result.lesson.id}  {result.lesson.text}" if result.undo else "Nothing was changed.")
 
 
-def _edit_lesson_text(habitus: Habitus, engram: Engram) -> str:
+def _edit_lesson_text_in_editor(habitus: Habitus, engram: Engram) -> str:
     """Return a lesson's text as the person edited it."""
     before = f"{engram.text}\n".encode()
     with edit_in_editor(
@@ -138,7 +138,7 @@ def _edit_lesson_text(habitus: Habitus, engram: Engram) -> str:
         return content.decode("utf-8", "replace")
 
 
-def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
+def _edit_and_apply_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
     """Open all memory pages in the editor and apply the edits after confirmation."""
     refuse_if_read_only(habitus)
     pages = habitus.memory.get_page_texts()
@@ -150,7 +150,7 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
         assert found is not None
         if not found.edits:
             output.print_command_result(
-                context, as_json, _page_edits_as_json(PageSyncResult()), "Nothing was changed.", undo=()
+                context, as_json, _convert_page_edits_to_json(PageSyncResult()), "Nothing was changed.", undo=()
             )
             return
         if not as_json:
@@ -162,7 +162,7 @@ def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: boo
             looked = habitus.memory.apply_page_texts(_split_memory_pages(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
     undo = ("undo", *build_lesson_undo_targets(made)) if made else ()
-    output.print_command_result(context, as_json, _page_edits_as_json(looked), *looked.notes, counts, undo=undo)
+    output.print_command_result(context, as_json, _convert_page_edits_to_json(looked), *looked.notes, counts, undo=undo)
 
 
 # An HTML comment: invisible when rendered, and unlikely in a lesson.
@@ -180,7 +180,7 @@ def _split_memory_pages(text: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _print_recognised_edits(found: EditedPages) -> None:
+def _print_recognised_edits(found: PagesWithEdits) -> None:
     """Print the edits that were recognised and the lines that were not."""
     for line in found.edits.new:
         output.print_line(f"new      {line.kind.value:<8} {line.text}", style="green")
@@ -193,7 +193,7 @@ def _print_recognised_edits(found: EditedPages) -> None:
             output.print_line(f"{name}: {bad.reason}: {bad.raw.strip()}", style="yellow")
 
 
-def _page_edits_as_json(looked: PageSyncResult) -> dict[str, Any]:
+def _convert_page_edits_to_json(looked: PageSyncResult) -> dict[str, Any]:
     """Return the applied page edits as JSON."""
     changes = {"added": looked.added, "changed": looked.changed, "removed": looked.removed}
     return {name: [engram.as_json() for engram in engrams] for name, engrams in changes.items()} | {
@@ -201,19 +201,19 @@ def _page_edits_as_json(looked: PageSyncResult) -> dict[str, Any]:
     }
 
 
-def render_remove_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
-    _print_moved_lessons("Removed", result)
+def print_result_of_remove_lessons(context: typer.Context, result: lessons.ArchiveOrRestoreLessonsResult) -> None:
+    _print_removed_or_restored_lessons("Removed", result)
 
 
-def render_restore_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
-    _print_moved_lessons("Restored", result)
+def print_result_of_restore_lessons(context: typer.Context, result: lessons.ArchiveOrRestoreLessonsResult) -> None:
+    _print_removed_or_restored_lessons("Restored", result)
 
 
-def render_retract_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
-    _print_moved_lessons("Retracted", result)
+def print_result_of_retract_lessons(context: typer.Context, result: lessons.ArchiveOrRestoreLessonsResult) -> None:
+    _print_removed_or_restored_lessons("Retracted", result)
 
 
-def _print_moved_lessons(what: str, result: lessons.MoveLessonsResult) -> None:
+def _print_removed_or_restored_lessons(what: str, result: lessons.ArchiveOrRestoreLessonsResult) -> None:
     """Print one line per moved lesson."""
     for engram in result.lessons:
         output.print_line(f"{what}: {engram.id}  {engram.text}")
@@ -244,7 +244,7 @@ def _print_identity_text(context: typer.Context, result: use_case.IdentityDetail
     output.print_line(result.text)
 
 
-def render_curate(context: typer.Context, result: CurationReport) -> None:
+def print_result_of_curate(context: typer.Context, result: CurationReport) -> None:
     rows = [(step.action.value, step.item, step.reason, step.text) for step in result.steps]
     output.print_table_or_message("Nothing to curate.", ("what", "item", "why", "text"), rows, wide="text")
     if result.spent:
@@ -252,7 +252,7 @@ def render_curate(context: typer.Context, result: CurationReport) -> None:
     if result.steps and not result.is_done:
         output.print_line("Nothing was changed; add --apply to do it.")
     elif lessons := [step.item for step in result.steps if step.undo[:1] == ("lessons",)]:
-        output.print_undo_command(context, "lessons", "restore", *lessons)
+        output.print_and_register_undo_command(context, "lessons", "restore", *lessons)
     for step in result.steps if result.is_done else ():
         if step.undo[:1] == ("tools",):
-            output.print_undo_command(context, *step.undo)
+            output.print_and_register_undo_command(context, *step.undo)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from habitus.app.learning.report_rows import ReportedRequestPage
-from habitus.app.learning.reporting import MonthlyReport
+from habitus.app.learning.report_rows import ReportRowPage
+from habitus.app.learning.reporting import MonthlyLearningReport
 from habitus.cli import inputs, output
 from habitus.text import format_dollars
 
 
-def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
+def print_result_of_show_report(context: typer.Context, result: MonthlyLearningReport) -> None:
     went, cost, agents = result.requests, result.cost, result.agent_cost
     output.print_line(f"Learning in {result.month}", style="bold")
     output.print_line(
-        f"{output.format_count(went.requests, 'request')}: {went.succeeded:,} succeeded, {went.failed:,} failed, "
+        f"{output.format_quantity(went.requests, 'request')}: {went.succeeded:,} succeeded, {went.failed:,} failed, "
         f"{went.no_feedback:,} without feedback."
     )
     output.print_line(result.gain_sentence)
@@ -27,16 +27,16 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
         rows = [(one.skill, one.proposal, one.state, one.exam, one.in_use) for one in result.changes]
         output.print_table(columns, rows, wide="in use")
     dollars = f", {format_dollars(agents.dollars)}" if agents.priced else ""
-    known = f"{agents.tokens:,} tokens{dollars} in {output.format_count(agents.metered, 'request')}"
+    known = f"{agents.tokens:,} tokens{dollars} in {output.format_quantity(agents.metered, 'request')}"
     output.print_line(
         f"Cost of the agents' work: {known if agents.metered else 'not known yet'}; "
-        f"{output.format_count(agents.unmetered, 'request')} without a report of it."
+        f"{output.format_quantity(agents.unmetered, 'request')} without a report of it."
     )
     dollars = f", {format_dollars(cost.dollars)}" if cost.dollars else ""
     output.print_line(
-        f"Cost of learning: {output.format_count(cost.rollouts, 'rollout')} with {cost.tokens:,} tokens{dollars}; "
+        f"Cost of learning: {output.format_quantity(cost.rollouts, 'rollout')} with {cost.tokens:,} tokens{dollars}; "
         f"{cost.draft_tokens:,} more for drafts, {cost.budget_tokens:,} more of the daily budget; "
-        f"{output.format_count(cost.decisions, 'decision')} of people."
+        f"{output.format_quantity(cost.decisions, 'decision')} of people."
     )
     for one in result.unknown:
         output.print_line(f"Not known: {one.unknown} {one.settled_by}")
@@ -46,7 +46,7 @@ def render_show_report(context: typer.Context, result: MonthlyReport) -> None:
     output.print_line(f"What is behind a number: {rows_of}", style="dim")
 
 
-def render_list_report_rows(context: typer.Context, result: ReportedRequestPage) -> None:
+def print_result_of_list_report_rows(context: typer.Context, result: ReportRowPage) -> None:
     rows = [
         (
             one.turn or (f"proposal {one.proposal}" if one.proposal else one.skill),
@@ -62,4 +62,4 @@ def render_list_report_rows(context: typer.Context, result: ReportedRequestPage)
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-render_list_evidence_rows = render_list_report_rows
+print_result_of_list_evidence_rows = print_result_of_list_report_rows

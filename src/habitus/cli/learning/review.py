@@ -24,8 +24,8 @@ from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 
 
-def render_list_pending(
-    context: typer.Context, result: review.PendingPage, wide: completion.WideOption = False
+def print_result_of_list_pending(
+    context: typer.Context, result: review.ReviewInboxPage, wide: completion.WideOption = False
 ) -> None:
     rows = [(one.id, one.state, one.action, one.title, one.by, "; ".join(one.reasons)) for one in result.proposals]
     columns = ("id", "state", "action", "what", "by", "needs review because")
@@ -35,7 +35,7 @@ def render_list_pending(
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def render_show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -> None:
+def print_result_of_show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -> None:
     item, subject = result.item, result.item.subject
     if isinstance(subject, Engram):
         output.print_line(
@@ -60,16 +60,16 @@ def render_show_inbox_item(context: typer.Context, result: review.PendingItemDet
     output.print_line(result.diff.rstrip("\n") if isinstance(subject, Engram) else result.diff)
 
 
-def render_diff_inbox_item(context: typer.Context, result: review.InboxItemDiff) -> None:
+def print_result_of_diff_inbox_item(context: typer.Context, result: review.InboxItemDiff) -> None:
     output.write_stdout(output.strip_control_characters(result.diff))
 
 
-def render_approve_items(context: typer.Context, result: review.ApproveItemsResult) -> None:
+def print_result_of_approve_items(context: typer.Context, result: review.ApproveItemsResult) -> None:
     for one in result.approved:
         _print_approved_item(context, one)
 
 
-def _print_approved_item(context: typer.Context, result: review.DecisionResult) -> None:
+def _print_approved_item(context: typer.Context, result: review.ReviewDecisionResult) -> None:
     """Print an approved item with its undo command."""
     item = result.item
     if isinstance(item.subject, Engram):
@@ -81,19 +81,19 @@ def _print_approved_item(context: typer.Context, result: review.DecisionResult) 
         )
         if result.comparison:
             output.print_line(result.comparison)
-    output.print_undo_command(context, *result.undo)
+    output.print_and_register_undo_command(context, *result.undo)
 
 
-def render_reject_items(context: typer.Context, result: review.RejectItemsResult) -> None:
+def print_result_of_reject_items(context: typer.Context, result: review.RejectItemsResult) -> None:
     for one in result.rejected:
         subject = one.item.subject
         output.print_line(
             f"Rejected: {one.item.action} {subject.id if isinstance(subject, Engram) else subject.change.name}."
         )
-        output.print_undo_command(context, *one.undo)
+        output.print_and_register_undo_command(context, *one.undo)
 
 
-def render_reopen_proposals(context: typer.Context, result: review.ReopenProposalsResult) -> None:
+def print_result_of_reopen_proposals(context: typer.Context, result: review.ReopenProposalsResult) -> None:
     for item in result.reopened:
         output.print_line(f"Pending review again: {item.action} {item.title}.")
 
@@ -106,10 +106,10 @@ def edit_proposal(
 ) -> None:
     """Edit the text of a proposal before you approve it, in your editor or from a file."""
     with open_habitus(context) as habitus:
-        before, name = review.get_editable_proposal_text(habitus, item)
+        before, name = review.get_editable_text_and_file_name(habitus, item)
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
         # The edit is saved inside the block: if it is rejected, the editor's text is not lost.
-        with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
+        with by_hand if file is None else nullcontext(inputs.read_bytes_of_file_or_stdin(str(file))) as content:
             done = review.edit_proposal_text(habitus, id=item, text=content.decode("utf-8", "replace"))
             print_use_case_result(context, done, partial(_print_edited_proposal, id=item), as_json=as_json)
 
@@ -139,10 +139,12 @@ def trust_skills(
     """Trust imported or project skills as they are now. Later changes are trusted only if they are harmless."""
     with open_habitus(context) as habitus:
         if show_list:
-            known = trusting.list_trusted(habitus)
-            rows = [(t.root, _join_names(t.names), inputs.format_timestamp(t.trusted_on), t.trusted_by) for t in known]
+            known = trusting.list_all_trusted_content(habitus)
+            rows = [
+                (t.root, _join_first_names(t.names), inputs.format_timestamp(t.trusted_on), t.trusted_by) for t in known
+            ]
             columns, empty = ("root", "what", "since", "by"), "Nothing is trusted yet."
-            output.print_list(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
+            output.print_json_or_table(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return
         found = trusting.resolve_trust_target(habitus, target)
         if revoke:
@@ -151,23 +153,23 @@ def trust_skills(
             output.print_command_result(context, as_json, now, said, undo=now.undo)
             return
         if not as_json:
-            _print_skill_risks(trusting.list_skill_risks(habitus.scan_tree, found))
+            _print_abilities_and_risks_of_skills(trusting.list_skill_risks(habitus.scan_tree, found))
         if not yes:
-            _confirm_trust(_describe_trust_target(found), as_json)
+            _confirm_trust(_describe_counts_to_trust(found), as_json)
         now = trusting.grant_trust(habitus, found, target)
-        said = f"Trusted {_describe_trust_target(found)}."
+        said = f"Trusted {_describe_counts_to_trust(found)}."
         output.print_command_result(context, as_json, now, said, undo=now.undo)
 
 
-def _join_names(names: Sequence[str]) -> str:
+def _join_first_names(names: Sequence[str]) -> str:
     """Join names and cut the list after the first few."""
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _describe_trust_target(found: trusting.TrustTarget) -> str:
-    parts = [output.format_count(found.skill_count, "skill")] if found.skill_count or not found.task_count else []
-    parts += [output.format_count(found.task_count, "task")] if found.task_count else []
+def _describe_counts_to_trust(found: trusting.TrustTarget) -> str:
+    parts = [output.format_quantity(found.skill_count, "skill")] if found.skill_count or not found.task_count else []
+    parts += [output.format_quantity(found.task_count, "task")] if found.task_count else []
     return " and ".join(parts)
 
 
@@ -179,7 +181,7 @@ def _confirm_trust(what: str, as_json: bool) -> None:
         raise typer.Abort
 
 
-def _print_skill_risks(found: tuple[trusting.SkillRiskReport, ...]) -> None:
+def _print_abilities_and_risks_of_skills(found: tuple[trusting.SkillRiskReport, ...]) -> None:
     """Print what each skill can do and what the scan found, before the person decides."""
     for root, skills in itertools.groupby(found, lambda skill: skill.root):
         output.print_line(root, style="bold")

@@ -28,7 +28,7 @@ def get_question_before_rollback_home(habitus: Habitus, to: str, dry_run: bool, 
     return f"Roll back {what} to {inputs.format_timestamp(planned.to)}?" if is_asked else ""
 
 
-def render_rollback_home(context: typer.Context, result: RollbackResult, dry_run: bool) -> None:
+def print_result_of_rollback_home(context: typer.Context, result: RollbackResult, dry_run: bool) -> None:
     what, timestamp = _describe_rollback_counts(result), inputs.format_timestamp(result.to)
     if not what:
         output.print_line(f"Nothing has changed since {timestamp}.")
@@ -41,20 +41,20 @@ def _describe_rollback_counts(result: RollbackResult) -> str:
     """Return how many skills and lessons a rollback changes, in words."""
     skills = {(step.layer, step.name) for step in result.steps}
     found = ((len(skills), "skill"), (len(result.lessons), "lesson"))
-    return " and ".join(output.format_count(number, thing) for number, thing in found if number)
+    return " and ".join(output.format_quantity(number, thing) for number, thing in found if number)
 
 
-def render_undo_changes(context: typer.Context, result: UndoResult) -> None:
+def print_result_of_undo_changes(context: typer.Context, result: UndoResult) -> None:
     for line in result.messages:
         output.print_line(line)
     for kept in result.failures:
-        output.print_error(f"habitus: {kept}")
+        output.print_line_to_stderr(f"habitus: {kept}")
 
 
-def render_pause_learning(context: typer.Context, result: PauseStatus) -> None:
+def print_result_of_pause_learning(context: typer.Context, result: PauseStatus) -> None:
     since = "" if result.paused is None else inputs.format_timestamp(result.paused.since)
     output.print_line(f"Paused since {since}. Changes by people are still possible.")
 
 
-def render_resume_learning(context: typer.Context, result: PauseStatus) -> None:
+def print_result_of_resume_learning(context: typer.Context, result: PauseStatus) -> None:
     output.print_line("Learning has resumed." if result.undo else "Nothing was paused.")

@@ -30,12 +30,12 @@ def run_doctor(
                 correct_usage_counters(habitus)
             found = settings.check_health(habitus)
     except UserError as error:
-        found = settings.HealthReport(checks=use_case.check_unusable_home(error))
+        found = settings.HealthReport(checks=use_case.list_checks_for_unusable_home(error))
     # A damaged home can raise anything, and this command exists to report it.
     except Exception as error:
         said = f"The home can't be read: {type(error).__name__}: {error}."
         unread = StorageFailed(said, hint="Restore a backup; skills on disk stay.")
-        found = settings.HealthReport(checks=use_case.check_unusable_home(unread))
+        found = settings.HealthReport(checks=use_case.list_checks_for_unusable_home(unread))
     print_use_case_result(context, found, _print_checks, as_json=as_json)
 
 

@@ -13,13 +13,13 @@ from habitus.cli import output
 from habitus.settings import Settings
 
 
-def render_list_settings(context: typer.Context, result: use_case.ListSettingsResult) -> None:
+def print_result_of_list_settings(context: typer.Context, result: use_case.ListSettingsResult) -> None:
     output.print_table(
         ("key", "value", "from"), [(one.key, one.text, one.origin.value) for one in result.settings], wide="value"
     )
 
 
-def render_get_setting(context: typer.Context, result: configuring.SettingDetails) -> None:
+def print_result_of_get_setting(context: typer.Context, result: configuring.SettingDetails) -> None:
     output.print_line(result.text)
 
 
@@ -35,11 +35,11 @@ def perform_set_setting(
     return use_case.set_setting(settings, key, value, copy, yes)
 
 
-def render_set_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
+def print_result_of_set_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
     _print_setting_change(result, f"{result.setting.key} is set to {result.setting.text}.")
 
 
-def render_unset_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
+def print_result_of_unset_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
     _print_setting_change(
         result, f"{result.setting.key} is {result.setting.text or 'empty'} again, from {result.setting.origin.value}."
     )
@@ -54,18 +54,18 @@ def _print_setting_change(result: configuring.SettingChangeResult, said: str) ->
         output.print_line(result.note)
 
 
-def render_add_user(context: typer.Context, result: AddUserResult) -> None:
+def print_result_of_add_user(context: typer.Context, result: AddUserResult) -> None:
     output.print_line(
         f"{result.name} can sign in as {result.role.value} with this link, which works once: {result.link}"
     )
     output.print_line(f"Their programs send 'Authorization: Bearer {result.token}'. Neither is shown again.")
 
 
-def render_list_users(context: typer.Context, result: ListUsersResult) -> None:
+def print_result_of_list_users(context: typer.Context, result: ListUsersResult) -> None:
     rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in result.users]
     empty = "No other users. Invite one: habitus users add NAME --role viewer"
     output.print_table_or_message(empty, ("name", "role", "last seen"), rows)
 
 
-def render_remove_user(context: typer.Context, result: RemoveUserResult) -> None:
+def print_result_of_remove_user(context: typer.Context, result: RemoveUserResult) -> None:
     output.print_line(f"{result.removed} can no longer sign in.")

@@ -17,7 +17,7 @@ from habitus.cli.completion import JsonOption
 from habitus.settings import Settings
 
 
-def render_show_database_status(context: typer.Context, result: database.DatabaseStatus) -> None:
+def print_result_of_show_database_status(context: typer.Context, result: database.DatabaseStatus) -> None:
     output.print_line(f"{result.address} ({result.server}), answers in {result.latency_ms} ms")
     output.print_line(f"Schema: {result.schema or 'no tables yet'}; this Habitus needs {result.needs}.")
     if result.server.startswith("PostgreSQL"):
@@ -28,7 +28,7 @@ def render_show_database_status(context: typer.Context, result: database.Databas
         output.print_table(("table", "rows"), rows)
 
 
-def render_migrate_database(context: typer.Context, result: database.MigrateDatabaseResult) -> None:
+def print_result_of_migrate_database(context: typer.Context, result: database.MigrateDatabaseResult) -> None:
     before = ", unchanged." if result.before == result.after else f"; it was at {result.before or 'none'}."
     output.print_line(f"{result.address} is at schema {result.after}{before}")
     output.print_line(f"A Habitus that knows schema {result.oldest} or later can use it.")
@@ -48,7 +48,7 @@ def copy_database(
         output.print_json(done)
         return
     rows = [(t.table, t.rows, t.checksum) for t in done.tables if t.rows]
-    output.print_list(False, done, ("table", "rows", "checksum"), rows, empty="Nothing to copy.")
+    output.print_json_or_table(False, done, ("table", "rows", "checksum"), rows, empty="Nothing to copy.")
     for left in done.unreadable_skills:
         output.print_line(f"Not copied, because it can't be read: {left}")
     for what, count in done.not_copied.items():
@@ -56,13 +56,13 @@ def copy_database(
     output.print_line(f"{done.target} now contains everything from {done.source}.")
 
 
-def render_create_backup(context: typer.Context, result: backing_up.BackupDetails) -> None:
+def print_result_of_create_backup(context: typer.Context, result: backing_up.BackupDetails) -> None:
     output.print_line(f"{result.file}: {result.files} files, {result.size / 1e6:.1f} MB.")
     if result.note:
         output.print_line(result.note)
 
 
-def render_list_backups(context: typer.Context, result: storage.ListBackupsResult) -> None:
+def print_result_of_list_backups(context: typer.Context, result: storage.ListBackupsResult) -> None:
     rows = [
         (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
         for one in result.backups
@@ -77,7 +77,7 @@ def get_question_before_restore_backup(settings: Settings, file: str, print_line
     return f"Replace {settings.home} with its state of {inputs.format_timestamp(made_on)}?"
 
 
-def render_restore_backup(context: typer.Context, result: backing_up.RestoreResult) -> None:
+def print_result_of_restore_backup(context: typer.Context, result: backing_up.RestoreResult) -> None:
     output.print_line(
         f"The home was restored to {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
     )
@@ -89,19 +89,21 @@ def get_question_before_erase_user(habitus: Habitus, user: str, dry_run: bool, p
         return ""
     # The preview runs the same code as the erasure, so it can't promise less than will happen.
     kept = storage.erase_user(habitus, user=user, dry_run=True)
-    return "\n".join([*_describe_erasure(kept), f"Permanently erase all data of '{user}'? This can't be undone."])
+    return "\n".join(
+        [*_describe_stored_or_erased_counts(kept), f"Permanently erase all data of '{user}'? This can't be undone."]
+    )
 
 
-def render_erase_user(context: typer.Context, result: ErasureResult) -> None:
-    for line in _describe_erasure(result):
+def print_result_of_erase_user(context: typer.Context, result: ErasureResult) -> None:
+    for line in _describe_stored_or_erased_counts(result):
         output.print_line(line)
     for place in result.left:
-        output.print_error(f"habitus: still there: {place}")
+        output.print_line_to_stderr(f"habitus: still there: {place}")
     if not result.is_dry_run and not result.left:
         output.print_line("Verified: no table or file contains it any more. Restored backups are erased likewise.")
 
 
-def _describe_erasure(result: ErasureResult) -> list[str]:
+def _describe_stored_or_erased_counts(result: ErasureResult) -> list[str]:
     """Return lines on what is stored about a person, or was erased."""
     lines = [
         f"{'stored' if result.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in result.erased.items()

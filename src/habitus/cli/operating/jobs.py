@@ -20,23 +20,23 @@ from habitus.cli.use_case_commands import print_use_case_result
 from habitus.jobs.model import Job
 
 
-def render_add_job(context: typer.Context, result: Job) -> None:
+def print_result_of_add_job(context: typer.Context, result: Job) -> None:
     output.print_line(
         f"{result.id}  {result.kind}, {result.state.value}{f': {result.reason}' if result.reason else ''}"
     )
-    output.print_line(f"Done: {_format_progress(result)}. Added {_format_added_time(result)}.")
+    output.print_line(f"Done: {_format_job_progress(result)}. Added {_format_job_added_time(result)}.")
     for label, told in (("Input", result.arguments), ("Result", result.result)):
         if told:
-            output.print_line(f"{label}: {_format_job_values(told)}")
+            output.print_line(f"{label}: {_format_name_value_pairs(told)}")
 
 
 # All three return a job, and show it alike.
-render_cancel_job = render_retry_job = render_add_job
+print_result_of_cancel_job = print_result_of_retry_job = print_result_of_add_job
 
 
-def render_list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
+def print_result_of_list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
     rows = [
-        (job.id, job.kind, job.state.value, _format_progress(job), _format_added_time(job), job.reason)
+        (job.id, job.kind, job.state.value, _format_job_progress(job), _format_job_added_time(job), job.reason)
         for job in result.jobs
     ]
     empty = "There are no jobs." if done else "No pending or running jobs. See --all."
@@ -53,22 +53,22 @@ def show_job(
     """Show a job: its input, progress and result."""
     with open_habitus(context) as habitus:
         if follow:
-            asyncio.run(_follow_job(context, habitus, id, as_json))
+            asyncio.run(_print_job_progress_until_over(context, habitus, id, as_json))
         else:
-            print_use_case_result(context, cases.show_job(habitus, id), render_add_job, as_json=as_json)
+            print_use_case_result(context, cases.show_job(habitus, id), print_result_of_add_job, as_json=as_json)
 
 
-async def _follow_job(context: typer.Context, habitus: Habitus, id: str, as_json: bool) -> None:
+async def _print_job_progress_until_over(context: typer.Context, habitus: Habitus, id: str, as_json: bool) -> None:
     """Print a line, or JSON, whenever the job makes progress."""
     # Following one job yields a list of exactly one.
     async for (job,) in jobs.watch_jobs(habitus, id):
         if as_json or job.state.is_over:
-            print_use_case_result(context, job, render_add_job, as_json=as_json)
+            print_use_case_result(context, job, print_result_of_add_job, as_json=as_json)
         else:
-            output.print_line(f"{job.state.value}, {_format_progress(job)}")
+            output.print_line(f"{job.state.value}, {_format_job_progress(job)}")
 
 
-def render_list_workers(context: typer.Context, result: cases.ListWorkersResult) -> None:
+def print_result_of_list_workers(context: typer.Context, result: cases.ListWorkersResult) -> None:
     rows = [
         (each.name, each.host, each.version, inputs.format_timestamp(each.seen_on), ", ".join(each.jobs) or "idle")
         for each in result.workers
@@ -77,15 +77,15 @@ def render_list_workers(context: typer.Context, result: cases.ListWorkersResult)
     output.print_table_or_message(empty, ("worker", "host", "version", "last seen", "runs"), rows)
 
 
-def render_list_schedules(context: typer.Context, result: cases.ListSchedulesResult) -> None:
+def print_result_of_list_schedules(context: typer.Context, result: cases.ListSchedulesResult) -> None:
     rows = [
-        (each.kind, each.when, inputs.format_timestamp(each.next_on), _format_last_job(each.last))
+        (each.kind, each.when, inputs.format_timestamp(each.next_on), _format_last_job_of_schedule(each.last))
         for each in result.schedule
     ]
     output.print_table(("kind", "when", "next", "last"), rows)
 
 
-def render_set_schedule(context: typer.Context, result: cases.SetScheduleResult, kind: str) -> None:
+def print_result_of_set_schedule(context: typer.Context, result: cases.SetScheduleResult, kind: str) -> None:
     when = next(one.when for one in result.schedule if one.kind == kind)
     output.print_line(f"schedule.{kind} is set to {when}.")
 
@@ -116,28 +116,28 @@ def run_worker_command(
                     break
         left = queue.count_unfinished_jobs()
     output.print_line(
-        "All jobs are done." if not left else f"{output.format_count(left, 'job')} left for the next worker."
+        "All jobs are done." if not left else f"{output.format_quantity(left, 'job')} left for the next worker."
     )
 
 
-def _format_job_values(values: Any) -> str:
+def _format_name_value_pairs(values: Any) -> str:
     if not isinstance(values, dict):
         return str(values)
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _format_progress(job: Job) -> str:
+def _format_job_progress(job: Job) -> str:
     """Return how many parts of a job are done."""
     return (
         "not started"
         if job.parts_total is None
-        else f"{job.parts_done} of {output.format_count(job.parts_total, 'part')}"
+        else f"{job.parts_done} of {output.format_quantity(job.parts_total, 'part')}"
     )
 
 
-def _format_last_job(job: Job | None) -> str:
+def _format_last_job_of_schedule(job: Job | None) -> str:
     return "" if job is None else f"{job.id}, {job.state.value}"
 
 
-def _format_added_time(job: Job) -> str:
+def _format_job_added_time(job: Job) -> str:
     return inputs.format_timestamp(job.added_on) if job.added_on else ""

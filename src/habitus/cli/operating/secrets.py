@@ -46,9 +46,9 @@ def set_secret(
             + output.format_command(context, "secrets", "set", "NAME"),
         )
     # The vault asks only if the keyring can't open it.
-    with open_habitus(context) as habitus, habitus.vault.prompting_with(prompt_vault_password):
-        value = _prompt_hidden(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
-        secrets.refuse_secret_change(habitus, "change the vault")
+    with open_habitus(context) as habitus, habitus.vault.allow_password_prompt(prompt_vault_password):
+        value = _prompt_for_hidden_value(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
+        secrets.refuse_unless_user_may_change_secrets(habitus, "change the vault")
         is_new = habitus.vault.set(name, value)
         replaced = "" if is_new else " and replaces the old value"
         said = f"'{name}' was stored{replaced}. No skill gets it until you grant it."
@@ -58,7 +58,7 @@ def set_secret(
         output.print_command_result(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
-def render_list_secrets(context: typer.Context, result: secrets.SecretsOverview) -> None:
+def print_result_of_list_secrets(context: typer.Context, result: secrets.SecretsOverview) -> None:
     rows = [(one.name, ", ".join(one.granted_to)) for one in result.secrets]
     empty = f"No secrets yet. Store one: {output.format_command(context, 'secrets', 'set', 'NAME')}"
     output.print_table_or_message(empty, ("secret", "granted to"), rows, wide="granted to")
@@ -73,7 +73,7 @@ def get_question_before_remove_secret(habitus: Habitus, name: str, print_line: C
     return f"Delete '{name}'? This can't be undone."
 
 
-def render_remove_secret(context: typer.Context, result: RemoveSecretResult) -> None:
+def print_result_of_remove_secret(context: typer.Context, result: RemoveSecretResult) -> None:
     output.print_line(f"'{result.removed}' was deleted.")
 
 
@@ -82,24 +82,26 @@ def get_question_before_grant_secrets(
 ) -> str:
     if not request.all:
         return ""
-    asked = secrets.find_declared_secrets(habitus.skills, request.skill)
+    asked = secrets.find_skill_and_read_declared_secrets(habitus.skills, request.skill)
     found = ", ".join(secrets.list_grantable_secrets(habitus.vault, asked)) or "nothing"
     return f"'{request.skill}' asks for {found}. Grant it?"
 
 
-def render_grant_secrets(context: typer.Context, result: GrantSecretsResult, request: GrantSecretsRequest) -> None:
+def print_result_of_grant_secrets(
+    context: typer.Context, result: GrantSecretsResult, request: GrantSecretsRequest
+) -> None:
     made = result.granted
     granted = f"{made[0].skill} may use {_describe_grants(made)}, as it is now." if made else ""
     output.print_line(granted or f"'{request.skill}' asks for no secret; nothing was granted.")
 
 
-def render_revoke_secrets(context: typer.Context, result: RevokeSecretsResult) -> None:
+def print_result_of_revoke_secrets(context: typer.Context, result: RevokeSecretsResult) -> None:
     gone = result.revoked
     revoked = f"{gone[0].skill} may no longer use {_describe_grants(gone)}." if gone else ""
     output.print_line(revoked or "It was not granted.")
 
 
-def render_list_secret_calls(context: typer.Context, result: ListSecretCallsResult) -> None:
+def print_result_of_list_secret_calls(context: typer.Context, result: ListSecretCallsResult) -> None:
     rows = [
         (
             inputs.format_timestamp(call.timestamp),
@@ -122,7 +124,7 @@ def _describe_grants(grants: Sequence[Grant]) -> str:
     return " and ".join(part for part in (names, hosts and f"reach {hosts}") if part)
 
 
-def _prompt_hidden(prompt: str) -> str:
+def _prompt_for_hidden_value(prompt: str) -> str:
     return str(typer.prompt(prompt, hide_input=True, err=True))
 
 
@@ -131,7 +133,9 @@ def prompt_vault_password(is_new: bool) -> str | None:
     if not sys.stdin.isatty():
         return None
     if is_new:
-        output.print_error("No system keyring was found, so a password protects the vault. It can't be recovered.")
+        output.print_line_to_stderr(
+            "No system keyring was found, so a password protects the vault. It can't be recovered."
+        )
     prompt = "Password of the vault" if is_new else "Password of the vault (Enter to continue without)"
     asked = typer.prompt(prompt, default="", show_default=False, hide_input=True, confirmation_prompt=is_new, err=True)
     return str(asked) or None
@@ -139,8 +143,12 @@ def prompt_vault_password(is_new: bool) -> str | None:
 
 def unlock_vault(habitus: Habitus) -> None:
     """Unlock a password-protected vault while a person is at the terminal."""
-    if sys.stdin.isatty() and habitus.vault.is_locked() and (typed := prompt_vault_password(is_new=False)) is not None:
-        with habitus.vault.prompting_with(lambda is_new: typed):
+    if (
+        sys.stdin.isatty()
+        and habitus.vault.is_typed_password_needed()
+        and (typed := prompt_vault_password(is_new=False)) is not None
+    ):
+        with habitus.vault.allow_password_prompt(lambda is_new: typed):
             habitus.vault.unlock()
 
 
@@ -156,8 +164,8 @@ def run_skill_command_line(
     """Run a skill's command line with the secrets you granted it. Exits with its exit code; 126 if it may not run, 1 if
     it exits with 0 but reports an error.
     """
-    stdin = inputs.read_bytes(file) if file else b""
-    with open_habitus(context) as habitus, habitus.vault.prompting_with(prompt_vault_password):
+    stdin = inputs.read_bytes_of_file_or_stdin(file) if file else b""
+    with open_habitus(context) as habitus, habitus.vault.allow_password_prompt(prompt_vault_password):
         answer = asyncio.run(command_lines.run_command_line(habitus, name, arguments or [], stdin))
     if as_json:
         output.print_json(answer)

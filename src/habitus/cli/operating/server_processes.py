@@ -27,14 +27,14 @@ _MAX_SHORT_LIVES = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerProcessSlot:
+class ServerProcessOptions:
     """One process of a server: the socket that it inherits, if there are several, and its number."""
 
     inherited_socket: int | None = None
     number: int = 0
 
     @classmethod
-    def parse(cls, inherited: str) -> ServerProcessSlot:
+    def parse(cls, inherited: str) -> ServerProcessOptions:
         """Read 'SOCKET:NUMBER' as a parent gave it; empty for the only process."""
         if not inherited:
             return cls()
@@ -44,18 +44,18 @@ class ServerProcessSlot:
         return cls(inherited_socket=int(descriptor), number=int(number))
 
     @property
-    def is_first(self) -> bool:
+    def is_first_process(self) -> bool:
         return self.number == 0
 
-    def open_socket(self, host: str, port: int) -> socket.socket:
+    def open_or_inherit_listening_socket(self, host: str, port: int) -> socket.socket:
         """Return the listening socket; a process that inherits it ends with its parent."""
         if self.inherited_socket is None:
             return open_listening_socket(host, port)
-        threading.Thread(target=_end_with_parent, name="habitus-parent", daemon=True).start()
+        threading.Thread(target=_terminate_self_when_parent_ends, name="habitus-parent", daemon=True).start()
         return socket.socket(fileno=self.inherited_socket)
 
 
-def _end_with_parent() -> None:
+def _terminate_self_when_parent_ends() -> None:
     # The parent never writes; its death closes the pipe.
     with suppress(OSError, ValueError):
         os.read(sys.stdin.fileno(), 1)
@@ -76,7 +76,14 @@ def run_server_processes(context: typer.Context, host: str, port: int, count: in
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, lambda *_: stopped.set())
     with open_listening_socket(host, port) as door:
-        command = [sys.executable, "-m", "habitus", *_list_child_options(context), "--port", str(door.getsockname()[1])]
+        command = [
+            sys.executable,
+            "-m",
+            "habitus",
+            *_build_child_process_command_line(context),
+            "--port",
+            str(door.getsockname()[1]),
+        ]
 
         def start(number: int) -> _StartedServerProcess:
             jobs = "--jobs" if with_jobs and number == 0 else "--no-jobs"
@@ -90,7 +97,7 @@ def run_server_processes(context: typer.Context, host: str, port: int, count: in
                 for number, child in children.items():
                     if child.process.poll() is None:
                         continue
-                    short_lives = short_lives + 1 if child.age_s < _SHORT_LIFE_S else 0
+                    short_lives = short_lives + 1 if child.age_in_seconds < _SHORT_LIFE_S else 0
                     if short_lives >= _MAX_SHORT_LIVES:
                         raise typer.Exit(child.process.returncode or 1)
                     children[number] = start(number)
@@ -109,11 +116,11 @@ class _StartedServerProcess:
         self._started = time.monotonic()
 
     @property
-    def age_s(self) -> float:
+    def age_in_seconds(self) -> float:
         return time.monotonic() - self._started
 
 
-def _list_child_options(context: typer.Context) -> list[str]:
+def _build_child_process_command_line(context: typer.Context) -> list[str]:
     """Return the command's words and its options for one process, without those that each process gets anew."""
     home = context.find_root().obj
     given = context.params

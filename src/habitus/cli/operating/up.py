@@ -29,7 +29,7 @@ from habitus.app.operating.people import open_user_accounts
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.cli.operating.secrets import unlock_vault
-from habitus.cli.operating.server_processes import ServerProcessSlot, run_server_processes
+from habitus.cli.operating.server_processes import ServerProcessOptions, run_server_processes
 from habitus.errors import NotFound
 from habitus.mcp import http as mcp_http
 from habitus.mcp.server import LazyHome
@@ -41,7 +41,7 @@ from habitus.web.metrics import METRICS_PATH, MetricsMiddleware, PrometheusMetri
 from habitus.web.security import load_sign_in_service
 from habitus.web.streams import StreamEndingMiddleware
 
-_ONLY_PROCESS = ServerProcessSlot()
+_ONLY_PROCESS = ServerProcessOptions()
 # Requests in progress get this long to finish on shutdown.
 _SHUTDOWN_TIMEOUT_S = 3
 # Then the process ends whatever still runs; every write is safe against a kill.
@@ -70,7 +70,7 @@ def start_web_server(
     if workers > 1:
         run_server_processes(context, host, port, workers, with_jobs=with_jobs)
         return
-    process = ServerProcessSlot.parse(inherited)
+    process = ServerProcessOptions.parse(inherited)
     with open_habitus(context, is_server=True) as habitus:
         unlock_vault(habitus)
         place = ServerAddress(
@@ -80,7 +80,7 @@ def start_web_server(
             closing(HomePool(habitus)) as desks,
             run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
         ):
-            announce = output.print_line if process.is_first else _announce_nothing
+            announce = output.print_line if process.is_first_process else _skip_address_announcement
             asyncio.run(serve_http_apps(desks, home, place, announce, process=process))
     # The process ends here; collecting garbage first takes longer than stopping.
     gc.freeze()
@@ -106,10 +106,10 @@ class ServerAddress:
 
 def _create_first_sign_in_link(home: Habitus) -> str:
     """Return a one-time link for the first user; nothing if somebody can sign in, or another replica has made one."""
-    return "" if home.is_offline else open_user_accounts(home).create_first_link(home.clock())
+    return "" if home.is_offline else open_user_accounts(home).create_first_admin_link(home.clock())
 
 
-def _announce_nothing(text: str) -> None:
+def _skip_address_announcement(text: str) -> None:
     """Announce nothing, because another process has said it."""
 
 
@@ -128,7 +128,7 @@ async def serve_http_apps(
     address: ServerAddress,
     announce: Callable[[str], None],
     *,
-    process: ServerProcessSlot = _ONLY_PROCESS,
+    process: ServerProcessOptions = _ONLY_PROCESS,
 ) -> None:
     """Serve until interrupted; `announce` receives the address and the sign-in link."""
     keys, scope = load_sign_in_service(homes.owner_home), McpScope(home=home)
@@ -137,7 +137,7 @@ async def serve_http_apps(
     # Another process of this server, or another host, may get the next request.
     is_one_of_many = process.inherited_socket is not None or homes.owner_home.shared is not homes.owner_home.local
     await asyncio.to_thread(remove_abandoned_solver_folders, homes.owner_home.settings)
-    with process.open_socket(address.host, address.port) as door:
+    with process.open_or_inherit_listening_socket(address.host, address.port) as door:
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.
         page = homes.owner_home.settings.web.address
@@ -147,16 +147,20 @@ async def serve_http_apps(
             *(f"{name}:{port}" for name in dict.fromkeys((address.host, "127.0.0.1", "localhost"))),
         ]
         agents = mcp_http.make_guarded_app(behind, names, scope, keys.owner_token, is_stateless=is_one_of_many)
-        site = None if address.published_site is None else _mount_published_site(address.published_site)
-        both = MountedApps(
+        site = None if address.published_site is None else _build_published_site_app(address.published_site)
+        both = MountedAppsRouter(
             web_app=make_web_app(homes, keys, names, open_reading=address.open_reading),
             mcp_app=agents,
             published_site=site,
         )
         page = page or f"http://{names[0]}"
         announce(f"Habitus is at {page}")
-        announce(f"Sign in with this link, which works once: {page}/enter?key={keys.create_sign_in_key()}")
-        if address.is_public and process.is_first and (first_link := _create_first_sign_in_link(homes.owner_home)):
+        announce(f"Sign in with this link, which works once: {page}/enter?key={keys.create_owner_sign_in_key()}")
+        if (
+            address.is_public
+            and process.is_first_process
+            and (first_link := _create_first_sign_in_link(homes.owner_home))
+        ):
             announce(
                 f"Nobody can sign in yet. This link makes the first admin, works once, and ends in 15 minutes: "
                 f"{page}/enter?key={first_link}"
@@ -182,13 +186,17 @@ async def serve_http_apps(
             timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
         )
         try:
-            with nullcontext() if metrics is None else tracing.forward_counts(metrics.increment_counter):
+            with (
+                nullcontext()
+                if metrics is None
+                else tracing.forward_telemetry_counts_during_block(metrics.increment_counter)
+            ):
                 await StreamEndingServer(config, ending).serve(sockets=[door])
         finally:
             await behind.close()
 
 
-def _mount_published_site(folder: Path) -> ASGIApp:
+def _build_published_site_app(folder: Path) -> ASGIApp:
     """Return the application that serves published skills; raise `NotFound` if the folder has none."""
     if not (folder / INDEX_PATH).is_file():
         raise NotFound(f"There is no {folder / INDEX_PATH}.", hint=f"Write it: habitus skills publish {folder} NAME")
@@ -196,7 +204,7 @@ def _mount_published_site(folder: Path) -> ASGIApp:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MountedApps:
+class MountedAppsRouter:
     """Routes a request to the MCP app, the published site or the web pages."""
 
     web_app: ASGIApp
@@ -231,10 +239,10 @@ class StreamEndingServer(uvicorn.Server):
             for number in (signal.SIGINT, signal.SIGTERM):
                 # Only the main thread can install signal handlers.
                 with suppress(ValueError, RuntimeError):
-                    handled.enter_context(operating_system.handle_signal(loop, number, self._request_exit))
+                    handled.enter_context(operating_system.handle_signal(loop, number, self._request_exit_with_timeout))
             yield
 
-    def _request_exit(self) -> None:
+    def _request_exit_with_timeout(self) -> None:
         if not self.should_exit:
             last = threading.Timer(_EXIT_TIMEOUT_S, os._exit, [0])
             last.daemon = True

@@ -10,15 +10,15 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus
-from habitus.app.conversations.models import open_models as models_of
-from habitus.app.library.uploading import ImportPreview, SecondOpinion, ask_second_opinions
+from habitus.app.conversations.models import open_main_and_cheap_models as models_of
+from habitus.app.library.uploading import ImportPreview, ModelSecurityOpinion, ask_model_about_scanned_skills
 from habitus.app.operating import checking
 from habitus.app.use_cases import sources
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.learning.budget import BudgetReachedError
 from habitus.llm.model import ProviderError, UnusableAnswerError
-from habitus.screening.findings import Risk
+from habitus.screening.findings import RiskLevel
 from habitus.skills.model import Severity
 
 SecondOpinionOption = Annotated[
@@ -29,27 +29,31 @@ SecondOpinionOption = Annotated[
 def perform_scan_skills(habitus: Habitus, path: str, second_look: SecondOpinionOption = False) -> ImportPreview:
     """Scan the path, with the second opinion of a model if requested."""
     found = sources.scan_skills(habitus, path=path)
-    return replace(found, second_opinions=asyncio.run(_get_second_opinions(habitus, path))) if second_look else found
+    return (
+        replace(found, second_opinions=asyncio.run(_ask_model_for_second_opinions(habitus, path)))
+        if second_look
+        else found
+    )
 
 
-async def _get_second_opinions(habitus: Habitus, path: str) -> tuple[SecondOpinion, ...]:
+async def _ask_model_for_second_opinions(habitus: Habitus, path: str) -> tuple[ModelSecurityOpinion, ...]:
     """Return the model's second opinions; empty, with a line on standard error, if the model fails."""
     models = models_of(habitus.settings, os.environ)
     try:
-        return tuple(await ask_second_opinions(habitus, path, models.main))
+        return tuple(await ask_model_about_scanned_skills(habitus, path, models.main))
     # A second opinion is extra: if the model fails, the scan's own result stands.
     except (BudgetReachedError, ProviderError, UnusableAnswerError, TimeoutError) as fault:
-        output.print_error(f"No second opinion: {str(fault) or 'the model did not answer in time.'}")
+        output.print_line_to_stderr(f"No second opinion: {str(fault) or 'the model did not answer in time.'}")
         return ()
     finally:
         await models.close()
 
 
-def render_scan_skills(context: typer.Context, result: ImportPreview) -> None:
+def print_result_of_scan_skills(context: typer.Context, result: ImportPreview) -> None:
     for each in result.scanned:
         for found in each.findings:
             where = "" if found.path == each.name else f"{each.name}/"
-            style = "red" if found.severity is Risk.HIGH else "yellow"
+            style = "red" if found.severity is RiskLevel.HIGH else "yellow"
             output.print_line(f"{found.severity.value}: {where}{found}", style=style)
     for left in result.unreadable:
         output.print_line(f"not read: {left.name or left.origin}: {left.reason}", style="yellow")
@@ -61,7 +65,7 @@ def render_scan_skills(context: typer.Context, result: ImportPreview) -> None:
         _print_second_opinions(result.second_opinions)
 
 
-def _print_second_opinions(again: tuple[SecondOpinion, ...]) -> None:
+def _print_second_opinions(again: tuple[ModelSecurityOpinion, ...]) -> None:
     for each in again:
         for doubt in each.doubts:
             where = f"{each.name}/{doubt.path}:{doubt.line}"
@@ -72,7 +76,7 @@ def _print_second_opinions(again: tuple[SecondOpinion, ...]) -> None:
             )
     count = sum(len(each.doubts) for each in again)
     output.print_line(
-        f"Second opinion: {output.format_count(count, 'line')} questioned. You decide; nothing is held for it."
+        f"Second opinion: {output.format_quantity(count, 'line')} questioned. You decide; nothing is held for it."
     )
 
 
@@ -81,7 +85,7 @@ def perform_lint_skills(habitus: Habitus, targets: tuple[str, ...]) -> checking.
         return checking.lint_skills(habitus, targets, progress)
 
 
-def render_lint_skills(context: typer.Context, result: checking.LintReport) -> None:
+def print_result_of_lint_skills(context: typer.Context, result: checking.LintReport) -> None:
     for skill in result.skills:
         for found in skill.diagnostics:
             style = "red" if found.severity is Severity.ERROR else "yellow"
@@ -91,5 +95,5 @@ def render_lint_skills(context: typer.Context, result: checking.LintReport) -> N
     with open_habitus(context) as habitus:
         for rule, why in habitus.screening.silence.items():
             output.print_line(f"silenced: {rule}: {why}")
-    skills = output.format_count(len(result.skills), "skill")
+    skills = output.format_quantity(len(result.skills), "skill")
     output.print_line(f"{skills} checked, {result.flagged_count} with findings, {result.error_count} can't be loaded.")

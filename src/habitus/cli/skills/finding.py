@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.choosing import SkillExplanation
+from habitus.agent.choosing import SkillPlacementExplanation
 from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.library import explaining
@@ -27,7 +27,9 @@ def perform_search_skills(habitus: Habitus, q: str, limit: int) -> finding.Skill
     return finding.search_skills(habitus, q=q, limit=limit)
 
 
-def render_search_skills(context: typer.Context, result: finding.SkillSearchResult, wide: WideOption = False) -> None:
+def print_result_of_search_skills(
+    context: typer.Context, result: finding.SkillSearchResult, wide: WideOption = False
+) -> None:
     if not result.results:
         output.print_line("No matches.")
         return
@@ -48,7 +50,7 @@ def perform_select_skills(
     return finding.select_skills_for_user(habitus, request, user)
 
 
-def render_select_skills(context: typer.Context, result: finding.SkillSelectionResult) -> None:
+def print_result_of_select_skills(context: typer.Context, result: finding.SkillSelectionResult) -> None:
     for choice in result.eager:
         output.print_line(f"in full   {choice.name}: {choice.reason}", style="green")
     for name in result.menu:
@@ -67,18 +69,20 @@ def perform_explain_skill(
     turn: TurnOption = None,
     user: UserOption = None,
     all_users: AllUsersOption = False,
-) -> SkillExplanation | explaining.PastExplanation:
+) -> SkillPlacementExplanation | explaining.PastSkillSelectionExplanation:
     """Explain a selection for a given request, or else for a past turn."""
     if request.request is not None and turn is not None:
         raise ConflictingOptions("Give --request TEXT or --turn ID, not both.")
     if request.request is not None:
         return finding.explain_skill_for_user(habitus, request, user)
     of = resolve_user_filter(habitus.settings, all_users)
-    return explaining.explain_skill_in_turn(habitus.skills, habitus.journal, request.name, turn, user=of)
+    return explaining.explain_skill_selection_in_past_turn(habitus.skills, habitus.journal, request.name, turn, user=of)
 
 
-def render_explain_skill(context: typer.Context, result: SkillExplanation | explaining.PastExplanation) -> None:
-    if isinstance(result, SkillExplanation):
+def print_result_of_explain_skill(
+    context: typer.Context, result: SkillPlacementExplanation | explaining.PastSkillSelectionExplanation
+) -> None:
+    if isinstance(result, SkillPlacementExplanation):
         for sentence in result.sentences:
             output.print_line(sentence)
     elif not result.selected:
@@ -89,7 +93,9 @@ def render_explain_skill(context: typer.Context, result: SkillExplanation | expl
             output.print_line(f"{result.name}{version}: {entry.place.value}, {entry.reason}.")
 
 
-def render_evaluate_skills(context: typer.Context, outcome: finding.SkillTriggerEvalsResult, name: str | None) -> None:
+def print_result_of_evaluate_skills(
+    context: typer.Context, outcome: finding.SkillTriggerEvalsResult, name: str | None
+) -> None:
     for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"

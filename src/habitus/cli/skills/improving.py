@@ -12,18 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.learning.climbing import StageClimb
+from habitus.app.learning.climbing import StageClimbPlanOrResult
 from habitus.app.learning.improving import (
     open_drafting_models,
     open_improve_store,
-    open_trial_runner,
     plan_skill_trial,
     preview_improve_run,
+    run_planned_skill_trial,
 )
 from habitus.app.learning.solving import describe_solver_access
 from habitus.app.library.exam_cards import describe_publisher_claim
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
+from habitus.app.tasks.reviewing import refuse_unreviewed_foreign_tasks
 from habitus.app.use_cases import improving
 from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
@@ -42,7 +42,7 @@ from habitus.improve.trials import TrialPlan, read_trial_tasks
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.tasks.rollouts import TaskSplit
 
 # After Ctrl-C the running rollout gets a second; it would be repeated anyway.
@@ -97,23 +97,23 @@ def improve_skill(
 
     The same command or 'habitus jobs work' continues an interrupted run; nothing is measured twice.
     """
-    text = inputs.read_text(improvement.text) if improvement.text else ""
-    request = replace(improvement, text=text).run_request
+    text = inputs.read_text_of_file_or_stdin(improvement.text) if improvement.text else ""
+    request = replace(improvement, text=text).improve_request
     powers = [describe_solver_access(request.solver)] if request.solver else []
     with open_habitus(context) as habitus:
-        refuse_unreviewed_tasks(habitus, request.skill)
+        refuse_unreviewed_foreign_tasks(habitus, request.skill)
         plan = preview_improve_run(habitus, request)
         cost = f"A run takes {plan.cost_text}."
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
-            _refuse_if_hopeless(plan)
+            _raise_if_run_cannot_start(plan)
             return
         queue = jobs.open_job_queue(habitus)
         # Rollouts that are already paid for are reused.
-        begun = _find_unfinished_job(queue, request)
-        for line in [*plan.lines, *powers, *_describe_job_start(request, begun), cost]:
-            (output.print_error if as_json else output.print_line)(line)
-        _refuse_if_hopeless(plan)
+        begun = _find_interrupted_job_of_request(queue, request)
+        for line in [*plan.lines, *powers, *_describe_continued_job_and_limits(request, begun), cost]:
+            (output.print_line_to_stderr if as_json else output.print_line)(line)
+        _raise_if_run_cannot_start(plan)
         if (drafters := open_drafting_models(habitus, request)) is not None:
             # Opening the model here reports a missing one before a job is queued.
             _ = drafters.main
@@ -127,14 +127,16 @@ def improve_skill(
         if as_json:
             output.print_json({"job": job, "runs": queue.list_part_results(id)})
         else:
-            _print_results(context, job, queue.list_part_results(id), progress)
+            _print_proposals_and_costs_of_runs(context, job, queue.list_part_results(id), progress)
         raise_if_job_failed(job)
         # A candidate of the person's that was not even tried is an error to them, not an answer.
-        if request.has_given_candidate and any(_list_refusal_reasons(run) for run in queue.list_part_results(id)):
+        if request.has_given_candidate and any(
+            _list_candidate_refusal_reasons(run) for run in queue.list_part_results(id)
+        ):
             raise typer.Exit(1)
 
 
-def _refuse_if_hopeless(plan: RunPlan) -> None:
+def _raise_if_run_cannot_start(plan: RunPlan) -> None:
     if not plan.can_run:
         raise Invalid(f"{plan.problem[0].upper()}{plan.problem[1:]}.", hint=HOW_TO_RUN.format(name=plan.skill))
 
@@ -145,7 +147,7 @@ def _confirm_spending(*, yes: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _describe_job_start(request: ImproveRequest, begun: str) -> list[str]:
+def _describe_continued_job_and_limits(request: ImproveRequest, begun: str) -> list[str]:
     """Return lines on the job that is continued and on the limits."""
     lines = [f"Continues the interrupted run {begun}."] if begun else []
     limits = [
@@ -156,15 +158,19 @@ def _describe_job_start(request: ImproveRequest, begun: str) -> list[str]:
     return [*lines, f"It stops after {', '.join(filter(None, limits))}." if any(limits) else "It has no --budget."]
 
 
-def _find_unfinished_job(queue: JobQueue, request: ImproveRequest) -> str:
+def _find_interrupted_job_of_request(queue: JobQueue, request: ImproveRequest) -> str:
     """Return the id of the same request's job that was interrupted; empty if there is none."""
     # The budget may differ: a run with a new limit still continues the old one.
     about = ("skill", "text", "proposal", "shorter", "solver")
     same = {key: value for key, value in asdict(request).items() if key in about}
-    return next((one.id for one in queue.list_unfinished_jobs("improve") if same.items() <= one.arguments.items()), "")
+    return next(
+        (one.id for one in queue.list_unfinished_jobs_of_kind("improve") if same.items() <= one.arguments.items()), ""
+    )
 
 
-def _print_results(context: typer.Context, job: Job, results: list[Any], progress: _ImproveProgressPrinter) -> None:
+def _print_proposals_and_costs_of_runs(
+    context: typer.Context, job: Job, results: list[Any], progress: _ImproveProgressPrinter
+) -> None:
     """Print each run's proposal, or why there is none, and its costs."""
     if not job.state.is_over:
         output.print_line(
@@ -178,24 +184,24 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
         if run["proposal"] is not None:
             show = output.format_command(context, "review", "show", str(run["proposal"]))
             output.print_line(f"Proposed: {show}", style="green")
-        elif refused := _list_refusal_reasons(run):
+        elif refused := _list_candidate_refusal_reasons(run):
             for reason in refused:
                 output.print_line(f"Not tried: {reason}.", style="yellow")
         elif not run["stopped"]:
-            output.print_line(f"Not shown: {_explain_run_result(run)}.")
+            output.print_line(f"Not shown: {_get_reason_of_last_candidate(run)}.")
         lost = f", {run['lost']} of them repeated" if run["lost"] else ""
-        spent = f"{run['tokens']:,} tokens{_format_dollars(run['dollars'])}"
+        spent = f"{run['tokens']:,} tokens{_format_dollars_after_comma(run['dollars'])}"
         output.print_line(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
 
 
-def _list_refusal_reasons(run: Mapping[str, Any]) -> list[str]:
+def _list_candidate_refusal_reasons(run: Mapping[str, Any]) -> list[str]:
     """Return why the candidates of a run were refused; empty if any was tried."""
     tried = [report["candidate"] for report in run["reports"]]
     is_refused = bool(tried) and all(one["state"] == CandidateState.REFUSED for one in tried)
     return [one["reason"] for one in tried] if is_refused else []
 
 
-def _explain_run_result(run: Mapping[str, Any]) -> str:
+def _get_reason_of_last_candidate(run: Mapping[str, Any]) -> str:
     """Return the reason of the last candidate, or that nothing was proved."""
     reasons = [report["candidate"]["reason"] for report in run["reports"]]
     return next(filter(None, reversed(reasons)), "no change was proved to help. That is the usual answer")
@@ -220,16 +226,18 @@ class _ImproveProgressPrinter:
             return
         minutes = (time.monotonic() - self._began) / 60
         tokens, dollars = sum(one.tokens for one in rollouts), sum(one.dollars for one in rollouts)
-        self.spent = f"{len(rollouts)} rollouts, {tokens:,} tokens{_format_dollars(dollars)}, {minutes:.1f} minutes"
+        self.spent = (
+            f"{len(rollouts)} rollouts, {tokens:,} tokens{_format_dollars_after_comma(dollars)}, {minutes:.1f} minutes"
+        )
         so_far = f" [{self.spent}{self._format_remaining_budget(tokens=tokens, dollars=dollars, minutes=minutes)}]"
         practised = sum(one.side is TaskSplit.PRACTICE for one in rollouts)
-        self._print_if_changed("practice", f"Practice: {practised} rollouts." if practised else "", so_far)
+        self._print_line_if_changed("practice", f"Practice: {practised} rollouts." if practised else "", so_far)
         for one in self._store.list_candidates(self._skill):
             if one.run.startswith(self._job.id):
                 report = build_candidate_report(one, rollouts)
-                self._print_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
-                self._print_if_changed(f"{one.id} gate", _format_gate_line(report), so_far)
-                self._print_if_changed(
+                self._print_line_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
+                self._print_line_if_changed(f"{one.id} gate", _format_candidate_gate_result(report), so_far)
+                self._print_line_if_changed(
                     f"{one.id} exam", f"  exam: {report.exam.summary_line}" if report.exam else "", so_far
                 )
 
@@ -240,13 +248,13 @@ class _ImproveProgressPrinter:
         left = [forms[unit].format(max(limit - spent[unit], 0)) for unit, limit in limits.items()]
         return f"; {', '.join(left)} left" if left else ""
 
-    def _print_if_changed(self, key: str, line: str, so_far: str = "") -> None:
+    def _print_line_if_changed(self, key: str, line: str, so_far: str = "") -> None:
         if line and self._printed.get(key) != line:
             self._printed[key] = line
             output.print_line(f"{line}{so_far}", style="dim" if so_far else "")
 
 
-def _format_gate_line(report: CandidateReport) -> str:
+def _format_candidate_gate_result(report: CandidateReport) -> str:
     """Return a candidate's gate result, or why it was not tried; empty while it is pending."""
     one = report.candidate
     if one.state is CandidateState.REFUSED:
@@ -254,7 +262,7 @@ def _format_gate_line(report: CandidateReport) -> str:
     return f"  {one.state.value}: {report.gate.summary_line}" if report.gate is not None else ""
 
 
-def render_list_improvements(context: typer.Context, result: improving.ListImprovementsResult) -> None:
+def print_result_of_list_improvements(context: typer.Context, result: improving.ListImprovementsResult) -> None:
     for line in result.plan.lines:
         output.print_line(line)
     columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "result")
@@ -269,22 +277,28 @@ def _format_candidate_row(report: CandidateReport) -> list[object]:
     measured: tuple[object, ...] = ("", "", "", one.reason, "")
     if gate is not None:
         rates = (f"{100 * gate.old:.0f}", f"{100 * gate.new:.0f}")
-        measured = (gate.tasks, *rates, _format_difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
+        measured = (gate.tasks, *rates, _format_version_difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
     came_to = f"{one.state.value}{f', proposal {one.proposal}' if one.proposal else ''}"
-    return [one.number or "–", f"{one.why}{claim}", *measured, _format_difference(exam) if exam else "", came_to]
+    return [
+        one.number or "–",
+        f"{one.why}{claim}",
+        *measured,
+        _format_version_difference(exam) if exam else "",
+        came_to,
+    ]
 
 
-def _format_difference(found: VersionComparison) -> str:
+def _format_version_difference(found: VersionComparison) -> str:
     """Return the difference between two versions with its interval, in tasks of 100."""
     low, value, high = (round(100 * part) for part in (found.interval.low, found.difference, found.interval.high))
     return f"{value:+d} ({low:+d} to {high:+d})"
 
 
-def _format_dollars(amount: float) -> str:
+def _format_dollars_after_comma(amount: float) -> str:
     return f", about ${amount:.2f}" if amount else ""
 
 
-def render_compare_versions(context: typer.Context, result: LiveComparison, stop: bool) -> None:
+def print_result_of_compare_versions(context: typer.Context, result: LiveComparison, stop: bool) -> None:
     if stop:
         output.print_line(f"{result.skill} has version {result.new} in every conversation that begins from now on.")
         return
@@ -292,10 +306,10 @@ def render_compare_versions(context: typer.Context, result: LiveComparison, stop
         f"{result.share:.0%} of the conversations that begin from now on get version {result.old} of {result.skill}; "
         f"see 'habitus skills comparisons'."
     )
-    output.print_undo_command(context, "skills", "compare", result.skill, "--stop")
+    output.print_and_register_undo_command(context, "skills", "compare", result.skill, "--stop")
 
 
-def render_list_comparisons(context: typer.Context, result: improving.ListComparisonsResult) -> None:
+def print_result_of_list_comparisons(context: typer.Context, result: improving.ListComparisonsResult) -> None:
     rows = [
         (
             one.comparison.skill,
@@ -314,7 +328,7 @@ def render_list_comparisons(context: typer.Context, result: improving.ListCompar
     )
 
 
-def render_climb_skill(context: typer.Context, result: StageClimb, dry_run: bool) -> None:
+def print_result_of_climb_skill(context: typer.Context, result: StageClimbPlanOrResult, dry_run: bool) -> None:
     output.print_line(f"{result.skill or result.item} to {result.to.label}. {result.why}")
     output.print_line("\n".join(f"    {line}".rstrip() for line in result.text.strip().splitlines()), style="green")
     if dry_run:
@@ -328,7 +342,7 @@ def render_climb_skill(context: typer.Context, result: StageClimb, dry_run: bool
 
 
 # A lesson's climb has the same result as a skill's.
-render_promote_lesson = render_climb_skill
+print_result_of_promote_lesson = print_result_of_climb_skill
 
 
 def run_skill_trial(
@@ -346,32 +360,39 @@ def run_skill_trial(
     """Run the same requests with a skill and without it, and record the results as evidence. Asks before spending."""
     limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
-        given = read_trial_tasks(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        given = (
+            read_trial_tasks(inputs.read_text_of_file_or_stdin(str(cases)), about=str(cases))
+            if cases is not None
+            else ()
+        )
         plan = plan_skill_trial(habitus, name, given, runs, limits)
         paid = RunBudget(limits).wrap_model(habitus.models.main)
-        (output.print_error if as_json else output.print_line)(
-            f"{output.format_count(plan.conversations, 'conversation')} with {paid.name}, half of them without "
+        (output.print_line_to_stderr if as_json else output.print_line)(
+            f"{output.format_quantity(plan.conversations, 'conversation')} with {paid.name}, half of them without "
             f"'{plan.subject.name}': about {plan.likely_tokens:,} tokens."
         )
         _confirm_spending(yes=yes, as_json=as_json)
-        runner = asyncio.run(_run_trial(habitus, plan, paid, is_quiet=as_json))
-        _print_trial(habitus, plan, runner, as_json)
+        runner = asyncio.run(_run_trial_and_print_scores(habitus, plan, paid, is_quiet=as_json))
+        _print_trial_result_and_evidence(habitus, plan, runner, as_json)
 
 
-async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *, is_quiet: bool) -> RolloutRunner:
+async def _run_trial_and_print_scores(
+    habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *, is_quiet: bool
+) -> RolloutRunner:
     """Run the conversations, print the score after each, and close the model."""
     try:
-        async for runner in open_trial_runner(habitus, plan, model):
+        async for runner in run_planned_skill_trial(habitus, plan, model):
             if not is_quiet:
                 output.print_line(
-                    f"{len(runner.rollouts)} of {plan.conversations}: {_describe_variants(runner)}", style="dim"
+                    f"{len(runner.rollouts)} of {plan.conversations}: {_describe_successes_per_variant(runner)}",
+                    style="dim",
                 )
         return runner
     finally:
         await habitus.models.close()
 
 
-def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_json: bool) -> None:
+def _print_trial_result_and_evidence(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_json: bool) -> None:
     """Print the trial's result and what is known about this version from all evidence."""
     subject, spent = plan.subject, runner.budget.summary
     versions = habitus.evidence.find_skill_findings(subject.item)
@@ -380,9 +401,9 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
     if as_json:
         found = {"skill": subject.name, "version": subject.version, "rollouts": runner.rollouts}
         found |= {"stopped": runner.stopped, "finding": known, "spent": spent, "claim": claim}
-        output.print_json(to_plain(found, shaped=True))
+        output.print_json(convert_to_plain_json(found, shaped=True))
         return
-    output.print_line(f"{_describe_variants(runner).capitalize()}.")
+    output.print_line(f"{_describe_successes_per_variant(runner).capitalize()}.")
     output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
         output.print_line(f"Evidence on version {subject.version}: {known.sentence}")
@@ -390,7 +411,7 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
         output.print_line(f"To compare: {claim}.")
 
 
-def _describe_variants(runner: RolloutRunner) -> str:
+def _describe_successes_per_variant(runner: RolloutRunner) -> str:
     """Return how many rollouts of each variant succeeded, of those that could be judged."""
     parts = []
     for is_offered, variant in ((True, "with it"), (False, "without it")):

@@ -18,13 +18,13 @@ from habitus.errors import Invalid
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListPage
 from habitus.skills.model import Severity, Skill, SkillState, Stage
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 from habitus.use_counts import UsageCounts
 
 NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
 
 
-def render_list_skills(
+def print_result_of_list_skills(
     context: typer.Context, result: SkillListPage, request: skills.ListSkillsRequest, wide: WideOption = False
 ) -> None:
     is_filtered = any((request.q, request.tag, request.source, request.stage, request.state, request.layer))
@@ -52,32 +52,35 @@ def show_skill(
 def _print_skill_or_source(context: typer.Context, result: SkillDetails, *, raw: bool, version: int | None) -> None:
     """Print the source of a skill, or its details if it can be loaded and no version was named."""
     if raw or version is not None or result.skill is None:
-        _print_main_file(result, version)
+        _print_skill_md_and_diagnostics(result, version)
     else:
         _print_skill_details(result, result.skill)
 
 
-def _print_main_file(shown: SkillDetails, version: int | None) -> None:
+def _print_skill_md_and_diagnostics(shown: SkillDetails, version: int | None) -> None:
     """Print SKILL.md as stored, with its diagnostics on standard error."""
     for diagnostic in shown.item.diagnostics if version is None else ():
-        output.print_error(f"{diagnostic.severity}: {diagnostic}")
+        output.print_line_to_stderr(f"{diagnostic.severity}: {diagnostic}")
     if shown.text is None:
         raise Invalid(f"'{shown.item.name}' has no SKILL.md that can be shown.", hint="See 'habitus skills lint'.")
     output.write_stdout(shown.text.decode("utf-8", "replace"))
 
 
-def render_show_skill_history(
+def print_result_of_show_skill_history(
     context: typer.Context, result: skills.SkillHistoryPage, wide: WideOption = False
 ) -> None:
-    entries = [(v.made_on, f"v{v.number}", output.format_author(v.author), str(len(v.paths))) for v in result.versions]
-    entries += [(s.made_on, s.action.value, output.format_author(s.author), "") for s in result.switches]
+    entries = [
+        (v.made_on, f"v{v.number}", output.format_author_and_reason(v.author), str(len(v.paths)))
+        for v in result.versions
+    ]
+    entries += [(s.made_on, s.action.value, output.format_author_and_reason(s.author), "") for s in result.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
     rows = [(what, inputs.format_timestamp(when), by, files) for when, what, by, files in entries]
     output.print_table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
     output.print_paging_hint(len(result.versions), result.total, result.next)
 
 
-def render_diff_versions(context: typer.Context, result: skills.VersionDiff, new: int | None) -> None:
+def print_result_of_diff_versions(context: typer.Context, result: skills.SkillVersionDiff, new: int | None) -> None:
     if result.old == result.new and new is None:
         output.print_line("Version 1 is the only version.")
     elif not result.diff:
@@ -86,14 +89,16 @@ def render_diff_versions(context: typer.Context, result: skills.VersionDiff, new
         # Imported only for a terminal, because it takes a tenth of a command's time.
         from rich.syntax import Syntax
 
-        output.make_console().print(
+        output.make_literal_text_console().print(
             Syntax(output.strip_control_characters(result.diff), "diff", background_color="default")
         )
     else:
         output.write_stdout(result.diff)
 
 
-def render_show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: WideOption = False) -> None:
+def print_result_of_show_stats(
+    context: typer.Context, result: skills.SkillUsageStatsReport, wide: WideOption = False
+) -> None:
     columns = (
         "name",
         "layer",
@@ -121,14 +126,14 @@ def render_show_stats(context: typer.Context, result: skills.SkillStatsReport, w
         output.print_line(f"In trials, which count as no use: {told}")
 
 
-def render_list_uses(context: typer.Context, result: ListUsesResult, wide: WideOption = False) -> None:
+def print_result_of_list_uses(context: typer.Context, result: ListUsesResult, wide: WideOption = False) -> None:
     rows = [
         (
             inputs.format_timestamp(use.timestamp),
             use.outcome.value.replace("_", " "),
             f"v{use.version} {use.recipe or use.stage.label}",
             use.turn,
-            to_one_line(use.request) or ("" if use.user else "by another user"),
+            clean_to_one_line(use.request) or ("" if use.user else "by another user"),
         )
         for use in result.uses
     ]
@@ -167,15 +172,15 @@ def _print_skill_table(page: SkillListPage, *, wide: bool, empty: str = NO_SKILL
     # An empty column would cost the width that the description needs.
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
-    columns["when to use"] = [_summarise_skill(item) for item in found]
+    columns["when to use"] = [_describe_skill_problems_and_use(item) for item in found]
     output.print_table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="when to use", is_cut=not wide)
     output.print_paging_hint(len(found), page.total, page.next)
 
 
-def _summarise_skill(item: ListedSkill) -> str:
+def _describe_skill_problems_and_use(item: ListedSkill) -> str:
     """Return why a skill can't be used, or when to use it, with its triggers; findings come first."""
     risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
-    notes = [f"({output.format_count(risks, 'finding')}: see 'skills show')"] if risks else []
+    notes = [f"({output.format_quantity(risks, 'finding')}: see 'skills show')"] if risks else []
     notes += [
         f"(the copy in {layer} is not trusted: 'habitus review trust {item.name}@{layer}')"
         for layer in item.awaiting_trust
@@ -216,7 +221,7 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
             else "",
         ),
     ]
-    width = output.print_labelled_values([(label, to_one_line(value)) for label, value in facts])
+    width = output.print_labelled_values([(label, clean_to_one_line(value)) for label, value in facts])
     for diagnostic in item.diagnostics:
         output.print_line(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.print_line()
@@ -224,7 +229,7 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         # Imported only for a terminal, because it takes a tenth of a command's time.
         from rich.markdown import Markdown
 
-        output.make_console().print(Markdown(output.strip_control_characters(skill.body)))
+        output.make_literal_text_console().print(Markdown(output.strip_control_characters(skill.body)))
     else:
         output.print_line(skill.body)
 
@@ -239,4 +244,6 @@ def _describe_skill_uses(counters: UsageCounts) -> str:
         parts.append(f"corrected by the next request {counters.weak_failures}")
     if counters.ran_without_error:
         parts.append(f"ran without error {counters.ran_without_error}")
-    return f"shown {output.format_count(counters.recommended, 'time')}, used {counters.used}: {', '.join(parts)}{last}"
+    return (
+        f"shown {output.format_quantity(counters.recommended, 'time')}, used {counters.used}: {', '.join(parts)}{last}"
+    )

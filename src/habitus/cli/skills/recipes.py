@@ -11,7 +11,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.learning import studying
-from habitus.app.learning.mining import MiningReport, RepeatedProcedureFinder
+from habitus.app.learning.mining import ProcedureMiningReport, RepeatedProcedureFinder
 from habitus.app.use_cases import recipes
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, WideOption
@@ -24,7 +24,9 @@ from habitus.recipes.catalogue import SkillRecipe
 RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the calls without making them.")]
 
 
-def render_list_recipes(context: typer.Context, result: recipes.ListRecipesResult, wide: WideOption = False) -> None:
+def print_result_of_list_recipes(
+    context: typer.Context, result: recipes.ListRecipesResult, wide: WideOption = False
+) -> None:
     rows = [
         (r.name, r.skill, r.status.value, _describe_recipe_runs(r), r.reason or r.plan.description)
         for r in result.recipes
@@ -40,7 +42,7 @@ def _describe_recipe_runs(recipe: SkillRecipe) -> str:
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
 
-def render_show_recipe(context: typer.Context, result: SkillRecipe) -> None:
+def print_result_of_show_recipe(context: typer.Context, result: SkillRecipe) -> None:
     output.print_line(f"{result.name}  (skill {result.skill}@{result.layer}, version {result.version})")
     if result.plan.description:
         output.print_line(result.plan.description)
@@ -68,7 +70,7 @@ def perform_run_recipe(
     return recipes.preview_recipe_run(habitus, request) if dry_run else recipes.run_recipe(habitus, request)
 
 
-def render_run_recipe(context: typer.Context, result: ToolResult | recipes.RecipeRunPreview) -> None:
+def print_result_of_run_recipe(context: typer.Context, result: ToolResult | recipes.RecipeRunPreview) -> None:
     if isinstance(result, ToolResult):
         output.print_line(result.content)
     else:
@@ -76,13 +78,13 @@ def render_run_recipe(context: typer.Context, result: ToolResult | recipes.Recip
         output.print_table_or_message("", ("step", "tool", "arguments"), rows, wide="arguments")
 
 
-def render_check_recipes(context: typer.Context, result: recipes.CheckRecipesResult) -> None:
+def print_result_of_check_recipes(context: typer.Context, result: recipes.CheckRecipesResult) -> None:
     bad = [recipe for recipe in result.recipes if recipe.problems]
     for recipe in bad:
         for problem in recipe.problems:
             output.print_line(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
     output.print_line(
-        f"{len(result.recipes) - len(bad)} of {output.format_count(len(result.recipes), 'recipe')} can run."
+        f"{len(result.recipes) - len(bad)} of {output.format_quantity(len(result.recipes), 'recipe')} can run."
     )
 
 
@@ -99,19 +101,19 @@ def mine_recipes(
 ) -> None:
     """Find recurring work: calls that could become a recipe, requests that need a skill."""
     with open_habitus(context) as habitus:
-        models = studying.open_learning_models(habitus.settings, habitus.pause, model) if model else None
+        models = studying.open_named_model_for_learning(habitus.settings, habitus.pause, model) if model else None
         mining = RepeatedProcedureFinder(habitus)
         if files:
-            mining.read_transcripts(studying.find_transcripts(files))
+            mining.add_turns_of_transcripts(studying.find_transcripts(files))
         mining.find_suggestions()
         if (
             models is not None
-            and mining.undrafted_suggestions
+            and mining.suggestions_from_requests
             and _confirm_sending_requests(mining, model, yes, as_json)
         ):
-            _draft_skills(mining, models)
+            _draft_skills_with_model(mining, models)
         if apply:
-            mining.propose_all()
+            mining.propose_all_suggestions()
         report = mining.make_report()
         if as_json:
             output.print_json(report)
@@ -121,8 +123,8 @@ def mine_recipes(
 
 def _confirm_sending_requests(mining: RepeatedProcedureFinder, model: str, yes: bool, as_json: bool) -> bool:
     """Ask whether requests may be sent to the model; refuse if there is no terminal."""
-    requests = output.format_count(len(mining.undrafted_suggestions), "group")
-    told = f"{requests} of requests, about {mining.tokens_to_send:,} tokens,"
+    requests = output.format_quantity(len(mining.suggestions_from_requests), "group")
+    told = f"{requests} of requests, about {mining.estimated_tokens_to_send:,} tokens,"
     if yes:
         return True
     if as_json or not sys.stdin.isatty():
@@ -130,27 +132,27 @@ def _confirm_sending_requests(mining: RepeatedProcedureFinder, model: str, yes: 
     return typer.confirm(f"{told} would be sent to {model}, without secrets. Send?")
 
 
-def _draft_skills(mining: RepeatedProcedureFinder, models: SessionModels) -> None:
+def _draft_skills_with_model(mining: RepeatedProcedureFinder, models: SessionModels) -> None:
     """Let the model draft skills, then close its connection."""
 
     async def ask() -> None:
         try:
-            await mining.draft_skills(models.main)
+            await mining.draft_skills_with_model(models.main)
         finally:
             await models.close()
 
     asyncio.run(ask())
 
 
-def _print_mining_report(context: typer.Context, report: MiningReport, *, applied: bool) -> None:
+def _print_mining_report(context: typer.Context, report: ProcedureMiningReport, *, applied: bool) -> None:
     """Print the suggestions with their evidence, and how to review them."""
     for one in report.suggestions:
         output.print_line(f"{one.kind.value}: {one.name} (skill {one.skill})", style="bold")
         for line in one.evidence:
             output.print_line(f"  {line}", style="dim")
         output.print_line("\n".join(f"    {line}".rstrip() for line in one.text.strip().splitlines()), style="green")
-    found = output.format_count(len(report.suggestions), "recurring procedure")
-    output.print_line(f"Checked {output.format_count(report.turns, 'turn')}: {found} found.")
+    found = output.format_quantity(len(report.suggestions), "recurring procedure")
+    output.print_line(f"Checked {output.format_quantity(report.turns, 'turn')}: {found} found.")
     if report.stopped:
         output.print_line(report.stopped, style="yellow")
     if report.spent:

@@ -55,7 +55,7 @@ def perform_import_skills(
         return sources.import_skills_with_options(habitus, request, options)
 
 
-def render_import_skills(context: typer.Context, result: ImportResult) -> None:
+def print_result_of_import_skills(context: typer.Context, result: ImportResult) -> None:
     with open_habitus(context) as habitus:
         _print_import_result(habitus, result)
 
@@ -70,11 +70,11 @@ def perform_add_skills(
 ) -> ImportResult:
     """Add skills from any source; a person at the command line may also add them to a project."""
     with _interactive_import_options(request, trust=trust, replace=replace, is_quiet=as_json) as options:
-        add = importing.add_skills_to_project if project else importing.add_skills
+        add = importing.fetch_skills_into_project if project else importing.fetch_and_import_skills
         return add(habitus, request.source, request.only, options)
 
 
-def render_add_skills(context: typer.Context, result: ImportResult, project: ProjectOption = False) -> None:
+def print_result_of_add_skills(context: typer.Context, result: ImportResult, project: ProjectOption = False) -> None:
     with open_habitus(context) as habitus:
         # The project's folder may be new, so the home is opened again as seen from there.
         _print_import_result(habitus.with_cwd(habitus.settings.cwd) if project else habitus, result)
@@ -91,16 +91,16 @@ def perform_update_skills(
     with _interactive_import_options(
         sources.ImportSelectionOptions(overwrite=overwrite), trust=trust, is_quiet=as_json
     ) as options:
-        return importing.update_skills(habitus, names, options, is_check=check)
+        return importing.update_skills_from_their_sources(habitus, names, options, is_check=check)
 
 
-def render_update_skills(context: typer.Context, result: UpdateResult, check: bool) -> None:
+def print_result_of_update_skills(context: typer.Context, result: UpdateResult, check: bool) -> None:
     for note in (*result.notes, *(f"{name} was removed at the source; your copy stays." for name in result.missing)):
-        output.print_error(note)
+        output.print_line_to_stderr(note)
     for change in result.changes:
         output.print_line(change.diff)
     if check:
-        count = output.format_count(len(result.changes), "skill")
+        count = output.format_quantity(len(result.changes), "skill")
         output.print_line(f"{count} would change." if result.changes else "Everything is up to date.")
     else:
         with open_habitus(context) as habitus:
@@ -112,19 +112,21 @@ def perform_export_skills(habitus: Habitus, request: sources.ExportSkillsRequest
         return sources.export_skills_with_progress(habitus, request, progress)
 
 
-def render_export_skills(context: typer.Context, result: ExportResult, request: sources.ExportSkillsRequest) -> None:
+def print_result_of_export_skills(
+    context: typer.Context, result: ExportResult, request: sources.ExportSkillsRequest
+) -> None:
     for left in result.left_out:
         output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
     for less in result.lost:
         output.print_line(f"{less.name} is exported incompletely: {less.reason}", style="yellow")
-    wrote = output.format_count(result.count, "skill")
+    wrote = output.format_quantity(result.count, "skill")
     if result.lessons:
-        wrote += f" and {output.format_count(result.lessons, 'lesson')}"
+        wrote += f" and {output.format_quantity(result.lessons, 'lesson')}"
     output.print_line(f"Wrote {wrote} as '{result.format}' to {request.to}.")
 
 
-def render_publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
-    skills = output.format_count(len(result.skills), "skill")
+def print_result_of_publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
+    skills = output.format_quantity(len(result.skills), "skill")
     output.print_line(f"{skills} in {folder}: {', '.join(result.skills) or 'none'}.")
     for name, claim in result.claims.items():
         output.print_line(f"{name}: {claim}.")
@@ -148,20 +150,20 @@ def _interactive_import_options(
             skip_held=request.all_but_held,
             progress=progress,
             # Without a person to ask, a name conflict is held for review.
-            choose=_always_replace_on_conflict
+            choose=_resolve_name_conflict_by_replacing
             if replace
             else hold_conflict_for_review
             if is_alone
             else _ask_about_name_conflict,
-            reach=DownloadPolicy() if is_alone else DownloadPolicy(may_follow=_confirm_redirect),
+            reach=DownloadPolicy() if is_alone else DownloadPolicy(may_follow=_ask_whether_to_follow_redirect),
         )
 
 
-def _confirm_redirect(here: str, there: str) -> bool:
+def _ask_whether_to_follow_redirect(here: str, there: str) -> bool:
     return typer.confirm(f"{here} redirects to {there}. Follow it there?")
 
 
-def _always_replace_on_conflict(name: str, here: str, there: str) -> NameConflictResolution:
+def _resolve_name_conflict_by_replacing(name: str, here: str, there: str) -> NameConflictResolution:
     return NameConflictResolution.REPLACE
 
 
@@ -183,7 +185,8 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         if result.reason or result.notes or len(taken.results) <= 30:
             _print_imported_entry(result)
     output.print_line(
-        _summarise_verdicts([result for result in taken.results if result.kind == "skill"]) or "No skills were found."
+        _format_verdict_counts([result for result in taken.results if result.kind == "skill"])
+        or "No skills were found."
     )
     held = [result for result in taken.results if result.verdict is ImportVerdict.HELD and result.kind == "skill"]
     if len(held) > 1:
@@ -198,21 +201,21 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         ).items():
             output.print_line(f"  {threat}: {', '.join(names)}", style="yellow")
         output.print_line("To import all but these, say so: --all-but-held.")
-    if taken.name_conflicts:
-        left_out = output.format_count(taken.name_conflicts, "skill")
+    if taken.name_conflict_count:
+        left_out = output.format_quantity(taken.name_conflict_count, "skill")
         output.print_line(f"{left_out} skipped: another skill of the same name came first; --keep-both imports both.")
     lessons = [result for result in taken.results if result.kind == "lesson"]
     if lessons:
         output.print_line(
-            f"{output.format_count(len(lessons), 'lesson')}: {_summarise_verdicts(lessons)}; "
+            f"{output.format_quantity(len(lessons), 'lesson')}: {_format_verdict_counts(lessons)}; "
             "see 'habitus lessons list'."
         )
     if asking := secrets.list_skills_asking_for_secrets(home.skills, {result.name for result in taken.results}):
         asks = "asks" if len(asking) == 1 else "ask"
         output.print_line(
-            f"{output.format_count(len(asking), 'skill')} {asks} for secrets; see 'habitus secrets list'."
+            f"{output.format_quantity(len(asking), 'skill')} {asks} for secrets; see 'habitus secrets list'."
         )
-    for name, finding in importing.list_similar_skills(home.skills, home.finder, taken):
+    for name, finding in importing.list_skills_similar_to_imported(home.skills, home.finder, taken):
         output.print_line(f"note      {name}: {finding}", style="yellow")
 
 
@@ -227,7 +230,7 @@ def _print_imported_entry(result: ImportOutcome) -> None:
         output.print_line(f"          {note}", style="yellow")
 
 
-def _summarise_verdicts(results: Sequence[ImportOutcome]) -> str:
+def _format_verdict_counts(results: Sequence[ImportOutcome]) -> str:
     """Return how many entries had each verdict."""
     counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ImportVerdict if counts[verdict])

@@ -10,7 +10,7 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.tasks.drafting import DraftTasksResult
-from habitus.app.tasks.proposing import TaskCandidate, describe_period
+from habitus.app.tasks.proposing import TaskCandidate, describe_months_of_requests
 from habitus.app.use_cases import tasks
 from habitus.cli import output
 from habitus.tasks.checks import RubricCheck
@@ -18,7 +18,7 @@ from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task, get_task_family
 
 
-def render_list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> None:
+def print_result_of_list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> None:
     for task in result.tasks:
         output.print_line(f"{task.id}: {_shorten_request(task)}", style="bold")
         reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
@@ -49,7 +49,7 @@ def perform_add_task(habitus: Habitus, request: tasks.AddTaskRequest) -> tasks.C
     return tasks.add_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def render_add_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
+def print_result_of_add_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     family = get_task_family(result.task.id)
     copied = f" It asks the same as '{family}', and counts as a variant of it." if family != result.task.id else ""
     output.print_line(f"Task {result.task.id} was added to {result.skill}.{copied}")
@@ -59,25 +59,27 @@ def perform_edit_task(habitus: Habitus, request: tasks.EditTaskRequest) -> tasks
     return tasks.edit_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def render_edit_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
+def print_result_of_edit_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was changed.")
 
 
-def render_remove_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
+def print_result_of_remove_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was removed.")
 
 
-def render_check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
+def print_result_of_check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
     bad = [one for one in result.tasks if not one.is_sound]
     for one in bad:
         output.print_line(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
-    output.print_line(f"{len(result.tasks) - len(bad)} of {output.format_count(len(result.tasks), 'task')} valid.")
+    output.print_line(f"{len(result.tasks) - len(bad)} of {output.format_quantity(len(result.tasks), 'task')} valid.")
 
 
-def render_mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
+def print_result_of_mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
     _print_task_candidates(result.found)
-    period = describe_period(result.found)
-    output.print_line(f"{output.format_count(len(result.found), 'task')}{f' from {period}' if period else ''} found.")
+    period = describe_months_of_requests(result.found)
+    output.print_line(
+        f"{output.format_quantity(len(result.found), 'task')}{f' from {period}' if period else ''} found."
+    )
     if result.found:
         waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
         output.print_line(
@@ -89,12 +91,12 @@ def perform_draft_tasks(habitus: Habitus, request: tasks.DraftTasksRequest) -> D
     return tasks.draft_tasks(habitus, replace(request, tasks=sys.stdin.read()) if request.tasks == "-" else request)
 
 
-def render_draft_tasks(context: typer.Context, result: DraftTasksResult) -> None:
+def print_result_of_draft_tasks(context: typer.Context, result: DraftTasksResult) -> None:
     _print_task_candidates(result.found)
     for one in result.refused:
         output.print_line(f"Left out {one.task}: {one.reason}", style="yellow")
     spent = f" {result.spent[0].upper()}{result.spent[1:]}." if result.spent else ""
-    output.print_line(f"{output.format_count(len(result.found), 'task')} drafted.{spent}")
+    output.print_line(f"{output.format_quantity(len(result.found), 'task')} drafted.{spent}")
     for number in dict.fromkeys(one.proposal for one in result.found):
         approve = output.format_command(context, "review", "approve", str(number))
         output.print_line(f"They do nothing until you approve them: {approve}, or some of them by --only 1-5.")

@@ -33,15 +33,15 @@ def get_question_before_create_tool(
 
 
 def perform_create_tool(habitus: Habitus, request: tools.CreateToolRequest) -> ToolCreationResult:
-    _print_progress("Testing it in the sandbox …")
+    _print_progress_to_terminal("Testing it in the sandbox …")
     return tools.create_tool(habitus, request)
 
 
-def render_create_tool(context: typer.Context, result: ToolCreationResult) -> None:
+def print_result_of_create_tool(context: typer.Context, result: ToolCreationResult) -> None:
     output.print_line(f"{result.name} works: saved as version {result.version}, with its payload as a test case.")
 
 
-def render_list_tools(context: typer.Context, result: tools.ToolPage, wide: WideOption = False) -> None:
+def print_result_of_list_tools(context: typer.Context, result: tools.ToolPage, wide: WideOption = False) -> None:
     rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in result.tools]
     rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in result.retired]
     columns = ("name", "status", "layer", "version", "description")
@@ -50,7 +50,7 @@ def render_list_tools(context: typer.Context, result: tools.ToolPage, wide: Wide
     output.print_paging_hint(len(result.tools), result.total, result.next)
 
 
-def render_show_tool(context: typer.Context, result: ToolDetails) -> None:
+def print_result_of_show_tool(context: typer.Context, result: ToolDetails) -> None:
     tool, counters = result.tool, result.counters
     facts = [
         ("name", f"{tool.name}@{tool.layer}"),
@@ -61,16 +61,19 @@ def render_show_tool(context: typer.Context, result: ToolDetails) -> None:
         ("example", "" if tool.example is None else json.dumps(tool.example, ensure_ascii=False)),
         ("may", ", ".join(describe_permissions(tool.permissions)) or "only its own empty folder"),
         ("needs", ", ".join(tool.dependencies)),
-        ("cases", _describe_cases(tool)),
+        ("cases", _describe_test_case_results(tool)),
         ("version", str(tool.version)),
-        ("calls", f"{output.format_count(counters.used, 'call')}, {counters.succeeded} ok, {counters.failed} failed"),
+        (
+            "calls",
+            f"{output.format_quantity(counters.used, 'call')}, {counters.succeeded} ok, {counters.failed} failed",
+        ),
     ]
     output.print_labelled_values(facts)
     output.print_line()
     output.print_line(result.code)
 
 
-def _describe_cases(tool: CodeTool) -> str:
+def _describe_test_case_results(tool: CodeTool) -> str:
     """Return how many test cases a tool has and whether they passed."""
     passed = f"passed {inputs.format_timestamp(tool.proved_on)}" if tool.proved_on else "stale"
     by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
@@ -82,21 +85,23 @@ def check_before_run_tool(habitus: Habitus, name: str) -> None:
     habitus.tools.get(name)
 
 
-def render_run_tool(context: typer.Context, result: ToolRunResult, name: str) -> None:
+def print_result_of_run_tool(context: typer.Context, result: ToolRunResult, name: str) -> None:
     output.write_stdout(output.strip_control_characters(result.stdout))
     if result.is_failed:
-        output.print_error(result.stderr)
-        output.print_error(f"habitus: {name} {result.outcome.kind.value}: {result.outcome.reason}")
+        output.print_line_to_stderr(result.stderr)
+        output.print_line_to_stderr(f"habitus: {name} {result.outcome.kind.value}: {result.outcome.reason}")
     if result.notice:
-        output.print_error(f"habitus: {result.notice}")
-    output.report_redacted_secrets(count_redactions(result.stdout))
+        output.print_line_to_stderr(f"habitus: {result.notice}")
+    output.print_redacted_secret_counts(count_redactions(result.stdout))
 
 
 def perform_run_tool_cases(habitus: Habitus, names: tuple[str, ...]) -> tools.RunToolCasesResult:
-    return tools.run_tool_cases_with_progress(habitus, names, lambda name: _print_progress(f"Testing {name} …"))
+    return tools.run_tool_cases_with_progress(
+        habitus, names, lambda name: _print_progress_to_terminal(f"Testing {name} …")
+    )
 
 
-def render_run_tool_cases(context: typer.Context, result: tools.RunToolCasesResult) -> None:
+def print_result_of_run_tool_cases(context: typer.Context, result: tools.RunToolCasesResult) -> None:
     for one in result.tested:
         _print_test_report(one)
 
@@ -108,7 +113,7 @@ def _print_test_report(one: tools.ToolTestReport) -> None:
     by_shape = sum(result.compares == SHAPE_ONLY for result in report.results)
     compared = f"; of {by_shape} only the shape is compared" if by_shape else ""
     output.print_line(
-        f"{one.name}: {passed} of {output.format_count(len(report.results), 'case')} passed{stale}{compared}."
+        f"{one.name}: {passed} of {output.format_quantity(len(report.results), 'case')} passed{stale}{compared}."
     )
     for result in report.results:
         if not result.outcome.is_ok:
@@ -116,15 +121,15 @@ def _print_test_report(one: tools.ToolTestReport) -> None:
             output.print_line(f"  {result.outcome.kind.value} on {payload[:100]}: {result.outcome.reason}", style="red")
 
 
-def render_remove_tool(context: typer.Context, result: RetiredTool) -> None:
+def print_result_of_remove_tool(context: typer.Context, result: RetiredTool) -> None:
     output.print_line(f"The tool {result.name} was removed.")
 
 
-def render_restore_tool(context: typer.Context, result: tools.RestoreToolResult) -> None:
+def print_result_of_restore_tool(context: typer.Context, result: tools.RestoreToolResult) -> None:
     output.print_line(f"The tool {result.tool.name} was restored ({result.tool.status}).")
 
 
-def _print_progress(text: str) -> None:
+def _print_progress_to_terminal(text: str) -> None:
     """Print a progress line if standard error is a terminal."""
     if sys.stderr.isatty():
-        output.print_error(text)
+        output.print_line_to_stderr(text)

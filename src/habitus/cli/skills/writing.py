@@ -21,7 +21,7 @@ from habitus.skills.model import SkillState
 ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be restored.")]
 
 
-def render_create_skill(
+def print_result_of_create_skill(
     context: typer.Context, result: writing.CreateSkillResult, request: writing.CreateSkillRequest
 ) -> None:
     where = f": {result.directory}/SKILL.md" if result.directory else ""
@@ -43,11 +43,11 @@ def perform_edit_skill(habitus: Habitus, request: writing.EditSkillRequest) -> w
     texts = ("append", "prepend", "body", "find", "replacement", "delete")
     # Standard input can be read only once, so only the first `-` gets it.
     piped = next((name for name in texts if getattr(request, name) == "-"), "")
-    read: dict[str, Any] = {piped: inputs.read_text("-")} if piped else {}
+    read: dict[str, Any] = {piped: inputs.read_text_of_file_or_stdin("-")} if piped else {}
     return writing.edit_skill(habitus, replace(request, **read))
 
 
-def render_edit_skill(context: typer.Context, result: writing.ChangeSkillResult) -> None:
+def print_result_of_edit_skill(context: typer.Context, result: writing.ChangeSkillResult) -> None:
     if not result.undo:
         output.print_line(f"{result.name} is unchanged (version {result.version}).")
     elif result.hides:
@@ -56,19 +56,19 @@ def render_edit_skill(context: typer.Context, result: writing.ChangeSkillResult)
         output.print_line(f"{result.name} is now at version {result.version}.")
 
 
-def render_enable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
+def print_result_of_enable_skills(context: typer.Context, result: writing.EnableOrDisableSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is enabled.")
         if one.state is not SkillState.OK:
             output.print_line(f"It is still {one.state}: {one.reason}")
 
 
-def render_disable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
+def print_result_of_disable_skills(context: typer.Context, result: writing.EnableOrDisableSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is disabled.")
 
 
-def render_remove_skills(context: typer.Context, result: writing.RemoveSkillsResult) -> None:
+def print_result_of_remove_skills(context: typer.Context, result: writing.RemoveSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"Moved {one.name}@{one.layer} to the archive.")
         if one.uncovers:
@@ -84,14 +84,16 @@ def perform_restore_skill(
     return writing.restore_skill(habitus, name=name, new_name=new_name)
 
 
-def render_restore_skill(context: typer.Context, result: writing.RestoreSkillResult | skills.ArchivedSkillPage) -> None:
+def print_result_of_restore_skill(
+    context: typer.Context, result: writing.RestoreSkillResult | skills.ArchivedSkillPage
+) -> None:
     if isinstance(result, writing.RestoreSkillResult):
         output.print_line(f"{result.name}@{result.layer} was restored.")
     else:
-        _print_archive(result)
+        _print_archived_skills(result)
 
 
-def _print_archive(result: skills.ArchivedSkillPage) -> None:
+def _print_archived_skills(result: skills.ArchivedSkillPage) -> None:
     rows = [
         (
             f"#{a.id}",
@@ -99,7 +101,7 @@ def _print_archive(result: skills.ArchivedSkillPage) -> None:
             a.layer,
             f"v{a.version}",
             inputs.format_timestamp(a.archived_on),
-            output.format_author(a.author),
+            output.format_author_and_reason(a.author),
         )
         for a in result.archived
     ]
@@ -107,5 +109,5 @@ def _print_archive(result: skills.ArchivedSkillPage) -> None:
     output.print_table_or_message("The archive is empty.", columns, rows, wide="by")
 
 
-def render_rollback_skill(context: typer.Context, result: writing.ChangeSkillResult, to: int) -> None:
+def print_result_of_rollback_skill(context: typer.Context, result: writing.ChangeSkillResult, to: int) -> None:
     output.print_line(f"{result.name} was rolled back to version {to}, saved as version {result.version}.")

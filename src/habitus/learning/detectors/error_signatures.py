@@ -24,7 +24,7 @@ _SHOWN_CHARS = 120
 @lru_cache(maxsize=512)
 def make_error_signature(error: str) -> str:
     """Return the same text for the same kind of error; empty if the error says nothing."""
-    text = _get_traceback_error(_unwrap_message(error[:MAX_ERROR_CHARS].strip()))
+    text = _get_traceback_error(_replace_json_with_its_message(error[:MAX_ERROR_CHARS].strip()))
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
     return " ".join(text.split())
@@ -61,7 +61,7 @@ _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _LOGGED_MESSAGE = re.compile(r'(?m)^(?=.*\blevel=).*?\bmsg="((?:[^"\\]|\\.)+)"')
 
 
-def _unwrap_message(text: str) -> str:
+def _replace_json_with_its_message(text: str) -> str:
     """Replace a JSON object in the text, or a line of fields, with the message inside it."""
     if logged := _LOGGED_MESSAGE.search(text):
         return logged[1].replace('\\"', '"')
@@ -134,12 +134,12 @@ class ClassifiedError:
     signature: str = ""
     text: str = ""
 
-    def mentions_any(self, words: Iterable[str]) -> bool:
+    def mentions_any_word(self, words: Iterable[str]) -> bool:
         """Whether the error text contains one of these words."""
-        return any(_is_mentioned(word, self.text) for word in words)
+        return any(_is_whole_word_in_text(word, self.text) for word in words)
 
     @property
-    def recognizable_phrase(self) -> str:
+    def longest_plain_word_run(self) -> str:
         """The longest run of plain words in the error, by which a person recognizes it; empty if it has none."""
         # Only words: names, numbers and paths differ each time, and anything else could carry instructions.
         parts = re.split(r"[^\w'’ -]|<\w+>|\s-+\s", re.sub(r"\([^)]*\)", "", self.signature))
@@ -153,7 +153,7 @@ class ClassifiedError:
         return " ".join(longest) if len("".join(longest)) >= _MIN_PHRASE_CHARS else ""
 
     @property
-    def has_message(self) -> bool:
+    def has_text_beyond_exit_code(self) -> bool:
         """Whether the text says more than an exit code."""
         return _ERROR_PREFIX.sub("", self.text) != ""
 
@@ -291,7 +291,7 @@ def _find_essential_error_line(text: str) -> str:
     return (told[0] if told else first)[:300]
 
 
-def _is_mentioned(word: str, text: str) -> bool:
+def _is_whole_word_in_text(word: str, text: str) -> bool:
     bare = word.strip("'\"")
     # A word of one or two letters would be found in almost any text.
     if bare not in text or (len(bare.lstrip("-")) < 3 and not bare.startswith("-")):

@@ -13,7 +13,7 @@ from habitus.learning.detectors.rules import (
     DETECTORS,
     DetectorLesson,
     drop_covered_lessons,
-    hide_outcomes_of_killed_cells,
+    hide_killed_cell_outcomes_from_detector,
     run_detectors,
     sort_lessons_by_precedence,
 )
@@ -45,7 +45,7 @@ class ACC:
     ) -> None:
         self.mode = MonitorMode(mode)
         self._has_similar = has_similar
-        self._turn = _TurnEvents()
+        self._turn = _TurnEventsAndNudges()
         # Tools may report from threads.
         self._lock = threading.Lock()
 
@@ -63,7 +63,7 @@ class ACC:
         severity = get_severity(known, detail) if severity is None else severity
         self._append_event(AgentEvent(kind=known, detail=detail, severity=severity, round_idx=round_idx))
 
-    def observe_event(self, event: AgentEvent) -> None:
+    def record_event_of_known_kind(self, event: AgentEvent) -> None:
         """Record an event; `ValueError` if its kind is unknown."""
         _parse_event_kind(event.kind)
         self._append_event(event)
@@ -96,7 +96,9 @@ class ACC:
             events = tuple(turn.events)
         waiting = [(name, detector) for name, detector in DETECTORS.items() if name not in turn.nudged]
         fired = [
-            found for name, detector in waiting if (found := detector(hide_outcomes_of_killed_cells(name, events)))
+            found
+            for name, detector in waiting
+            if (found := detector(hide_killed_cell_outcomes_from_detector(name, events)))
         ]
         lessons = sort_lessons_by_precedence(drop_covered_lessons(fired, turn.nudged.values()))[:1]
         turn.nudged |= {found.detector: found for found in lessons}
@@ -107,12 +109,12 @@ class ACC:
 
         Of overlapping detectors, the most specific.
         """
-        return self.filter_new_lessons(drop_covered_lessons(run_detectors(self.take_events())))
+        return self.filter_new_lessons(drop_covered_lessons(run_detectors(self.end_turn_and_return_events())))
 
-    def take_events(self) -> tuple[AgentEvent, ...]:
+    def end_turn_and_return_events(self) -> tuple[AgentEvent, ...]:
         """End the turn and return its events; later events belong to the next turn."""
         with self._lock:
-            ended, self._turn = self._turn, _TurnEvents()
+            ended, self._turn = self._turn, _TurnEventsAndNudges()
         return tuple(ended.events)
 
     def filter_new_lessons(self, lessons: Iterable[DetectorLesson]) -> tuple[DetectorLesson, ...]:
@@ -123,10 +125,10 @@ class ACC:
                 told[lesson.rule] = lesson
         return tuple(told.values())
 
-    def reset(self) -> None:
+    def drop_cancelled_turn_events(self) -> None:
         """Drop the events of a cancelled turn, which say nothing about the agent."""
         with self._lock:
-            self._turn = _TurnEvents()
+            self._turn = _TurnEventsAndNudges()
 
     def _append_event(self, event: AgentEvent) -> None:
         if self.mode is not MonitorMode.OFF:
@@ -142,7 +144,7 @@ class ACC:
 
 
 @dataclass
-class _TurnEvents:
+class _TurnEventsAndNudges:
     events: list[AgentEvent] = field(default_factory=list)
     nudged: dict[str, DetectorLesson] = field(default_factory=dict)  # by detector
 

@@ -25,7 +25,7 @@ class DetectorLesson:
     evidence: tuple[AgentEvent, ...]
 
     @property
-    def nudge(self) -> str:
+    def nudge_message(self) -> str:
         """The lesson as a message beside the tool results that caused it."""
         return f"[Habitus self-check — {self.detector}] {self.rule}"
 
@@ -54,7 +54,7 @@ def detect_scratchpad_name_switch(events: Sequence[AgentEvent]) -> DetectorLesso
     return make_detector_lesson("name_switch", firsts.values()) if len(firsts) >= 2 else None
 
 
-def detect_oversized_cell(events: Sequence[AgentEvent]) -> DetectorLesson | None:
+def detect_empty_or_oversized_cell(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if a cell arrived empty, or if two cells have more than 5 KB."""
     found = [
         event
@@ -69,7 +69,7 @@ def detect_oversized_cell(events: Sequence[AgentEvent]) -> DetectorLesson | None
 def detect_repeated_tool_error(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if the same tool failed twice in a row, without another tool's result in between."""
     streak: list[AgentEvent] = []
-    for event in _list_independent_results(events):
+    for event in _iterate_results_merging_joint_failures(events):
         if event.kind is not EventKind.TOOL_RESULT:
             continue
         if streak and (
@@ -87,7 +87,7 @@ def detect_repeated_error_signature(events: Sequence[AgentEvent]) -> DetectorLes
     """Fire if the same error occurred three times, for any tool and arguments."""
     by_signature: dict[str, list[AgentEvent]] = defaultdict(list)
     told_by_cell = ""
-    for event in _list_independent_results(events):
+    for event in _iterate_results_merging_joint_failures(events):
         known = make_error_signature(get_text_detail(event, "error")) if _read_success(event) is False else ""
         # A failed cell is reported twice, by the scratchpad and by its tool; that is one error.
         is_told_again = known == told_by_cell and _is_scratchpad_result(event)
@@ -133,7 +133,7 @@ def detect_orphaned_tool_call(events: Sequence[AgentEvent]) -> DetectorLesson | 
     return make_detector_lesson("orphaned_tool_call", orphans) if orphans else None
 
 
-def detect_same_call_again(events: Sequence[AgentEvent]) -> DetectorLesson | None:
+def detect_repeated_call_or_question(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if a call was made three times with the same result, or a question was asked twice.
 
     Something new in between starts the count again. A status may change between two reads, so only the third one
@@ -153,11 +153,11 @@ def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     return None
 
 
-def detect_no_new_information(events: Sequence[AgentEvent]) -> DetectorLesson | None:
+def detect_different_calls_with_same_result(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if three different calls of one tool in a row had the same result."""
     run: list[ToolCallRecord] = []
     for call in ToolCallRecord.from_events(events):
-        if call.success is not True or not _is_informative(call):
+        if call.success is not True or not _has_informative_result(call):
             continue
         if run and (call.name != run[0].name or _get_result_digest(call) != _get_result_digest(run[0])):
             run = []
@@ -183,7 +183,7 @@ detect_repair_churn = _build_counting_detector("repair_churn", EventKind.HISTORY
 detect_cap_exhausted = _build_counting_detector("cap_exhausted", EventKind.CAP_EXHAUSTED, 1)
 DETECTORS: Mapping[str, Detector] = {
     "name_switch": detect_scratchpad_name_switch,
-    "oversized_cell": detect_oversized_cell,
+    "oversized_cell": detect_empty_or_oversized_cell,
     "repeated_tool_error": detect_repeated_tool_error,
     "repeated_error_signature": detect_repeated_error_signature,
     "reset_churn": detect_reset_churn,
@@ -192,9 +192,9 @@ DETECTORS: Mapping[str, Detector] = {
     "repair_churn": detect_repair_churn,
     "cap_exhausted": detect_cap_exhausted,
     "orphaned_tool_call": detect_orphaned_tool_call,
-    "same_call_again": detect_same_call_again,
+    "same_call_again": detect_repeated_call_or_question,
     "ping_pong": detect_ping_pong,
-    "no_new_information": detect_no_new_information,
+    "no_new_information": detect_different_calls_with_same_result,
 }
 
 
@@ -202,7 +202,7 @@ def _filter_events_by_kind(events: Sequence[AgentEvent], kind: EventKind) -> Ite
     return (event for event in events if event.kind is kind)
 
 
-def _list_independent_results(events: Sequence[AgentEvent]) -> Iterator[AgentEvent]:
+def _iterate_results_merging_joint_failures(events: Sequence[AgentEvent]) -> Iterator[AgentEvent]:
     """Yield the results in order, with one failure for calls that were sent and failed together.
 
     The error was not known yet when the other calls were sent, so they are no retries.
@@ -231,7 +231,7 @@ def _get_result_digest(call: ToolCallRecord) -> str:
     return get_text_detail(call.result_event, "result_digest")
 
 
-def _is_informative(call: ToolCallRecord) -> bool:
+def _has_informative_result(call: ToolCallRecord) -> bool:
     """Whether the result is known and more than an acknowledgement."""
     length = call.result_event.detail.get("result_len") if call.result_event else None
     return bool(_get_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT_CHARS)
@@ -404,7 +404,7 @@ def sort_lessons_by_precedence(lessons: Iterable[DetectorLesson]) -> list[Detect
     return sorted(lessons, key=lambda each: _PRECEDENCE_RANKS[each.detector])
 
 
-def hide_outcomes_of_killed_cells(detector: str, events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+def hide_killed_cell_outcomes_from_detector(detector: str, events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     """Return the events on which a detector may advise before the turn is over.
 
     Less specific detectors must not see a killed cell as a failure yet: their advice (stop calling the tool) could

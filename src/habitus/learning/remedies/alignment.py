@@ -13,23 +13,23 @@ from enum import StrEnum
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
     Remedy,
-    RemedyKind,
+    RemedyChangeKind,
     SessionCall,
     ShellCommand,
     is_flag,
     make_word_set,
-    parse_commands,
+    parse_shell_commands,
     quote_for_shell,
 )
 from habitus.learning.remedies.replacements import (
     build_cd_prefix,
-    build_remedy,
-    find_replacement,
+    build_remedy_if_different,
+    find_replacement_remedy,
     is_short_value,
     join_shell_steps,
-    list_last_commands,
-    list_unfinished_steps,
-    subtract_words,
+    list_commands_with_unhidden_exit_status,
+    list_steps_still_needed_before,
+    list_words_missing_in_others,
 )
 
 WINDOW = 40  # calls after a failure that are searched for its remedy
@@ -51,7 +51,7 @@ class RemedySearchResult:
     at: int = 0  # index of the call that succeeded; 0 if none did
 
 
-def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchResult:
+def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> RemedySearchResult:
     """Align a failed call with the calls after it, and return the remedy or how it ended."""
     failed = calls[index]
     about = classify_error(failed.error)
@@ -60,14 +60,14 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchR
     named: list[SessionCall] = []  # calls in between that ran what the error recommends
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
-        named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
+        named += (each for each in between[-1:] if _has_run_command_named_by_error(each, failed, about))
         has_got_further = _has_got_further(failed, later, about) or _has_left_error_behind(calls, index, at, about)
         if later.name != failed.name or not has_got_further:
             continue
         if _has_same_goal(failed, later) or (
             at == index + 1
             and (failed.is_read_only or not later.is_read_only)
-            and not _fails_again(failed, calls[at + 1 : end], about)
+            and not _has_next_attempt_same_error(failed, calls[at + 1 : end], about)
         ):
             ending = NoRemedyReason.LEFT
         if _is_same_call(failed, later) or (
@@ -76,24 +76,26 @@ def align_failed_call(calls: Sequence[SessionCall], index: int) -> RemedySearchR
             and _is_failed_call_extended(failed, later)
         ):
             found = (
-                _find_preparation(failed, between, named, about)
+                _find_preparation_remedy(failed, between, named, about)
                 if later.turn == failed.turn
                 else NoRemedyReason.RETRIED
             )
-        elif _is_named_by_error(later, failed, about) and any(
+        elif _has_run_command_named_by_error(later, failed, about) and any(
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # a preparation; the retry itself comes later
-        elif _is_other_step(later, failed, about) and any(
+        elif _is_possible_preparation_step(later, failed, about) and any(
             _is_failed_call_extended(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # `cmake -B` before `cmake --build`, `touch x` before `cat x`
         elif named and _has_same_goal(failed, later):
-            found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
+            found = _build_preparation_remedy(
+                failed, named, about
+            )  # the goal was reached after it, with other arguments
         else:
-            found = find_replacement(failed, later, between, about)
+            found = find_replacement_remedy(failed, later, between, about)
         if found is not None:
-            return _judge_remedy(found, about, at)
+            return _accept_or_reject_remedy(found, about, at)
     return RemedySearchResult(remedy=None, ending=ending)
 
 
@@ -116,38 +118,42 @@ def _has_left_error_behind(calls: Sequence[SessionCall], index: int, at: int, ab
     if later.success is not False or not _has_same_goal(failed, later) or _is_same_call(failed, later):
         return False
     other = classify_error(later.error)
-    if not other.has_message or other.cause in _EARLY_CAUSES or other.signature == about.signature:
+    if not other.has_text_beyond_exit_code or other.cause in _EARLY_CAUSES or other.signature == about.signature:
         return False
     added = set(later.command.split()) - set(failed.command.split())
-    return not _fails_again(failed, rest, about) and any(
+    return not _has_next_attempt_same_error(failed, rest, about) and any(
         each.has_worked and _has_same_goal(failed, each) and added <= set(each.command.split()) for each in rest
     )
 
 
-def _fails_again(failed: SessionCall, later: Sequence[SessionCall], about: ClassifiedError) -> bool:
+def _has_next_attempt_same_error(failed: SessionCall, later: Sequence[SessionCall], about: ClassifiedError) -> bool:
     """Return whether the first later call with the same goal fails with the same error."""
     again = next((each for each in later if each.name == failed.name and _has_same_goal(failed, each)), None)
     return again is not None and again.success is False and classify_error(again.error).signature == about.signature
 
 
-def _judge_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: int) -> RemedySearchResult:
+def _accept_or_reject_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: int) -> RemedySearchResult:
     if isinstance(found, NoRemedyReason):
         return RemedySearchResult(remedy=None, ending=found, at=at)
     if found.bypasses_guard:
         return RemedySearchResult(remedy=None, ending=NoRemedyReason.GUARDED, at=at)
-    may_teach = about.has_message and (about.cause.can_have_remedy or _is_advised_by_error(found, about))
-    if not may_teach or not found.can_be_quoted:
+    may_teach = about.has_text_beyond_exit_code and (
+        about.cause.can_have_remedy or _is_remedy_advised_by_error(found, about)
+    )
+    if not may_teach or not found.is_short_and_safe_to_quote:
         return RemedySearchResult(remedy=None, ending=NoRemedyReason.LEFT, at=at)
     return RemedySearchResult(remedy=found, at=at)
 
 
-def _is_advised_by_error(remedy: Remedy, about: ClassifiedError) -> bool:
+def _is_remedy_advised_by_error(remedy: Remedy, about: ClassifiedError) -> bool:
     """Return whether the error message itself recommends the remedy."""
     match remedy.change:
-        case RemedyKind.FLAGS:
-            return about.mentions_any(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
-        case RemedyKind.FIRST:
-            return any(_is_command_in_error(each, about) for each in parse_commands(quote_for_shell(remedy.right)))
+        case RemedyChangeKind.FLAGS:
+            return about.mentions_any_word(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
+        case RemedyChangeKind.FIRST:
+            return any(
+                _is_command_in_error(each, about) for each in parse_shell_commands(quote_for_shell(remedy.right))
+            )
         case _:
             return False
 
@@ -167,7 +173,8 @@ def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
         return False
     wanted = failed.failing_command
     return wanted is not None and any(
-        _make_run_key(each, wanted) == _make_run_key(wanted, wanted) for each in list_last_commands(later)
+        _make_command_run_key(each, wanted) == _make_command_run_key(wanted, wanted)
+        for each in list_commands_with_unhidden_exit_status(later)
     )
 
 
@@ -175,14 +182,14 @@ def _is_failed_call_extended(failed: SessionCall, later: SessionCall) -> bool:
     """Return whether a call that worked is the failed one, perhaps with more options."""
     wanted = failed.failing_command
     return wanted is not None and any(
-        each.program_words == wanted.program_words
+        each.runner_and_program_words == wanted.runner_and_program_words
         and each.place == wanted.place
-        and not subtract_words(wanted.args, each.args)
-        for each in (list_last_commands(later) if later.has_worked else ())
+        and not list_words_missing_in_others(wanted.args, each.args)
+        for each in (list_commands_with_unhidden_exit_status(later) if later.has_worked else ())
     )
 
 
-def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _is_possible_preparation_step(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether a call does something else than the failed one, so that it prepares it if that works later."""
     if _is_same_program_with_other_flags(later, failed):
         return True
@@ -207,34 +214,34 @@ def _is_same_program_with_other_flags(act: SessionCall, failed: SessionCall) -> 
     )
 
 
-def _make_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
-    return command.words, command.env, command.place, list_unfinished_steps(command, failed)
+def _make_command_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
+    return command.words, command.env, command.place, list_steps_still_needed_before(command, failed)
 
 
 # Preparation: the same call, after another one
 
 
-def _find_preparation(
+def _find_preparation_remedy(
     failed: SessionCall, between: Sequence[SessionCall], named: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     if named:
-        return _build_preparation(failed, named, about)
+        return _build_preparation_remedy(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.is_read_only]
     told = [each for each in between if each.has_worked and _is_response_to_error(each, failed, about)]
     if not acts and not told:
         return NoRemedyReason.RETRIED
     if told:
-        return _build_preparation(failed, told[-1:], about)
+        return _build_preparation_remedy(failed, told[-1:], about)
     if (
         len(acts) == 1
         and not acts[0].is_edit
-        and (_is_known_preparation(acts[0]) or _is_same_program_with_other_flags(acts[0], failed))
+        and (_has_typical_preparation_word(acts[0]) or _is_same_program_with_other_flags(acts[0], failed))
     ):
-        return _build_preparation(failed, acts, about)
+        return _build_preparation_remedy(failed, acts, about)
     return NoRemedyReason.LEFT
 
 
-def _is_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+def _has_run_command_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether the call ran what the error message says to run."""
     wanted = failed.failing_command
     if wanted is None or not call.has_worked:
@@ -247,8 +254,8 @@ def _is_named_by_error(call: SessionCall, failed: SessionCall, about: Classified
 
 def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
     first = command.args[:1]
-    return bool(first) and about.mentions_any(
-        {" ".join((*command.program_words, *first)), " ".join((command.program, *first))}
+    return bool(first) and about.mentions_any_word(
+        {" ".join((*command.runner_and_program_words, *first)), " ".join((command.program, *first))}
     )
 
 
@@ -257,29 +264,31 @@ def _get_program_and_target(command: ShellCommand) -> tuple[str, ...]:
     return command.program, *command.non_flag_args[:1]
 
 
-def _build_preparation(
+def _build_preparation_remedy(
     failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | NoRemedyReason | None:
     wanted = failed.failing_command
-    wrong = wanted.subcommand_words if wanted else ()
+    wrong = wanted.program_and_subcommand_words if wanted else ()
     if wanted and len(wrong) == 1:
         wrong += tuple(word for word in wanted.args if is_flag(word))[:1]
     tool = "" if wanted else failed.name
     last = chosen[-1]
     if not last.command:
-        shared = [key for key, value in last.full_arguments.items() if value in failed.full_arguments.values()]
-        right = (last.name, *(() if shared else _list_short_arguments(last)))
-        return build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
+        shared = [
+            key for key, value in last.unshortened_arguments.items() if value in failed.unshortened_arguments.values()
+        ]
+        right = (last.name, *(() if shared else _format_short_arguments(last)))
+        return build_remedy_if_different(RemedyChangeKind.FIRST, about, wrong, right, tool=tool)
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
         return NoRemedyReason.LEFT
     moved = build_cd_prefix(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
     right = (*moved, *join_shell_steps([(*each.env, *each.words) for each in steps])[:-1])
-    return build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
+    return build_remedy_if_different(RemedyChangeKind.FIRST, about, wrong, right, tool=tool)
 
 
-def _list_short_arguments(call: SessionCall) -> tuple[str, ...]:
-    return tuple(f"{key}={value}" for key, value in call.full_arguments.items() if is_short_value(value))
+def _format_short_arguments(call: SessionCall) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in call.unshortened_arguments.items() if is_short_value(value))
 
 
 _INSTALLS = make_word_set("install add sync ci i get require restore bundle setup ensure activate use enable")
@@ -294,12 +303,12 @@ _PREPARES = (
 )
 
 
-def _is_known_preparation(call: SessionCall) -> bool:
-    words = {part for each in call.commands for word in each.words for part in (word, *_split_word(word))}
+def _has_typical_preparation_word(call: SessionCall) -> bool:
+    words = {part for each in call.commands for word in each.words for part in (word, *_split_target_into_parts(word))}
     return bool(words & _PREPARES) or any("activate" in word for word in words)
 
 
-def _split_word(word: str) -> Sequence[str]:
+def _split_target_into_parts(word: str) -> Sequence[str]:
     """Return the parts of a target or subcommand, such as `db:migrate` or `update-kubeconfig`."""
     return re.split(r"[:.]", word) if is_flag(word) else re.split(r"[:.-]", word)
 
@@ -307,7 +316,7 @@ def _split_word(word: str) -> Sequence[str]:
 def _is_response_to_error(act: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether a call addresses what the error message says."""
     if not act.command:
-        return about.cause is ErrorCause.OTHER and about.mentions_any([act.name, act.name.lower()])
+        return about.cause is ErrorCause.OTHER and about.mentions_any_word([act.name, act.name.lower()])
     if act.is_read_only:
         return False
     words = {word for each in act.commands for word in each.words}
@@ -323,4 +332,4 @@ def _is_response_to_error(act: SessionCall, failed: SessionCall, about: Classifi
         case _:
             known = {word for each in failed.commands for word in each.words}
             is_allowed = not act.is_edit or all(each.program == "git" for each in act.commands)
-            return is_allowed and about.mentions_any(word for word in words - known if len(word) > 3)
+            return is_allowed and about.mentions_any_word(word for word in words - known if len(word) > 3)

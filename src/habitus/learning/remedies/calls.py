@@ -31,7 +31,7 @@ class SessionCall(ToolCallRecord):
         return get_text_detail(self.call_event, "command")
 
     @property
-    def began(self) -> str:
+    def call_started_at(self) -> str:
         return get_text_detail(self.call_event, "at")
 
     @property
@@ -46,11 +46,11 @@ class SessionCall(ToolCallRecord):
     @cached_property
     def cwd(self) -> str:
         """The working directory, relative to the project if it is inside."""
-        given = (place for key in _WHERE if isinstance(place := self.full_arguments.get(key), str))
+        given = (place for key in _WHERE if isinstance(place := self.unshortened_arguments.get(key), str))
         return make_relative_directory(self.project, next(given, get_text_detail(self.call_event, "cwd")))
 
     @cached_property
-    def full_arguments(self) -> Mapping[str, object]:
+    def unshortened_arguments(self) -> Mapping[str, object]:
         """The arguments that the summary holds unshortened."""
         return _parse_argument_summary(self.arguments_summary)
 
@@ -68,7 +68,7 @@ class SessionCall(ToolCallRecord):
         """The commands of a shell line, each with its directory."""
         if self.command.endswith(CUT_MARK):
             return ()
-        found = parse_commands(self.command)
+        found = parse_shell_commands(self.command)
         return (
             tuple(replace(each, place=_join_directory(self.cwd, each.place)) for each in found) if self.cwd else found
         )
@@ -81,7 +81,7 @@ class SessionCall(ToolCallRecord):
         if about.cause is ErrorCause.PROGRAM:
             program = get_program_name(about.subject)
             for each in found:
-                if any(get_program_name(word) == program for word in each.program_words):
+                if any(get_program_name(word) == program for word in each.runner_and_program_words):
                     return each
         for each in found:
             if each.program in self.error and re.search(
@@ -211,7 +211,7 @@ def _is_failure_hidden_by_pipe(call: SessionCall) -> bool:
     return any(
         get_program_name(word) == get_program_name(about.subject)
         for each in call.commands
-        for word in each.program_words
+        for word in each.runner_and_program_words
     )
 
 
@@ -244,7 +244,7 @@ _GUARDS = make_word_set(
 )
 
 
-class RemedyKind(StrEnum):
+class RemedyChangeKind(StrEnum):
     """How the call that worked differs from the one that failed."""
 
     INSTEAD = "instead"  # another program, or the same through a runner
@@ -260,7 +260,7 @@ class RemedyKind(StrEnum):
 class Remedy:
     """The call that failed and the one that worked, in the words that matter."""
 
-    change: RemedyKind
+    change: RemedyChangeKind
     cause: ErrorCause
     about: str
     wrong: tuple[str, ...]
@@ -269,7 +269,7 @@ class Remedy:
     says: str = ""  # words of the error, if its cause says too little
 
     @property
-    def can_be_quoted(self) -> bool:
+    def is_short_and_safe_to_quote(self) -> bool:
         """Whether it is short and plain, and has no URL that the failed call did not have."""
         if len(quote_for_shell((*self.wrong, *self.right))) > LONGEST:
             return False
@@ -332,7 +332,7 @@ class ShellCommand:
         return get_program_name(self.words[self.at])
 
     @property
-    def program_words(self) -> tuple[str, ...]:
+    def runner_and_program_words(self) -> tuple[str, ...]:
         """The program and its runner, as written."""
         return self.words[: self.at + 1]
 
@@ -346,9 +346,9 @@ class ShellCommand:
         return tuple(word for word in self.args if not is_flag(word))
 
     @property
-    def subcommand_words(self) -> tuple[str, ...]:
+    def program_and_subcommand_words(self) -> tuple[str, ...]:
         """The program and its subcommands, without varying arguments."""
-        return (*self.program_words, *takewhile(SUBCOMMAND.fullmatch, self.args[:2]))
+        return (*self.runner_and_program_words, *takewhile(SUBCOMMAND.fullmatch, self.args[:2]))
 
 
 def is_flag(word: str) -> bool:
@@ -366,7 +366,7 @@ def quote_for_shell(words: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def parse_commands(line: str) -> tuple[ShellCommand, ...]:
+def parse_shell_commands(line: str) -> tuple[ShellCommand, ...]:
     """Return the commands of a line that do something; `cd` and `export` become part of those after them."""
     found: list[ShellCommand] = []
     place = ""

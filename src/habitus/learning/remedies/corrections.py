@@ -6,7 +6,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.learning.remedies.rule_equivalence import find_similar_sentences, is_paraphrase, is_restated
+from habitus.learning.remedies.rule_equivalence import (
+    find_similar_sentence_indexes,
+    has_several_differing_terms,
+    is_same_rule_stated,
+)
 from habitus.learning.transcripts.model import UserStopKind, UserUtterance
 from habitus.memory.model import LessonKind
 from habitus.search.texts.words import extract_content_words
@@ -90,15 +94,15 @@ class UserCorrection:
     is_remark: bool = False  # it is no order by its grammar, so it can only restate a rule
 
 
-def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
+def find_corrections_in_utterances(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
     for each in said:
         after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
         text = each.text if after else _PASTED.sub("", each.text)
         if after or len(text.split()) <= _LONGEST_REMARK:
-            rules = _find_rules(text, is_stopped=after is not None)
+            rules = _find_rules_in_message(text, is_stopped=after is not None)
             for rule in rules:
                 yield _make_correction(rule, after, turn, each.at)
-            for remark in _find_remarks(text, rules):
+            for remark in _find_sentences_outside_rules(text, rules):
                 made = _make_correction(remark, None, turn, each.at)
                 is_standing = made.is_standing and not (_REPORTED.search(remark) or _TOLD_OF_THINGS.search(remark))
                 yield replace(made, is_standing=is_standing, is_remark=True)
@@ -107,7 +111,7 @@ def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserC
 def _make_correction(text: str, after: UserStopKind | None, turn: str, at: str) -> UserCorrection:
     is_never = _NEVER.search(text) is not None
     return UserCorrection(
-        text=_end_sentence(text),
+        text=_add_missing_period(text),
         kind=LessonKind.WHEN if _WHEN.match(text) else LessonKind.NEVER if is_never else LessonKind.ALWAYS,
         after=after,
         turn=turn,
@@ -116,17 +120,17 @@ def _make_correction(text: str, after: UserStopKind | None, turn: str, at: str) 
     )
 
 
-def _find_rules(said: str, *, is_stopped: bool) -> list[str]:
+def _find_rules_in_message(said: str, *, is_stopped: bool) -> list[str]:
     """Return the rules in a message, each whole: with the sentence before it if it makes no sense alone."""
     rules: list[str] = []
     before, is_after_rule = "", False
     for sentence in _SENTENCE.split(said.strip()):
         text = _strip_asides(sentence.strip())
-        whole = f"{_end_sentence(before)} {text}"
+        whole = f"{_add_missing_period(before)} {text}"
         is_rule = False
         # "Give me the command instead." says what to do, but only with the sentence before it when.
         if is_after_rule and _REST.search(text) and _has_length_of_rule(whole):
-            rules[-1], is_rule = f"{_end_sentence(rules[-1])} {text}", True
+            rules[-1], is_rule = f"{_add_missing_period(rules[-1])} {text}", True
         elif _has_length_of_rule(text) and not text.endswith("?") and _is_rule(text, is_stopped=is_stopped):
             is_whole = is_stopped or not _DANGLING.search(text)
             is_rule = is_whole or (bool(before) and _has_length_of_rule(whole))
@@ -135,7 +139,7 @@ def _find_rules(said: str, *, is_stopped: bool) -> list[str]:
     return rules
 
 
-def _find_remarks(said: str, rules: Sequence[str]) -> Iterator[str]:
+def _find_sentences_outside_rules(said: str, rules: Sequence[str]) -> Iterator[str]:
     """Yield the sentences that are in no rule and may restate one."""
     for sentence in _SENTENCE.split(said.strip()):
         text = _strip_asides(sentence.strip())
@@ -159,7 +163,7 @@ def _is_rule(text: str, *, is_stopped: bool) -> bool:
     )
 
 
-def _end_sentence(text: str) -> str:
+def _add_missing_period(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -170,9 +174,9 @@ def _strip_asides(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def group_same_rules(corrections: Sequence[UserCorrection]) -> list[list[int]]:
+def group_correction_indexes_by_rule(corrections: Sequence[UserCorrection]) -> list[list[int]]:
     """Return the places of the corrections that state one rule, once at least as an order or as a standing one."""
-    similar = find_similar_sentences([each.text for each in corrections])
+    similar = find_similar_sentence_indexes([each.text for each in corrections])
     groups: list[list[int]] = []
     for at in range(len(corrections)):
         group = next((found for found in groups if _states_same_rule(at, found, corrections, similar[at])), None)
@@ -189,12 +193,12 @@ def _states_same_rule(
 ) -> bool:
     one, first = corrections[at], corrections[group[0]]
     is_order = not one.is_remark and not first.is_remark
-    return (is_order and is_restated(first.text, one.text)) or any(
-        other in similar and is_paraphrase(one.text, corrections[other].text) for other in group
+    return (is_order and is_same_rule_stated(first.text, one.text)) or any(
+        other in similar and has_several_differing_terms(one.text, corrections[other].text) for other in group
     )
 
 
-def choose_wording(same: Iterable[UserCorrection]) -> UserCorrection:
+def choose_most_complete_wording(same: Iterable[UserCorrection]) -> UserCorrection:
     """Return the wording that says most by itself; of equal ones the last."""
     return max(enumerate(same), key=lambda one: (*_rate_wording(one[1]), one[0]))[1]
 

@@ -12,14 +12,18 @@ from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
 from habitus.learning.remedies.calls import (
     Remedy,
-    RemedyKind,
+    RemedyChangeKind,
     find_program_index,
     get_program_name,
     is_flag,
     quote_for_shell,
 )
-from habitus.learning.remedies.corrections import UserCorrection, choose_wording, group_same_rules
-from habitus.learning.remedies.session_facts import CallFailure, SessionFacts
+from habitus.learning.remedies.corrections import (
+    UserCorrection,
+    choose_most_complete_wording,
+    group_correction_indexes_by_rule,
+)
+from habitus.learning.remedies.session_facts import FailedCallDetails, SessionFailuresAndCorrections
 from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
@@ -46,13 +50,13 @@ def is_probe_command(words: Sequence[str]) -> bool:
     return bool(words) and get_program_name(words[0]) in _PROBES
 
 
-def _is_checker(words: tuple[str, ...]) -> bool:
+def _is_checker_command(words: tuple[str, ...]) -> bool:
     """Return whether a command examines the work at hand, so that it fails until that is edited."""
     return bool(words) and get_program_name(words[find_program_index(words)]) in _CHECKERS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FindingRow:
+class FailedCallOrStatementRow:
     """A failed call that a finding counts, with its cost, or a statement of a rule."""
 
     session: str
@@ -73,7 +77,7 @@ class RecurringFailure:
     tool: str
     project: str
     sessions: int
-    rows: tuple[FindingRow, ...]  # what `calls` counts, oldest first
+    rows: tuple[FailedCallOrStatementRow, ...]  # what `calls` counts, oldest first
     last: str
     signature: str
     command: str = ""  # the last failing command line; empty for tools
@@ -98,7 +102,7 @@ class SupportedRemedy:
     project: str  # empty if several projects have it
     sessions: int
     last: str
-    rows: tuple[FindingRow, ...]  # the failed calls that it is a remedy for, oldest first
+    rows: tuple[FailedCallOrStatementRow, ...]  # the failed calls that it is a remedy for, oldest first
     signatures: tuple[str, ...]
     traces: tuple[str, ...]  # session and turn
     against: int = 0  # sessions that contradict it
@@ -113,7 +117,7 @@ class SupportedRemedy:
         return self.sessions >= MIN_SESSIONS and self.is_clearly_supported
 
     @property
-    def is_about_probe(self) -> bool:
+    def has_failed_at_lookup(self) -> bool:
         """Whether the failed command only looked something up. A missing program is worth knowing all the same."""
         return self.remedy.cause is not ErrorCause.PROGRAM and is_probe_command(self.remedy.wrong)
 
@@ -128,7 +132,7 @@ class ProposedRule:
     project: str
     sessions: int  # in which it was stated
     traces: tuple[str, ...]
-    rows: tuple[FindingRow, ...]  # its statements, oldest first
+    rows: tuple[FailedCallOrStatementRow, ...]  # its statements, oldest first
 
     @property
     def is_worth_proposing(self) -> bool:
@@ -137,7 +141,7 @@ class ProposedRule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemedyCoverage:
+class RemedyCoverageCounts:
     sessions: int = 0
     calls: int = 0
     failures: int = 0
@@ -153,38 +157,40 @@ class RemedyFindings:
     lessons: tuple[SupportedRemedy, ...]
     candidates: tuple[SupportedRemedy, ...]
     rules: tuple[ProposedRule, ...]
-    coverage: RemedyCoverage
+    coverage: RemedyCoverageCounts
 
 
-def collect_remedy_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
+def collect_remedy_findings(sessions: Iterable[SessionFailuresAndCorrections]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
-    held = _merge_across_projects(_compute_remedy_support(seen))
+    held = _merge_remedies_across_projects(_list_remedies_with_support(seen))
     lessons = tuple(each for each in held if each.is_worth_proposing)
     return RemedyFindings(
-        failures=_rank_failures(seen),
+        failures=_list_recurring_failures_by_cost(seen),
         lessons=lessons,
         candidates=tuple(each for each in held if not each.is_worth_proposing and each.is_clearly_supported),
-        rules=_group_rules(seen),
-        coverage=_count_remedied_failures(seen, lessons),
+        rules=_list_proposed_rules(seen),
+        coverage=_count_remedy_coverage(seen, lessons),
     )
 
 
-def _cut_to_shown_words(words: Sequence[str]) -> Sequence[str]:
+def _shorten_command_for_display(words: Sequence[str]) -> Sequence[str]:
     """Return the first words of a command, without an option whose value would be cut off."""
     shown = words[:_SHOWN_WORDS]
     return shown[:-1] if len(words) > len(shown) and shown[-1].startswith("-") else shown
 
 
-def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]:
-    groups: dict[tuple[str, str, str], list[tuple[SessionFacts, CallFailure]]] = defaultdict(list)
+def _list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections]) -> tuple[RecurringFailure, ...]:
+    groups: dict[tuple[str, str, str], list[tuple[SessionFailuresAndCorrections, FailedCallDetails]]] = defaultdict(
+        list
+    )
     for facts in seen:
         for failure in facts.failures:
             groups[failure.signature, failure.tool, facts.project].append((facts, failure))
     found = []
     for (signature, tool, project), members in groups.items():
-        rows = tuple(_build_row(facts, failure) for facts, failure in members)
+        rows = tuple(_build_finding_row(facts, failure) for facts, failure in members)
         shared = _find_shared_beginning([failure.words for _, failure in members])
-        command = quote_for_shell(_cut_to_shown_words(shared or members[-1][1].words))
+        command = quote_for_shell(_shorten_command_for_display(shared or members[-1][1].words))
         recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,
@@ -196,34 +202,36 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             command=command,
             is_open=all(failure.ending is NoRemedyReason.NOTHING for _, failure in members),
             can_have_remedy=members[-1][1].cause.can_have_remedy,
-            is_probe_command=is_probe_command(members[-1][1].words) or _is_checker(members[-1][1].words),
+            is_probe_command=is_probe_command(members[-1][1].words) or _is_checker_command(members[-1][1].words),
         )
-        found.append((-_compute_cost(rows), signature, project, recurring))
+        found.append((-_compute_cost_in_seconds(rows), signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
 
 
-def _build_row(facts: SessionFacts, found: CallFailure | UserCorrection) -> FindingRow:
+def _build_finding_row(
+    facts: SessionFailuresAndCorrections, found: FailedCallDetails | UserCorrection
+) -> FailedCallOrStatementRow:
     # Of the journal's sessions, the file is the session.
     file = "" if facts.file == facts.session else facts.file
-    row = FindingRow(session=facts.session, file=file, turn=found.turn, at=found.at)
+    row = FailedCallOrStatementRow(session=facts.session, file=file, turn=found.turn, at=found.at)
     if isinstance(found, UserCorrection):
         return row
     return replace(row, calls=found.calls, seconds=round(found.seconds, 1))
 
 
-def _sum_minutes(rows: Iterable[FindingRow]) -> float:
+def _sum_minutes(rows: Iterable[FailedCallOrStatementRow]) -> float:
     return round(sum(row.seconds for row in rows) / 60, 1)
 
 
-def _compute_cost(rows: Sequence[FindingRow]) -> float:
+def _compute_cost_in_seconds(rows: Sequence[FailedCallOrStatementRow]) -> float:
     """Return the cost of failed calls, in seconds."""
     return sum(row.seconds + 20 * row.calls for row in rows)
 
 
-_Support = list[tuple[SessionFacts, CallFailure, Remedy]]
+_Support = list[tuple[SessionFailuresAndCorrections, FailedCallDetails, Remedy]]
 
 
-def _compute_remedy_support(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
+def _list_remedies_with_support(seen: Sequence[SessionFailuresAndCorrections]) -> list[SupportedRemedy]:
     """Return every remedy of every project, with its support and contradictions."""
     supports: dict[tuple[object, ...], _Support] = defaultdict(list)
     rivals: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -238,10 +246,12 @@ def _compute_remedy_support(seen: Sequence[SessionFacts]) -> list[SupportedRemed
         all_ways = set().union(
             *(rivals[_make_failure_key(facts.project, failure, made)] for facts, failure, made in support)
         )
-        held = _merge_support(support)
+        held = _merge_into_supported_remedy(support)
         found.append(
             replace(
-                held, against=_count_contradictions(held.remedy, support, seen), share=len(sessions) / len(all_ways)
+                held,
+                against=_count_contradicting_sessions(held.remedy, support, seen),
+                share=len(sessions) / len(all_ways),
             )
         )
     return found
@@ -250,13 +260,13 @@ def _compute_remedy_support(seen: Sequence[SessionFacts]) -> list[SupportedRemed
 def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
     """Return the key that equal remedies share, with the words of the error; flags count without values."""
     match remedy.change:
-        case RemedyKind.FLAGS:
+        case RemedyChangeKind.FLAGS:
             # The same error of another subcommand or script has the same remedy.
             base = remedy.wrong[:1] if remedy.says else remedy.wrong[:2]
             return remedy.change, base, remedy.says, _list_flags(remedy.wrong), _list_flags(remedy.right)
-        case RemedyKind.VARIABLE | RemedyKind.INSTEAD if added := _list_preceding_words(remedy):
+        case RemedyChangeKind.VARIABLE | RemedyChangeKind.INSTEAD if added := _list_words_before_failed_command(remedy):
             return remedy.change, remedy.wrong[:1], added, remedy.says
-        case RemedyKind.FIRST:
+        case RemedyChangeKind.FIRST:
             # A preparation depends on the state, which only the error tells.
             failed = tuple(map(get_program_name, remedy.wrong[:1]))
             return remedy.change, remedy.tool, failed, _make_preparation_key(remedy), remedy.says
@@ -285,7 +295,7 @@ def _get_first_step(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(takewhile(lambda word: word != "&&", words))
 
 
-def _list_preceding_words(remedy: Remedy) -> tuple[str, ...]:
+def _list_words_before_failed_command(remedy: Remedy) -> tuple[str, ...]:
     """Return what is written before the failed command; empty if it was changed itself."""
     added = len(remedy.right) - len(remedy.wrong)
     return remedy.right[:added] if added > 0 and remedy.right[added:] == remedy.wrong else ()
@@ -295,23 +305,25 @@ def _list_flags(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(word.partition("=")[0] for word in words if is_flag(word))
 
 
-def _make_failure_key(project: str, failure: CallFailure, remedy: Remedy) -> tuple[str, ...]:
+def _make_failure_key(project: str, failure: FailedCallDetails, remedy: Remedy) -> tuple[str, ...]:
     """Return the key of a failure, which all its remedies share."""
     return project, failure.tool, failure.signature, failure.about, quote_for_shell(remedy.wrong[:1])
 
 
-def _merge_support(support: _Support) -> SupportedRemedy:
+def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
     sessions = {facts.session for facts, _, _ in support}
     last_facts, _, remedy = support[-1]
     rights = [made.right for _, _, made in support]
-    if remedy.change is RemedyKind.FLAGS:
+    if remedy.change is RemedyChangeKind.FLAGS:
         remedy = replace(
-            remedy, wrong=_find_common_words([made.wrong for _, _, made in support]), right=_find_common_words(rights)
+            remedy,
+            wrong=_keep_common_words_and_mark_others([made.wrong for _, _, made in support]),
+            right=_keep_common_words_and_mark_others(rights),
         )
-    if remedy.change is RemedyKind.FIRST:
+    if remedy.change is RemedyChangeKind.FIRST:
         remedy = replace(remedy, right=_merge_preparations(rights))
-    added = _list_preceding_words(remedy)
-    if remedy.change is RemedyKind.FIRST or added:
+    added = _list_words_before_failed_command(remedy)
+    if remedy.change is RemedyChangeKind.FIRST or added:
         shared = _find_shared_beginning([made.wrong for _, _, made in support]) or remedy.wrong[:1]
         remedy = replace(remedy, wrong=shared, right=(*added, *shared) if added else remedy.right)
     if len({made.about for _, _, made in support}) > 1:
@@ -322,13 +334,13 @@ def _merge_support(support: _Support) -> SupportedRemedy:
         project=last_facts.project,
         sessions=len(sessions),
         last=max(failure.at or facts.last for facts, failure, _ in support),
-        rows=tuple(_build_row(facts, failure) for facts, failure, _ in support),
+        rows=tuple(_build_finding_row(facts, failure) for facts, failure, _ in support),
         signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
         traces=tuple(traces),
     )
 
 
-def _find_common_words(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _keep_common_words_and_mark_others(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the words that all have; varying ones are replaced by a mark."""
     last = rights[-1]
     if any(len(right) != len(last) for right in rights):
@@ -365,7 +377,9 @@ def _find_shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]
     return shared
 
 
-def _count_contradictions(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) -> int:
+def _count_contradicting_sessions(
+    remedy: Remedy, support: _Support, seen: Sequence[SessionFailuresAndCorrections]
+) -> int:
     """Count the sessions of the project in which the failed call worked as it is, or the remedy failed."""
     project = support[-1][0].project
     signatures = {failure.signature for _, failure, _ in support}
@@ -376,34 +390,34 @@ def _count_contradictions(remedy: Remedy, support: _Support, seen: Sequence[Sess
         if facts.project != project:
             continue
         works_anyway = remedy.change in _STANDING and not wrongs.isdisjoint(facts.worked) and facts.last >= since
-        count += works_anyway or any(_has_failed_remedy(remedy, failure, signatures) for failure in facts.failures)
+        count += works_anyway or any(_is_failure_of_remedy(remedy, failure, signatures) for failure in facts.failures)
     return count
 
 
 _STANDING = (
-    RemedyKind.INSTEAD,
-    RemedyKind.PLACE,
-    RemedyKind.VARIABLE,
-    RemedyKind.NAME,
+    RemedyChangeKind.INSTEAD,
+    RemedyChangeKind.PLACE,
+    RemedyChangeKind.VARIABLE,
+    RemedyChangeKind.NAME,
 )  # hold at any time; the others depend on the state at that time
 
 
-def _has_failed_remedy(remedy: Remedy, failure: CallFailure, signatures: set[str]) -> bool:
+def _is_failure_of_remedy(remedy: Remedy, failure: FailedCallDetails, signatures: set[str]) -> bool:
     if failure.signature not in signatures or (failure.tool and remedy.tool and failure.tool != remedy.tool):
         return False
     if failure.ending is NoRemedyReason.RETRIED:
         return failure.words[:1] == remedy.wrong[:1] and failure.about == remedy.about
     match remedy.change:
-        case RemedyKind.INSTEAD | RemedyKind.NAME:
+        case RemedyChangeKind.INSTEAD | RemedyChangeKind.NAME:
             return failure.words[: len(remedy.right)] == remedy.right
-        case RemedyKind.FLAGS:
+        case RemedyChangeKind.FLAGS:
             words, left_out = set(failure.words), set(remedy.wrong) - set(remedy.right)
             return set(remedy.right) - {VARYING_WORD} <= words and not left_out & words
         case _:
             return False
 
 
-def _merge_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
+def _merge_remedies_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
     """Merge remedies that hold in several projects into one that belongs to no project."""
     groups: dict[tuple[object, ...], list[SupportedRemedy]] = defaultdict(list)
     for each in held:
@@ -425,13 +439,15 @@ def _merge_across_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRem
                 traces=tuple(trace for each in clear for trace in each.traces),
             )
         )
-    return sorted(found, key=lambda each: (-each.sessions, -_compute_cost(each.rows), each.remedy.wrong))
+    return sorted(found, key=lambda each: (-each.sessions, -_compute_cost_in_seconds(each.rows), each.remedy.wrong))
 
 
-def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
+def _list_proposed_rules(seen: Sequence[SessionFailuresAndCorrections]) -> tuple[ProposedRule, ...]:
     said = [(facts, correction) for facts in seen for correction in facts.corrections]
     rules = []
-    for members in ([said[at] for at in group] for group in group_same_rules([correction for _, correction in said])):
+    for members in (
+        [said[at] for at in group] for group in group_correction_indexes_by_rule([correction for _, correction in said])
+    ):
         corrections = [each for _, each in members]
         sessions, projects = ({getattr(each, of) for each, _ in members} for of in ("session", "project"))
         if len(sessions) < MIN_SESSIONS and not any(each.after for each in corrections):
@@ -439,7 +455,7 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
         rules.append(
             ProposedRule(
                 correction=replace(
-                    choose_wording(corrections),
+                    choose_most_complete_wording(corrections),
                     at=max(each.at for each in corrections),
                     after=next((each.after for each in reversed(corrections) if each.after), None),
                     is_standing=any(each.is_standing for each in corrections),
@@ -447,13 +463,15 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
                 project=members[-1][0].project if len(projects) == 1 else "",
                 sessions=len(sessions),
                 traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
-                rows=tuple(_build_row(each, said) for each, said in members),
+                rows=tuple(_build_finding_row(each, said) for each, said in members),
             )
         )
     return tuple(sorted(rules, key=lambda rule: (-rule.sessions, not rule.correction.is_standing)))
 
 
-def _count_remedied_failures(seen: Sequence[SessionFacts], lessons: Sequence[SupportedRemedy]) -> RemedyCoverage:
+def _count_remedy_coverage(
+    seen: Sequence[SessionFailuresAndCorrections], lessons: Sequence[SupportedRemedy]
+) -> RemedyCoverageCounts:
     count: Counter[str] = Counter()
     taught = {(each.project, *_make_remedy_key(each.remedy)) for each in lessons}
     for facts in seen:
@@ -466,4 +484,4 @@ def _count_remedied_failures(seen: Sequence[SessionFacts], lessons: Sequence[Sup
                 count["remedied"] += 1
                 key = _make_remedy_key(failure.remedy)
                 count["taught"] += (facts.project, *key) in taught or ("", *key) in taught
-    return RemedyCoverage(sessions=sum(facts.is_conversation for facts in seen), **count)
+    return RemedyCoverageCounts(sessions=sum(facts.is_conversation for facts in seen), **count)

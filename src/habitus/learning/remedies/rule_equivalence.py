@@ -101,7 +101,7 @@ _MIN_SIMILARITY = 0.58
 _OPPOSED = frozenset(["http", "https", "horizontal", "vertical"])
 
 
-class _Force(Enum):
+class _RuleClauseKind(Enum):
     """What a rule wants of the things in a clause."""
 
     DO = auto()
@@ -111,21 +111,21 @@ class _Force(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
+class _RuleTerm:
     concept: str  # a stem, or the first of its synonyms
     word: str
-    force: _Force
+    force: _RuleClauseKind
 
 
-def is_restated(one: str, other: str) -> bool:
+def is_same_rule_stated(one: str, other: str) -> bool:
     """Return whether two sentences state the same rule, in the same words or in others."""
-    first, second = _parse_rule(one), _parse_rule(other)
+    first, second = _parse_rule_terms(one), _parse_rule_terms(other)
     # Two rules without one word in common are not compared by meaning, which takes time.
     has_common = not {each.concept for each in first}.isdisjoint(each.concept for each in second)
-    return has_common and (_is_covered(first, second) or _is_covered(second, first))
+    return has_common and (_has_all_terms_of_rule(first, second) or _has_all_terms_of_rule(second, first))
 
 
-def find_similar_sentences(texts: Sequence[str]) -> list[frozenset[int]]:
+def find_similar_sentence_indexes(texts: Sequence[str]) -> list[frozenset[int]]:
     """Return for each sentence the places of those that may say the same, by their meaning."""
     from habitus.search.texts.embedding import get_default_embedder
 
@@ -136,26 +136,28 @@ def find_similar_sentences(texts: Sequence[str]) -> list[frozenset[int]]:
     ]
 
 
-def is_paraphrase(one: str, other: str) -> bool:
+def has_several_differing_terms(one: str, other: str) -> bool:
     """Return whether similar sentences differ in more than a word each, as two rules on one topic do."""
-    first, second = ({term.concept for term in _parse_rule(text)} for text in (one, other))
+    first, second = ({term.concept for term in _parse_rule_terms(text)} for text in (one, other))
     return min(len(first - second), len(second - first)) > 0 and len(first ^ second) > 2
 
 
-def _is_covered(rule: tuple[_Term, ...], other: tuple[_Term, ...]) -> bool:
+def _has_all_terms_of_rule(rule: tuple[_RuleTerm, ...], other: tuple[_RuleTerm, ...]) -> bool:
     """Return whether the other sentence has all that a rule names, and not much more."""
-    pairs = [(mine, its) for mine, its in product(rule, other) if _is_same_thing(mine, its)]
+    pairs = [(mine, its) for mine, its in product(rule, other) if _is_same_concept_or_synonym(mine, its)]
     matched = [(mine, its) for mine, its in pairs if mine.force is its.force]
     ours, theirs = {mine for mine, _ in matched}, {its for _, its in matched}
     opposed = {mine for mine, its in pairs if mine not in ours and its not in theirs}
     # "Decimal for money, never float" names the topic on the other side than "never float for money, but Decimal".
-    if opposed and not (len(opposed) * 2 <= len(ours) and {_Force.DO, _Force.LEAVE} <= {one.force for one in ours}):
+    if opposed and not (
+        len(opposed) * 2 <= len(ours) and {_RuleClauseKind.DO, _RuleClauseKind.LEAVE} <= {one.force for one in ours}
+    ):
         return False
-    if all(each.force is _Force.CONDITION for each in ours):
+    if all(each.force is _RuleClauseKind.CONDITION for each in ours):
         return False
     missing = [each for each in rule if each not in ours | opposed]
     added = [each for each in other if each not in theirs and not any(each is its for _, its in pairs)]
-    if any(each.force is _Force.CONDITION for each in added):
+    if any(each.force is _RuleClauseKind.CONDITION for each in added):
         return False
     if any(each.word not in _LIGHT_VERBS or any(each.force is its.force for its in added) for each in missing):
         return False
@@ -164,7 +166,7 @@ def _is_covered(rule: tuple[_Term, ...], other: tuple[_Term, ...]) -> bool:
     return len(more) <= len(theirs) if len(ours) > 1 else bool(ours) and not more
 
 
-def _is_same_thing(one: _Term, other: _Term) -> bool:
+def _is_same_concept_or_synonym(one: _RuleTerm, other: _RuleTerm) -> bool:
     return one.concept == other.concept or _is_synonym(one.word, other.word)
 
 
@@ -184,39 +186,42 @@ def _embed_word(word: str) -> Vectors:
 
 
 @lru_cache(maxsize=4096)
-def _parse_rule(text: str) -> tuple[_Term, ...]:
+def _parse_rule_terms(text: str) -> tuple[_RuleTerm, ...]:
     """Return what a sentence names, with what it wants of it, without reasons."""
     text = text.lower()
     for pattern, phrase in _PHRASES:
         text = pattern.sub(phrase, text)
     words = _TOKEN.findall(text)
-    force, clause, found = _Force.DO, list[_Term](), list[_Term]()
+    force, clause, found = _RuleClauseKind.DO, list[_RuleTerm](), list[_RuleTerm]()
     for previous, word, following in zip(["", *words[:-1]], words, [*words[1:], ""], strict=True):
         if word in _CLAUSE_ENDS:
-            found, clause, force = [*found, *clause], [], _Force.DO
+            found, clause, force = [*found, *clause], [], _RuleClauseKind.DO
         elif word == "never-you":
-            force, clause = _Force.LEAVE, [_Term(each.concept, each.word, _Force.LEAVE) for each in clause]
+            force, clause = (
+                _RuleClauseKind.LEAVE,
+                [_RuleTerm(each.concept, each.word, _RuleClauseKind.LEAVE) for each in clause],
+            )
         elif _NEGATION.fullmatch(word):
-            force = _Force.LEAVE
-        elif word in _EXCEPTIONS and force is _Force.LEAVE and following != "you":
+            force = _RuleClauseKind.LEAVE
+        elif word in _EXCEPTIONS and force is _RuleClauseKind.LEAVE and following != "you":
             # "Never commit before the tests are green": green tests are wanted, if something is committed.
-            clause = [_Term(each.concept, each.word, _Force.CONDITION) for each in clause]
-            force = _Force.DO
+            clause = [_RuleTerm(each.concept, each.word, _RuleClauseKind.CONDITION) for each in clause]
+            force = _RuleClauseKind.DO
         elif word in _EXCEPTIONS | _CONDITIONS:
-            force = _Force.LEAVE if word == "without" else _Force.CONDITION
+            force = _RuleClauseKind.LEAVE if word == "without" else _RuleClauseKind.CONDITION
         elif word in _REASONS or (word == "i" and previous not in _EXCEPTIONS | _CONDITIONS):
-            force = _Force.REASON
+            force = _RuleClauseKind.REASON
         elif word not in _FILLERS:
-            clause.append(_Term(_find_concept(word), word, force))
-    return tuple(dict.fromkeys(each for each in [*found, *clause] if each.force is not _Force.REASON))
+            clause.append(_RuleTerm(_find_concept(word), word, force))
+    return tuple(dict.fromkeys(each for each in [*found, *clause] if each.force is not _RuleClauseKind.REASON))
 
 
 def _find_concept(word: str) -> str:
     stem = (extract_terms(word) or [word])[0] if word.isalpha() else word
-    return _load_synonyms().get(stem, stem)
+    return _map_stems_to_concepts().get(stem, stem)
 
 
 @cache
-def _load_synonyms() -> dict[str, str]:
+def _map_stems_to_concepts() -> dict[str, str]:
     lines = [[*map(str, extract_terms(line))] for line in _SYNONYMS.strip().splitlines()]
     return {stem: line[0] for line in lines for stem in line}

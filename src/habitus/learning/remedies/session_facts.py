@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
 from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
-from habitus.learning.remedies.alignment import WINDOW, NoRemedyReason, align_failed_call
+from habitus.learning.remedies.alignment import WINDOW, NoRemedyReason, find_remedy_in_later_calls
 from habitus.learning.remedies.calls import (
     Remedy,
     SessionCall,
@@ -26,7 +26,7 @@ from habitus.learning.remedies.calls import (
     parse_iso_timestamp,
     quote_for_shell,
 )
-from habitus.learning.remedies.corrections import UserCorrection, find_corrections
+from habitus.learning.remedies.corrections import UserCorrection, find_corrections_in_utterances
 from habitus.learning.transcripts.model import TranscriptTurn
 
 _KEPT = 4 * WINDOW  # calls of the main thread held until their follow-ups are read
@@ -35,7 +35,7 @@ _LONGEST_GAP = timedelta(minutes=5)  # a longer gap means that the person was aw
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallFailure:
+class FailedCallDetails:
     """One failed call and how it ended."""
 
     tool: str
@@ -52,20 +52,20 @@ class CallFailure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SessionFacts:
+class SessionFailuresAndCorrections:
     session: str
     project: str = ""
     file: str = ""
     last: str = ""  # timestamp of the last activity
     calls: int = 0
-    failures: tuple[CallFailure, ...] = ()
+    failures: tuple[FailedCallDetails, ...] = ()
     corrections: tuple[UserCorrection, ...] = ()
     worked: tuple[str, ...] = ()  # prefixes of commands that succeeded unchanged
     is_conversation: bool = True  # somebody talked to the agent; a file of a subagent, or an empty one, is none
 
 
 @dataclass(slots=True)
-class SessionFactsCollector:
+class FailuresAndCorrectionsCollector:
     """Reads the turns of a session in order, in any number of pieces, and retains little of them."""
 
     session: str
@@ -75,7 +75,7 @@ class SessionFactsCollector:
     _is_conversation: bool = False
     _last: str = ""
     _main: list[SessionCall] = field(default_factory=list)
-    _failures: list[CallFailure] = field(default_factory=list)
+    _failures: list[FailedCallDetails] = field(default_factory=list)
     _corrections: list[UserCorrection] = field(default_factory=list)
     _worked: dict[str, None] = field(default_factory=dict)
 
@@ -84,35 +84,39 @@ class SessionFactsCollector:
         self._count += len(made)
         self._is_conversation |= not turn.is_sidechain and bool(made or turn.utterances)
         self._last = max(
-            [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.utterances)]
+            [
+                self._last,
+                *(call.ended_at or call.call_started_at for call in made),
+                *(said.at for said in turn.utterances),
+            ]
         )
         for call in made:
-            self._record_worked_commands(call)
+            self._record_succeeded_command_prefixes(call)
         # What a subagent is asked, the agent wrote.
         if turn.is_sidechain:
-            self._failures += _find_call_failures(made, len(made))
+            self._failures += _iterate_failed_call_details(made, len(made))
             return
-        self._corrections += find_corrections(turn.utterances, turn.id)
+        self._corrections += find_corrections_in_utterances(turn.utterances, turn.id)
         self._main += made
         if len(self._main) > _KEPT:
             settled = len(self._main) - WINDOW
-            self._failures += _find_call_failures(self._main, settled)
+            self._failures += _iterate_failed_call_details(self._main, settled)
             del self._main[:settled]
 
-    def build_facts(self) -> SessionFacts:
-        return SessionFacts(
+    def build_facts(self) -> SessionFailuresAndCorrections:
+        return SessionFailuresAndCorrections(
             session=self.session,
             project=self.project,
             file=self.file,
             last=self._last,
             calls=self._count,
-            failures=(*self._failures, *_find_call_failures(self._main, len(self._main))),
+            failures=(*self._failures, *_iterate_failed_call_details(self._main, len(self._main))),
             corrections=tuple(self._corrections),
             worked=tuple(self._worked),
             is_conversation=self._is_conversation,
         )
 
-    def _record_worked_commands(self, call: SessionCall) -> None:
+    def _record_succeeded_command_prefixes(self, call: SessionCall) -> None:
         if not call.has_worked or not call.command or len(self._worked) >= _MOST_WORKED:
             return
         for command in call.commands:
@@ -123,26 +127,26 @@ class SessionFactsCollector:
 def list_command_prefixes(command: ShellCommand) -> Iterator[str]:
     """Yield the command as far as it can be a habit: its head, then word by word without flags."""
     place = ("cd", command.place, "&&") if command.place else ()
-    head, targets = (*place, *command.program_words), command.non_flag_args[:3]
+    head, targets = (*place, *command.runner_and_program_words), command.non_flag_args[:3]
     for count in range(len(targets) + 1):
         yield quote_for_shell((*head, *targets[:count]))
 
 
-def _find_call_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallFailure]:
+def _iterate_failed_call_details(made: Sequence[SessionCall], end: int) -> Iterator[FailedCallDetails]:
     failed = [index for index in range(end) if made[index].success is False]
     for number, index in enumerate(failed):
         call = made[index]
-        about, found = classify_error(call.error), align_failed_call(made, index)
+        about, found = classify_error(call.error), find_remedy_in_later_calls(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
         lost = made[index : max(until, index + 1)]
-        yield CallFailure(
+        yield FailedCallDetails(
             tool=call.name,
             cause=about.cause,
             about=about.subject,
             signature=about.signature,
             words=call.failing_command.words[:12] if call.failing_command else (),
             turn=call.turn,
-            at=call.began,
+            at=call.call_started_at,
             calls=len(lost),
             seconds=_compute_lost_seconds(lost, made[until : until + 1]),
             remedy=found.remedy,
@@ -152,7 +156,10 @@ def _find_call_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallF
 
 def _compute_lost_seconds(lost: Sequence[SessionCall], then: Sequence[SessionCall]) -> float:
     """Return the time from the failed call until the next call that was not spent on it."""
-    told = [*(at for call in lost for at in (call.began, call.ended_at)), *(call.began for call in then)]
+    told = [
+        *(at for call in lost for at in (call.call_started_at, call.ended_at)),
+        *(call.call_started_at for call in then),
+    ]
     timestamps = [read for at in told if (read := parse_iso_timestamp(at))]
     gaps = (later - earlier for earlier, later in pairwise(timestamps))
     return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)
@@ -179,24 +186,26 @@ def read_file_stamp(path: Path) -> FileStamp:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SessionFactsStore:
+class FailuresAndCorrectionsStore:
     engine: sa.Engine
     clock: Callable[[], datetime]
     kept_for: timedelta
 
-    def load_stamps(self) -> dict[str, FileStamp]:
+    def load_studied_file_stamps(self) -> dict[str, FileStamp]:
         table = studied_files.c
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(table.file, table.size, table.changed)).all()
         return {row.file: (row.size, row.changed) for row in rows}
 
-    def load_facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
+    def load_facts_except_of_files(self, *, without: Collection[str] = ()) -> list[SessionFailuresAndCorrections]:
         """Return the facts of all sessions, except from these files."""
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(studied_files.c.file, studied_files.c.facts)).all()
         return [facts for row in rows if row.file not in without for facts in _parse_facts(row.facts)]
 
-    def save_facts(self, file: str, stamp: FileStamp, facts: Collection[SessionFacts]) -> None:
+    def replace_facts_of_file(
+        self, file: str, stamp: FileStamp, facts: Collection[SessionFailuresAndCorrections]
+    ) -> None:
         """Store the facts of a file in place of earlier ones."""
         row = {
             "file": file,
@@ -213,11 +222,11 @@ class SessionFactsStore:
 
 
 @cache
-def _get_facts_adapter() -> TypeAdapter[tuple[SessionFacts, ...]]:
-    return TypeAdapter(tuple[SessionFacts, ...])
+def _get_facts_adapter() -> TypeAdapter[tuple[SessionFailuresAndCorrections, ...]]:
+    return TypeAdapter(tuple[SessionFailuresAndCorrections, ...])
 
 
-def _parse_facts(text: str) -> tuple[SessionFacts, ...]:
+def _parse_facts(text: str) -> tuple[SessionFailuresAndCorrections, ...]:
     """Return stored facts; empty if another version wrote them, because the file can be studied again."""
     try:
         return _get_facts_adapter().validate_json(text)

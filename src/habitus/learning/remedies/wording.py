@@ -13,13 +13,13 @@ from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
     Remedy,
-    RemedyKind,
+    RemedyChangeKind,
     SessionCall,
     ShellCommand,
     is_flag,
     pair_calls_with_results,
-    parse_commands,
     parse_iso_timestamp,
+    parse_shell_commands,
     quote_for_shell,
 )
 from habitus.learning.remedies.findings import VARYING_WORD, ProposedRule, SupportedRemedy
@@ -34,7 +34,7 @@ from habitus.memory.model import (
     LessonScope,
     SelfPlayLessonBody,
 )
-from habitus.text import format_count
+from habitus.text import format_quantity
 
 _PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a plain name; anything else in an error could carry instructions
 
@@ -49,18 +49,18 @@ def describe_remedy_lesson(held: SupportedRemedy) -> str:
 def _describe_remedy(remedy: Remedy) -> str:
     right, wrong, fails = quote_for_shell(remedy.right), quote_for_shell(remedy.wrong), _describe_failure(remedy)
     match remedy.change:
-        case RemedyKind.ARGUMENT:
+        case RemedyChangeKind.ARGUMENT:
             wanted = f"call {remedy.tool} with `{right}`" if right else f"call {remedy.tool} without `{wrong}`"
             return f"{wanted}; `{wrong}` {fails}" if right and wrong else f"{wanted}, else it fails"
-        case RemedyKind.FIRST:
+        case RemedyChangeKind.FIRST:
             failed = f"`{wrong}`" if wrong else remedy.tool
             doing = f"run `{right}`" if not remedy.tool else f"call {remedy.right[0]}"
             return f"{doing} first when {failed} {fails}"
-        case RemedyKind.PLACE if remedy.right[1] == ".":
+        case RemedyChangeKind.PLACE if remedy.right[1] == ".":
             return f"run `{quote_for_shell(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
         case _ if remedy.says:
             return f"run `{right}` when `{wrong}` {fails}"
-        case RemedyKind.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
+        case RemedyChangeKind.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
             return f"run `{right}`; `{wrong}` alone {fails}"
         case _:
             return f"run `{right}`; `{wrong}` {fails}"
@@ -76,7 +76,7 @@ def _describe_failure(remedy: Remedy) -> str:
         case ErrorCause.MODULE:
             return f"does not find the module{about}" if about else "does not find a module"
         case ErrorCause.OPTION:
-            return "is not known" if not about or remedy.change is RemedyKind.NAME else f"does not know{about}"
+            return "is not known" if not about or remedy.change is RemedyChangeKind.NAME else f"does not know{about}"
         case ErrorCause.PERMISSION:
             return "is not permitted"
         case ErrorCause.FILE:
@@ -87,13 +87,13 @@ def _describe_failure(remedy: Remedy) -> str:
             return f'says "{remedy.says}"' if remedy.says else "fails"
 
 
-def describe_evidence(found: SupportedRemedy | ProposedRule, now: datetime) -> str:
+def describe_frequency_and_last_seen(found: SupportedRemedy | ProposedRule, now: datetime) -> str:
     """Return how often it was seen, and when last."""
     if isinstance(found, SupportedRemedy):
-        return f"{format_count(found.sessions, 'session')}{_format_last_seen(found.last, now)}"
+        return f"{format_quantity(found.sessions, 'session')}{_format_last_seen(found.last, now)}"
     last_seen, after = _format_last_seen(found.correction.at, now), found.correction.after
     if found.sessions > 1 or after is None:
-        return f"said in {format_count(found.sessions, 'session')}{last_seen}"
+        return f"said in {format_quantity(found.sessions, 'session')}{last_seen}"
     return f"said after something was {after.value}{last_seen}"
 
 
@@ -109,15 +109,17 @@ SURE_FROM = 3  # sessions
 _SHELL = "shell"
 
 
-def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: str) -> LessonDraft:
+def draft_remedy_or_correction_lesson(
+    found: SupportedRemedy | ProposedRule, *, now: datetime, user: str
+) -> LessonDraft:
     """Return the memory draft of a remedy, or of a correction, which is pending until the person approves it.
 
     It is for its project, or for the user if several projects have it.
     """
-    evidence = LessonProvenance(trace=found.traces[-1], told=describe_evidence(found, now))
+    evidence = LessonProvenance(trace=found.traces[-1], told=describe_frequency_and_last_seen(found, now))
     if isinstance(found, SupportedRemedy):
         text, kind, is_sure = describe_remedy_lesson(found), LessonKind.LESSON, found.sessions >= SURE_FROM
-        evidence, body = replace(evidence, error_signature=found.signatures[0]), _build_lesson_body(found.remedy)
+        evidence, body = replace(evidence, error_signature=found.signatures[0]), _build_remedy_lesson_body(found.remedy)
     else:
         text, kind, is_sure, body = found.correction.text, found.correction.kind, found.is_worth_proposing, None
     return LessonDraft(
@@ -133,7 +135,7 @@ def draft_lesson(found: SupportedRemedy | ProposedRule, *, now: datetime, user: 
     )
 
 
-def _build_lesson_body(remedy: Remedy) -> SelfPlayLessonBody:
+def _build_remedy_lesson_body(remedy: Remedy) -> SelfPlayLessonBody:
     return SelfPlayLessonBody(
         trigger=f"{remedy.cause.value}: {remedy.says or remedy.about}",
         anti_pattern=quote_for_shell(remedy.wrong),
@@ -142,16 +144,16 @@ def _build_lesson_body(remedy: Remedy) -> SelfPlayLessonBody:
     )
 
 
-def find_remedy_in_lessons(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
+def find_remedy_text_for_error(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
     """Return the known remedy against this failure; empty if there is none."""
     failed = build_tool_result_event(tool, success=False, error=error)
     (call,) = pair_calls_with_results((build_tool_call_event(tool, arguments), failed))
-    return find_remedy_for_call(lessons, call)
+    return find_remedy_text_for_call(lessons, call)
 
 
-def find_remedy_for_call(lessons: Iterable[Engram], failed: SessionCall) -> str:
+def find_remedy_text_for_call(lessons: Iterable[Engram], failed: SessionCall) -> str:
     about = classify_error(failed.error)
-    if not about.has_message:
+    if not about.has_text_beyond_exit_code:
         return ""
     found = [
         lesson
@@ -168,13 +170,13 @@ def _is_lesson_about_call(
     lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, about: ClassifiedError
 ) -> bool:
     """Return whether the failed call is the one that the lesson warns of, with the same error."""
-    subject = about.recognizable_phrase if about.cause is ErrorCause.OTHER else about.subject
+    subject = about.longest_plain_word_run if about.cause is ErrorCause.OTHER else about.subject
     is_same_name = bool(subject) and body.trigger == f"{about.cause.value}: {subject}"
-    if not is_same_name and not _is_same_error(lesson.evidence.error_signature, about.signature):
+    if not is_same_name and not _has_similar_error_words(lesson.evidence.error_signature, about.signature):
         return False
     if not failed.command:
         return body.domains == (failed.name,)
-    wanted, warned = failed.failing_command, parse_commands(body.anti_pattern)
+    wanted, warned = failed.failing_command, parse_shell_commands(body.anti_pattern)
     if wanted is None or not warned or body.domains != (_SHELL,):
         return False
     return _is_warned_command(wanted, warned[-1], frozenset(body.correct_pattern.split()))
@@ -183,14 +185,14 @@ def _is_lesson_about_call(
 _ALIKE = 0.6  # share of common words in two error signatures
 
 
-def _is_same_error(one: str, other: str) -> bool:
+def _has_similar_error_words(one: str, other: str) -> bool:
     words, others = set(one.split()), set(other.split())
     return bool(words & others) and len(words & others) >= _ALIKE * len(words | others)
 
 
 def _is_warned_command(failed: ShellCommand, warned: ShellCommand, remedy: frozenset[str]) -> bool:
     """Return whether the command starts the same, has the wrong flags, and does not already follow the advice."""
-    if failed.program_words[: len(warned.program_words)] != warned.program_words:
+    if failed.runner_and_program_words[: len(warned.runner_and_program_words)] != warned.runner_and_program_words:
         return False
     targets = failed.non_flag_args[: len(warned.non_flag_args)]
     is_same = len(targets) == len(warned.non_flag_args) and all(

@@ -17,7 +17,7 @@ from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.memory.model import LessonDraft, LessonDraftOutcome, LessonDraftResult, LessonProvenance
 from habitus.redact import Redactor
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class LessonApplyResult:
     skill_uses: int = 0
 
     @property
-    def written_count(self) -> int:
+    def stored_or_pending_lesson_count(self) -> int:
         """The number of lessons that are new, reinforced or pending."""
         return sum(
             self.lessons[status]
@@ -70,7 +70,7 @@ class LessonApplier:
     project: str = ""
     applied: LessonApplyResult = field(default_factory=LessonApplyResult)
 
-    def draft_lessons(self, studied: StudiedTurn) -> LessonBatch | None:
+    def build_lesson_batch_of_turn(self, studied: StudiedTurn) -> LessonBatch | None:
         """Return the lessons of a turn; None if it teaches nothing."""
         if not studied.lessons and not studied.skill_uses:
             return None
@@ -92,20 +92,20 @@ class LessonApplier:
         """Whether the batch has a turn that was not learned from."""
         return any(self.learned.is_new_turn(digest, taught.method) for digest in taught.digests)
 
-    def store_batch(self, taught: LessonBatch) -> None:
+    def store_lesson_batch_once(self, taught: LessonBatch) -> None:
         """Store the lessons unless they were learned before."""
         with self.learned.claim_new_turns(taught.digests, taught.method) as new:
             if not new:
                 self.applied.already_learned += taught.method is LearningMethodKind.DETECTORS
                 return
-            self._encode_drafts(taught.drafts)
+            self._store_drafts_and_count_outcomes(taught.drafts)
         # After the transaction, because counting takes a lock of its own.
         self.applied.skill_uses += sum(self.count_skill(use) for use in taught.uses)
 
-    def apply_post_mortem(self, failures: FailedCallCollector, found: PostMortemResult) -> None:
+    def store_post_mortem_lessons(self, failures: FailedCallCollector, found: PostMortemResult) -> None:
         """Store the lessons of a post-mortem and mark its turns as learned."""
         cells = list(failures.cells.values())
-        error = self.redactor.redact(post_mortem.find_main_error_signature(cells)).text
+        error = self.redactor.redact(post_mortem.find_last_error_or_warning_signature(cells)).text
         evidence = LessonProvenance(error_signature=error, trace=failures.file.name)
         project = failures.project or self.project
         told = [
@@ -116,10 +116,10 @@ class LessonApplier:
         ]
         with self.learned.claim_new_turns(failures.turns, LearningMethodKind.POST_MORTEM) as new:
             if new:
-                self._encode_drafts(told)
+                self._store_drafts_and_count_outcomes(told)
 
-    def _encode_drafts(self, told: Sequence[LessonDraft]) -> None:
-        results = [encoded for draft in told if (encoded := self._encode_draft(draft))]
+    def _store_drafts_and_count_outcomes(self, told: Sequence[LessonDraft]) -> None:
+        results = [encoded for draft in told if (encoded := self._store_draft_or_count_failure(draft))]
         for encoded in results:
             self.applied.lessons[encoded.status.value] += 1
             if encoded.reason and not encoded.status.is_stored:
@@ -128,7 +128,7 @@ class LessonApplier:
         if any(not encoded.status.is_settled for encoded in results) or (told and not results):
             raise TurnsNotLearnedError
 
-    def _encode_draft(self, draft: LessonDraft) -> LessonDraftResult | None:
+    def _store_draft_or_count_failure(self, draft: LessonDraft) -> LessonDraftResult | None:
         try:
             with self.learned.open_savepoint():
                 return self.keeper.encode(draft)
@@ -136,5 +136,5 @@ class LessonApplier:
         except Exception as error:
             log.warning("A lesson could not be stored: %s", draft.text, exc_info=True)
             self.applied.lessons[NOT_STORED] += 1
-            self.applied.reasons[f"'{draft.text}' could not be stored ({to_one_line(str(error))[:200]})"] += 1
+            self.applied.reasons[f"'{draft.text}' could not be stored ({clean_to_one_line(str(error))[:200]})"] += 1
             return None

@@ -43,7 +43,7 @@ class DetectorFiringsSummary:
             self.firings.append(firing)
 
 
-def list_firings(studied: StudiedTurn) -> Iterator[DetectorFiring]:
+def list_detector_firings_in_turn(studied: StudiedTurn) -> Iterator[DetectorFiring]:
     """Yield the firings of the detectors in a turn."""
     for lesson in studied.lessons:
         rounds = sorted({event.round_idx for event in lesson.evidence})

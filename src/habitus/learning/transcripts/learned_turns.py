@@ -42,14 +42,14 @@ class LearnedTurnStore:
     def is_new_turn(self, digest: str, method: LearningMethodKind) -> bool:
         """Whether the turn was not learned from by this method."""
         with sql.read_transaction(self._engine) as conn:
-            return bool(self._filter_new(conn, [digest], method))
+            return bool(self._filter_unlearned_digests(conn, [digest], method))
 
     @contextmanager
     def claim_new_turns(self, digests: Iterable[str], method: LearningMethodKind) -> Iterator[list[str]]:
         """Yield the digests that are new and mark them as learned, in one transaction with the work inside."""
         try:
             with sql.write_transaction(self._engine, lock="memory") as conn:
-                new = self._filter_new(conn, digests, method)
+                new = self._filter_unlearned_digests(conn, digests, method)
                 yield new
                 rows = [{"digest": digest, "how": method.value, "learned_on": self._clock()} for digest in new]
                 sql.insert_missing_rows(conn, learned_turns, rows)
@@ -62,7 +62,9 @@ class LearnedTurnStore:
         with sql.write_transaction(self._engine, lock="memory") as conn, conn.begin_nested():
             yield
 
-    def _filter_new(self, conn: sa.Connection, digests: Iterable[str], how: LearningMethodKind) -> list[str]:
+    def _filter_unlearned_digests(
+        self, conn: sa.Connection, digests: Iterable[str], how: LearningMethodKind
+    ) -> list[str]:
         known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
         return [
             digest

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from habitus.events import AgentEvent, build_tool_call_event, build_tool_result_event, get_shell_text
+from habitus.events import AgentEvent, build_tool_call_event, build_tool_result_event, get_shell_command_from_arguments
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 
@@ -81,7 +81,7 @@ MAX_OPEN_CALLS = 10_000
 
 
 @dataclass(kw_only=True, slots=True)
-class OpenCall:
+class CallAwaitingResult:
     """A call whose result may still come."""
 
     id: str
@@ -100,7 +100,7 @@ class TranscriptDraft:
     source: str
     redactor: Redactor = PATTERNS_ONLY
     project: str = ""
-    calls: dict[str, OpenCall] = field(default_factory=dict)
+    calls: dict[str, CallAwaitingResult] = field(default_factory=dict)
     turns: list[TurnDraft] = field(default_factory=list)
     skill_uses: list[SkillUse] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
@@ -120,9 +120,11 @@ class TranscriptDraft:
         """The last turn; a new one if there is none."""
         return self.turns[-1] if self.turns else self.open_turn()
 
-    def add_call(self, turn: TurnDraft, id: str, name: str, args: object, *, at: str = "", cwd: str = "") -> OpenCall:
+    def add_call(
+        self, turn: TurnDraft, id: str, name: str, args: object, *, at: str = "", cwd: str = ""
+    ) -> CallAwaitingResult:
         """Add a tool call to a turn."""
-        self.calls[id] = made = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
+        self.calls[id] = made = CallAwaitingResult(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
         # Calls that never get a result would otherwise pile up.
         if len(self.calls) > MAX_OPEN_CALLS:
             del self.calls[next(iter(self.calls))]
@@ -133,7 +135,7 @@ class TranscriptDraft:
         return made
 
     def add_result(
-        self, call: OpenCall, reading: CallOutcome, text: str | None, *, at: str = "", weak: bool = False
+        self, call: CallAwaitingResult, reading: CallOutcome, text: str | None, *, at: str = "", weak: bool = False
     ) -> None:
         """Add the result of a call; `text` is None if it is unknown."""
         call.is_answered = True
@@ -167,11 +169,11 @@ class TranscriptDraft:
             self.held_events += 1
 
     @property
-    def is_large(self) -> bool:
+    def has_enough_events_for_piece(self) -> bool:
         """Whether enough events have come together for a piece."""
         return self.held_events >= self.large_from
 
-    def take_piece(self, *, without: Collection[TurnDraft]) -> Transcript:
+    def remove_and_return_finished_turns(self, *, without: Collection[TurnDraft]) -> Transcript:
         """Return the finished turns and remove them; those in `without` stay."""
         ids = {id(turn) for turn in without}
         return self._build_piece([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
@@ -226,7 +228,7 @@ class TurnDraft:
         )
 
 
-def join_pieces(pieces: Sequence[Transcript]) -> Transcript:
+def join_transcript_pieces(pieces: Sequence[Transcript]) -> Transcript:
     """Join the pieces of a transcript."""
     unread: Counter[str] = Counter()
     for piece in pieces:
@@ -296,11 +298,11 @@ LOOKUP_PROGRAMS = _COMPARE_PROGRAMS | _SEARCH_PROGRAMS | {"test", "[", "[[", "wh
 _COMMAND_PREFIX = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
 
 
-def is_empty_search(args: object, code: int, output: str) -> bool:
+def has_exited_one_without_failure(args: object, code: int, output: str) -> bool:
     """Whether a search or comparison exited with 1 because of its result, and not because it failed."""
     if code != 1:
         return False
-    programs = {_get_program(part) for part in _list_exit_deciding_parts(get_shell_text(args))}
+    programs = {_get_program(part) for part in _list_exit_deciding_parts(get_shell_command_from_arguments(args))}
     return bool(programs & (_COMPARE_PROGRAMS if output else LOOKUP_PROGRAMS))
 
 
@@ -363,13 +365,15 @@ def infer_call_outcome(
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
     if is_call_refused(*objects, texts=(*said, *spoken)):
         return CallOutcome(success=None)
-    reading = _infer_success(text, (*objects, *(parsed if has_failed is None else ())), has_failed, ended)
-    if not reading.success and ended and is_empty_search(args, ended.code, ended.output):
+    reading = _infer_outcome_unless_refused(
+        text, (*objects, *(parsed if has_failed is None else ())), has_failed, ended
+    )
+    if not reading.success and ended and has_exited_one_without_failure(args, ended.code, ended.output):
         return CallOutcome(success=True)
     return reading
 
 
-def _infer_success(
+def _infer_outcome_unless_refused(
     text: str, objects: Sequence[Mapping[str, object]], has_failed: bool | None, ended: _CommandExit | None
 ) -> CallOutcome:
     if has_failed:

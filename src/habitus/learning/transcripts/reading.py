@@ -38,15 +38,15 @@ def read_json_objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, ob
     """
     match _detect_json_shape(path):
         case "array":
-            yield from _read_array_items(path, unread)
+            yield from _read_json_array_objects(path, unread)
         case "document":
-            yield from _read_document(path, unread)
+            yield from _read_json_document(path, unread)
         case _:
-            yield from _read_lines(path, unread)
+            yield from _read_json_lines(path, unread)
 
 
 @contextmanager
-def _open_binary(path: Path) -> Iterator[IO[bytes]]:
+def _open_plain_or_zstd_file(path: Path) -> Iterator[IO[bytes]]:
     if path.suffix != ".zst":
         with path.open("rb") as file:
             yield file
@@ -64,7 +64,7 @@ def _open_binary(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _detect_json_shape(path: Path) -> str:
-    with _open_binary(path) as file:
+    with _open_plain_or_zstd_file(path) as file:
         head = file.read(_HEAD_BYTES)
         # A long first prompt may exceed the head, so more is read to see the end of the first line.
         if b"\n" not in head.lstrip(_LEADING_BYTES):
@@ -78,8 +78,8 @@ def _detect_json_shape(path: Path) -> str:
     return "document" if b"\n" in head else "lines"
 
 
-def _read_lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
-    with _open_binary(path) as file:
+def _read_json_lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+    with _open_plain_or_zstd_file(path) as file:
         # Limited, because a file without line breaks would otherwise be read into memory whole.
         while line := file.readline(MAX_LINE_BYTES):
             is_whole = line.endswith(b"\n")
@@ -101,10 +101,10 @@ def _read_lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]
                 unread["not an object"] += 1
 
 
-def _read_document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+def _read_json_document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """Yield one object over many lines; a file that is malformed or too large is read as lines instead."""
     try:
-        with _open_binary(path) as file:
+        with _open_plain_or_zstd_file(path) as file:
             text = file.read(MAX_DOCUMENT_BYTES + 1)
         value = json.loads(text) if len(text) <= MAX_DOCUMENT_BYTES else None
     except (ValueError, RecursionError):
@@ -112,14 +112,17 @@ def _read_document(path: Path, unread: Counter[str]) -> Iterator[dict[str, objec
     if isinstance(value, dict):
         yield value
     else:
-        yield from _read_lines(path, unread)
+        yield from _read_json_lines(path, unread)
 
 
-def _read_array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+def _read_json_array_objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """Yield the objects of a JSON array without loading the whole file."""
     decoder = json.JSONDecoder()
     buffer, position = "", 1
-    with _open_binary(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
+    with (
+        _open_plain_or_zstd_file(path) as packed,
+        TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file,
+    ):
         buffer = file.read(_CHUNK_BYTES).lstrip()
         while True:
             while position < len(buffer) and buffer[position] in " \t\r\n,":
@@ -156,7 +159,7 @@ def mapping_or_empty(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def join_text(content: object) -> str:
+def extract_message_text(content: object) -> str:
     """Return a text, or the joined texts of a message's parts."""
     if isinstance(content, str):
         return content
@@ -181,7 +184,7 @@ class TranscriptBuilder:
         self.is_side = is_side
         self._stopped: UserStopKind | None = None
 
-    def set_project(self, folder: str) -> None:
+    def set_project_if_unknown(self, folder: str) -> None:
         """Set the working directory, unless it is known."""
         if folder and not self.draft.project:
             self.draft.project = self.redact_directory(folder)
@@ -222,10 +225,10 @@ class TranscriptBuilder:
         """Note that the user interrupted the agent."""
         self._stopped = self._stopped or UserStopKind.INTERRUPTED
 
-    def take_pieces(self) -> Iterator[Transcript]:
+    def yield_finished_turns_once_many(self) -> Iterator[Transcript]:
         """Yield the finished turns, once there are many."""
-        if self.draft.is_large:
-            yield self.draft.take_piece(without=self.draft.turns[-1:])
+        if self.draft.has_enough_events_for_piece:
+            yield self.draft.remove_and_return_finished_turns(without=self.draft.turns[-1:])
 
     def finish(self, unread: Mapping[str, int] | None = None) -> Transcript:
         """Return the transcript with all remaining turns."""
@@ -240,7 +243,7 @@ def read_transcript_by_rows(
     unread: Counter[str] = Counter()
     for row in read_json_objects(path, unread):
         add_row(row)
-        yield from talk.take_pieces()
+        yield from talk.yield_finished_turns_once_many()
     yield talk.finish(unread)
 
 
@@ -263,8 +266,8 @@ def read_transcripts_by_id(
                 yield draft.finish()
             draft = TranscriptDraft(id=id, source=source, redactor=redactor)
         add_row(draft, row)
-        if draft.is_large:
-            yield draft.take_piece(without=draft.turns[-1:])
+        if draft.has_enough_events_for_piece:
+            yield draft.remove_and_return_finished_turns(without=draft.turns[-1:])
     if draft or unread:
         last = draft or TranscriptDraft(id=path.stem, source=source)
         last.unread.update(unread)
@@ -305,33 +308,35 @@ def format_unix_timestamp(seconds: object) -> str:
         return ""
 
 
-def has_tables(path: Path, names: Iterable[str]) -> bool:
+def has_sqlite_tables(path: Path, names: Iterable[str]) -> bool:
     """Whether the file is an SQLite database with these tables."""
-    if not is_database(path):
+    if not is_sqlite_database(path):
         return False
     try:
-        with open_database(path) as database:
+        with open_sqlite_read_only(path) as database:
             found = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             return found.issuperset(names)
     except sqlite3.Error:
         return False
 
 
-def is_database(path: Path) -> bool:
+def is_sqlite_database(path: Path) -> bool:
     """Whether the file is an SQLite database."""
     with path.open("rb") as file:
         return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
-def open_database(path: Path) -> sqlite3.Connection:
+def open_sqlite_read_only(path: Path) -> sqlite3.Connection:
     """Open a database read-only, also while another process writes to it. A view can't be read: it may be endless."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    database.set_authorizer(_allow_tables)
+    database.set_authorizer(_authorize_reads_without_views)
     database.row_factory = sqlite3.Row
     return database
 
 
-def _allow_tables(action: int, first: str | None, second: str | None, schema: str | None, view: str | None) -> int:
+def _authorize_reads_without_views(
+    action: int, first: str | None, second: str | None, schema: str | None, view: str | None
+) -> int:
     return sqlite3.SQLITE_OK if view is None and action != sqlite3.SQLITE_RECURSIVE else sqlite3.SQLITE_DENY
 
 
@@ -340,7 +345,7 @@ def read_database_transcripts(
 ) -> Iterator[Transcript]:
     """Yield the transcript of each row; a database that can't be read yields one that reports the error."""
     try:
-        with open_database(path) as database:
+        with open_sqlite_read_only(path) as database:
             for row in database.execute(query):
                 yield read_row(database, row)
     except sqlite3.Error as error:

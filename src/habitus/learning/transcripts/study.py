@@ -45,7 +45,7 @@ class StudiedTurn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileStudyResult:
+class StudiedTurnCountsResult:
     """The number of turns in a file, and what could not be read."""
 
     path: Path
@@ -56,7 +56,9 @@ class FileStudyResult:
     unread: Mapping[str, int] = field(default_factory=dict)
 
 
-def study_file(path: Path, redactor: Redactor, visit: Callable[[StudiedTurn], None]) -> FileStudyResult:
+def visit_studied_turns_of_file(
+    path: Path, redactor: Redactor, visit: Callable[[StudiedTurn], None]
+) -> StudiedTurnCountsResult:
     """Call `visit` with every turn of a file; a file that can't be read is reported in the result."""
     counts: Counter[str] = Counter()
     unread: Counter[str] = Counter()
@@ -70,7 +72,7 @@ def study_file(path: Path, redactor: Redactor, visit: Callable[[StudiedTurn], No
                 visit(studied)
     except OSError as error:
         unread[f"file: {error.strerror}"] += 1
-    return FileStudyResult(path=path, format=source, unread=dict(unread), **counts)
+    return StudiedTurnCountsResult(path=path, format=source, unread=dict(unread), **counts)
 
 
 def _study_turns(path: Path, piece: Transcript) -> Iterator[StudiedTurn]:

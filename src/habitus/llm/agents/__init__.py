@@ -40,7 +40,7 @@ def list_installed_programs(environ: Mapping[str, str]) -> list[AgentProgram]:
     return [program for program in PROGRAMS.values() if shutil.which(program.command, path=environ.get("PATH"))]
 
 
-def open_agent_model(name: str, environ: Mapping[str, str], patience_s: float) -> AgentModel:
+def open_agent_model(name: str, environ: Mapping[str, str], patience_s: float) -> AgentProgramModel:
     """Open the model of an agent program; raise NotFound if the program is not installed."""
     program = find_agent_program(name)
     assert program is not None
@@ -49,10 +49,10 @@ def open_agent_model(name: str, environ: Mapping[str, str], patience_s: float) -
             f"{program.title} is not here: no program '{program.command}' on the PATH.",
             hint=f"Install it: {program.install}",
         )
-    return AgentModel(program, name.strip(), environ, patience_s)
+    return AgentProgramModel(program, name.strip(), environ, patience_s)
 
 
-class AgentModel:
+class AgentProgramModel:
     """A `Model` that starts a program for every request; calls of our tools travel as one JSON answer per round."""
 
     def __init__(self, program: AgentProgram, name: str, environ: Mapping[str, str], patience_s: float) -> None:
@@ -65,24 +65,24 @@ class AgentModel:
         self._patience_s = patience_s
 
     async def stream(self, ask: CompletionRequest) -> AsyncGenerator[StreamPiece, None]:
-        answer = await (self._ask_with_tools(ask) if ask.tools else self._ask_program(ask))
+        answer = await (self._ask_program_for_text_and_calls(ask) if ask.tools else self._ask_program_for_text(ask))
         if answer.message.text:
             yield TextDelta(text=answer.message.text)
         for call in answer.message.calls:
             yield ToolCallStarted(tool=call.name)
         yield answer
 
-    async def _ask_program(self, ask: CompletionRequest) -> CompletionResult:
-        system, prompt = running.build_system_prompt(ask), running.render_conversation_prompt(ask)
+    async def _ask_program_for_text(self, ask: CompletionRequest) -> CompletionResult:
+        system, prompt = running.build_system_prompt_with_answer_schema(ask), running.render_conversation_prompt(ask)
         model = self.name.partition(":")[2]
         said = await running.ask_program(self._program, model, system, prompt, self._environ, self._patience_s)
         return CompletionResult(message=AssistantMessage(text=said.text), stop=StopReason.END, usage=said.usage)
 
-    async def _ask_with_tools(self, ask: CompletionRequest) -> CompletionResult:
-        system = running.add_tools_to_prompt(ask.system, ask.tools)
+    async def _ask_program_for_text_and_calls(self, ask: CompletionRequest) -> CompletionResult:
+        system = running.add_tool_list_to_system_prompt(ask.system, ask.tools)
         try:
             got = await ask_structured(
-                self, _ModelRoundAnswer, system=system, messages=ask.messages, attempts=_ATTEMPTS
+                self, _TextAndToolCallsAnswer, system=system, messages=ask.messages, attempts=_ATTEMPTS
             )
         except UnusableAnswerError as error:
             fault = ProviderError(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.")
@@ -95,13 +95,13 @@ class AgentModel:
         return CompletionResult(message=message, stop=StopReason.CALLS if calls else StopReason.END, usage=got.usage)
 
 
-class _RequestedCall(BaseModel):
+class _RequestedToolCall(BaseModel):
     tool: str
     arguments: dict[str, Any] = {}
 
 
-class _ModelRoundAnswer(BaseModel):
+class _TextAndToolCallsAnswer(BaseModel):
     """An answer with text, tool calls, or both."""
 
     text: str = ""
-    calls: list[_RequestedCall] = []
+    calls: list[_RequestedToolCall] = []

@@ -33,25 +33,25 @@ class ProgramRequest:
         return Path(self.environ.get("HOME") or Path.home())
 
     @property
-    def system_file(self) -> str:
+    def system_prompt_file(self) -> str:
         """The path of a file with the system prompt, hidden from other users of the machine."""
         # Programs reject an empty file.
         return str(write_text_file(self.workspace / "system.md", self.system or "Answer the request."))
 
     @property
-    def full_prompt(self) -> str:
+    def prompt_with_system_prompt(self) -> str:
         return f"{self.system}\n\n{self.prompt}".strip()
 
     def list_model_options(self, option: str = "--model") -> tuple[str, ...]:
         return (option, self.model) if self.model else ()
 
-    def get_user_folder(self, variable: str, default: str) -> Path:
+    def get_user_settings_folder(self, variable: str, default: str) -> Path:
         """Return the folder where the program keeps the user's settings."""
         return Path(self.environ.get(variable) or self.user_home / default)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProgramCall:
+class AgentProgramCommand:
     """The command line of one program run, with its input and extra environment."""
 
     arguments: Sequence[str]
@@ -81,7 +81,7 @@ class AgentProgram:
     sign_in: str
     # Environment variables to pass on; a name that ends in `_` stands for a prefix.
     variables: tuple[str, ...]
-    build_call: Callable[[ProgramRequest], ProgramCall]
+    build_call: Callable[[ProgramRequest], AgentProgramCommand]
     parse_output: Callable[[str, ProgramRequest], ProgramOutput]
     # The provider whose price list applies, if the program does not report its cost.
     price_provider: str = ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from habitus.llm.agents.program import (
     AgentProgram,
-    ProgramCall,
+    AgentProgramCommand,
     ProgramOutput,
     ProgramRequest,
     dict_or_empty,
@@ -37,12 +37,12 @@ QUIET_CLAUDE_ENVIRONMENT = {
 }
 
 
-def _build_claude_call(question: ProgramRequest) -> ProgramCall:
+def _build_claude_call(question: ProgramRequest) -> AgentProgramCommand:
     alone = ("--safe-mode", "--tools", "", "--no-session-persistence")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=(
             *("-p", "--output-format", "json", *alone),
-            *("--system-prompt-file", question.system_file, *question.list_model_options()),
+            *("--system-prompt-file", question.system_prompt_file, *question.list_model_options()),
         ),
         stdin=question.prompt,
         environ=QUIET_CLAUDE_ENVIRONMENT,
@@ -73,27 +73,27 @@ _DISABLED_CODEX_FEATURES = (
 )
 
 
-def _build_codex_call(question: ProgramRequest) -> ProgramCall:
-    own = create_codex_home(
+def _build_codex_call(question: ProgramRequest) -> AgentProgramCommand:
+    own = create_codex_home_with_sign_in(
         question,
         {
-            "model_instructions_file": question.system_file,
+            "model_instructions_file": question.system_prompt_file,
             "include_permissions_instructions": False,
             "include_environment_context": False,
             "features": dict.fromkeys(_DISABLED_CODEX_FEATURES, False),
         },
     )
     alone = ("--ephemeral", "--skip-git-repo-check", "--ignore-rules", "--sandbox", "read-only")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=("exec", "--json", *alone, *question.list_model_options(), "-"),
         stdin=question.prompt,
         environ={"CODEX_HOME": str(own)},
     )
 
 
-def create_codex_home(question: ProgramRequest, more: Mapping[str, object]) -> Path:
+def create_codex_home_with_sign_in(question: ProgramRequest, more: Mapping[str, object]) -> Path:
     """Create a home for this request with only the user's sign-in and model choice."""
-    theirs, own = question.get_user_folder("CODEX_HOME", ".codex"), question.workspace / "codex"
+    theirs, own = question.get_user_settings_folder("CODEX_HOME", ".codex"), question.workspace / "codex"
     link_user_files(theirs, own, "auth.json", "auth.lock")
     config = {
         key: value for key, value in read_toml_file(theirs / "config.toml").items() if key in _KEPT_CODEX_SETTINGS
@@ -121,19 +121,19 @@ def _parse_codex_output(written: str, question: ProgramRequest) -> ProgramOutput
     return ProgramOutput(text=text, usage=usage, model=model, problem="" if usage is not None else problem)
 
 
-def _build_gemini_call(question: ProgramRequest) -> ProgramCall:
-    environ = create_gemini_home(question, {"tools": {"core": []}, "skills": {"enabled": False}})
+def _build_gemini_call(question: ProgramRequest) -> AgentProgramCommand:
+    environ = create_gemini_home_with_sign_in(question, {"tools": {"core": []}, "skills": {"enabled": False}})
     alone = ("--skip-trust", "--approval-mode", "plan", "-e", "none")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
         stdin=question.prompt,
-        environ={**environ, "GEMINI_SYSTEM_MD": question.system_file},
+        environ={**environ, "GEMINI_SYSTEM_MD": question.system_prompt_file},
     )
 
 
-def create_gemini_home(question: ProgramRequest, more: Mapping[str, object]) -> dict[str, str]:
+def create_gemini_home_with_sign_in(question: ProgramRequest, more: Mapping[str, object]) -> dict[str, str]:
     """Make the workspace a home with only the user's sign-in; return its environment variables."""
-    theirs, own = question.get_user_folder("GEMINI_CLI_HOME", "") / ".gemini", question.workspace / ".gemini"
+    theirs, own = question.get_user_settings_folder("GEMINI_CLI_HOME", "") / ".gemini", question.workspace / ".gemini"
     link_user_files(
         theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env"
     )
@@ -168,7 +168,7 @@ def _parse_gemini_output(written: str, question: ProgramRequest) -> ProgramOutpu
 _OPENCODE_AGENT = "answer"
 
 
-def _build_opencode_answer_call(question: ProgramRequest) -> ProgramCall:
+def _build_opencode_call_without_tools(question: ProgramRequest) -> AgentProgramCommand:
     agent = {"mode": "primary", "prompt": question.system, "permission": {"*": "deny"}}
     call = build_opencode_call(question, agent)
     return replace(call, environ={**call.environ, "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1"})
@@ -176,14 +176,18 @@ def _build_opencode_answer_call(question: ProgramRequest) -> ProgramCall:
 
 def read_opencode_config(question: ProgramRequest) -> dict[str, Any]:
     """Return the user's settings of opencode."""
-    return read_json_file(question.get_user_folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
+    return read_json_file(
+        question.get_user_settings_folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json"
+    )
 
 
-def build_opencode_call(question: ProgramRequest, agent: Mapping[str, object], *, provider: str = "") -> ProgramCall:
+def build_opencode_call(
+    question: ProgramRequest, agent: Mapping[str, object], *, provider: str = ""
+) -> AgentProgramCommand:
     """Return a run of our own agent with only the user's sign-in and model choice, or only those of one provider."""
     places = {f"XDG_{kind.upper()}_HOME": str(question.workspace / kind) for kind in ("config", "data", "state")}
     link_user_files(
-        question.get_user_folder("XDG_DATA_HOME", ".local/share") / "opencode",
+        question.get_user_settings_folder("XDG_DATA_HOME", ".local/share") / "opencode",
         question.workspace / "data/opencode",
         "auth.json",
     )
@@ -199,7 +203,7 @@ def build_opencode_call(question: ProgramRequest, agent: Mapping[str, object], *
         "agent": {_OPENCODE_AGENT: agent},
     }
     given = write_text_file(question.workspace / "opencode.json", json.dumps(config))
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=(
             *("run", "--pure", "--format", "json", "--agent", _OPENCODE_AGENT, "--title", "habitus"),
             *question.list_model_options(),
@@ -236,17 +240,17 @@ def _parse_opencode_output(written: str, question: ProgramRequest) -> ProgramOut
     return ProgramOutput(text="".join(texts), usage=usage, problem=problem)
 
 
-def build_copilot_call(question: ProgramRequest, *tools: str) -> ProgramCall:
+def build_copilot_call(question: ProgramRequest, *tools: str) -> AgentProgramCommand:
     """Return a run in a home with only the user's sign-in, without tools unless they are given."""
     tools = tools or ("--available-tools", "none")
     own = question.workspace / "copilot"
-    theirs = read_json_file(question.get_user_folder("COPILOT_HOME", ".copilot") / "config.json")
+    theirs = read_json_file(question.get_user_settings_folder("COPILOT_HOME", ".copilot") / "config.json")
     kept = {key: value for key, value in theirs.items() if "logged" in key.lower() or "token" in key.lower()}
     write_text_file(own / "config.json", json.dumps(kept))
     alone = ("--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=(
-            *("-p", question.full_prompt, "--output-format", "json", *tools, *alone),
+            *("-p", question.prompt_with_system_prompt, "--output-format", "json", *tools, *alone),
             *("--usage-output-file", str(question.workspace / "usage.json"), *question.list_model_options()),
         ),
         environ={"COPILOT_HOME": str(own), "COPILOT_AUTO_UPDATE": "false"},
@@ -272,12 +276,18 @@ def _parse_copilot_output(written: str, question: ProgramRequest) -> ProgramOutp
     return ProgramOutput(text="".join(texts), usage=usage, model=model, problem="" if texts else problem)
 
 
-def _build_pi_call(question: ProgramRequest) -> ProgramCall:
+def _build_pi_call(question: ProgramRequest) -> AgentProgramCommand:
     without = ("tools", "skills", "context-files", "extensions", "prompt-templates", "themes", "session")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
-            *("--system-prompt", question.system_file, "--append-system-prompt", "", *question.list_model_options()),
+            *(
+                "--system-prompt",
+                question.system_prompt_file,
+                "--append-system-prompt",
+                "",
+                *question.list_model_options(),
+            ),
         ),
         stdin=question.prompt,
         environ={"PI_OFFLINE": "1", "PI_TELEMETRY": "0"},
@@ -302,13 +312,13 @@ def _parse_pi_output(written: str, question: ProgramRequest) -> ProgramOutput:
     return output
 
 
-def _build_cursor_call(question: ProgramRequest) -> ProgramCall:
+def _build_cursor_call(question: ProgramRequest) -> AgentProgramCommand:
     own = question.workspace / "cursor"
     denied = {"permissions": {"allow": [], "deny": ["Read(**)", "Write(**)", "Shell(*)", "Mcp(*:*)"]}, "version": 1}
     write_text_file(own / "cli-config.json", json.dumps(denied))
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=("-p", "--output-format", "json", "--trust", "--mode", "ask", *question.list_model_options()),
-        stdin=question.full_prompt,
+        stdin=question.prompt_with_system_prompt,
         environ={"CURSOR_CONFIG_DIR": str(own), "CURSOR_DATA_DIR": str(question.workspace / "data")},
     )
 
@@ -372,7 +382,7 @@ PROGRAMS: Mapping[str, AgentProgram] = {
             install="npm install -g opencode-ai",
             sign_in="opencode auth login",
             variables=("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "OPENCODE_API_KEY", *CLOUD_VARIABLES),
-            build_call=_build_opencode_answer_call,
+            build_call=_build_opencode_call_without_tools,
             parse_output=_parse_opencode_output,
         ),
         AgentProgram(

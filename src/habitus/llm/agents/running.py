@@ -19,7 +19,7 @@ from typing import Protocol, assert_never
 
 from habitus import operating_system
 from habitus.errors import StorageFailed
-from habitus.llm.agents.program import AgentProgram, ProgramCall, ProgramOutput, ProgramRequest
+from habitus.llm.agents.program import AgentProgram, AgentProgramCommand, ProgramOutput, ProgramRequest
 from habitus.llm.agents.programs import CLOUD_VARIABLES
 from habitus.llm.model import (
     AssistantMessage,
@@ -65,7 +65,7 @@ async def ask_program(
         question = ProgramRequest(system=system, prompt=prompt, model=model, workspace=room, environ=environ)
         call = await asyncio.to_thread(program.build_call, question)
         (empty := room / "empty").mkdir()
-        return await run_program_call(program, question, call, empty, patience_s)
+        return await run_program_and_parse_answer(program, question, call, empty, patience_s)
 
 
 _WORKSPACE_PREFIX = "habitus-ask-"
@@ -78,26 +78,26 @@ async def temporary_workspace(
 ) -> AsyncIterator[Path]:
     """Create a temporary folder that is removed afterwards; folders of killed processes are removed first."""
     parent = parent or Path(tempfile.gettempdir())
-    outer, lock = await asyncio.to_thread(_create_workspace, parent, remove)
+    outer, lock = await asyncio.to_thread(_create_locked_workspace, parent, remove)
     try:
-        yield _get_room(outer)
+        yield _get_writable_folder_of_workspace(outer)
     finally:
         await asyncio.to_thread(remove, str(outer))
         os.close(lock)
 
 
-def _create_workspace(parent: Path, remove: Callable[[str], None]) -> tuple[Path, int]:
+def _create_locked_workspace(parent: Path, remove: Callable[[str], None]) -> tuple[Path, int]:
     """Return a new folder and the lock on it, which tells that its process lives."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_abandoned_workspaces(parent, remove)
     outer = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
     lock = acquire_lock(outer)
     assert lock is not None, "a new folder is ours"
-    _get_room(outer).mkdir()
+    _get_writable_folder_of_workspace(outer).mkdir()
     return outer, lock
 
 
-def _get_room(outer: Path) -> Path:
+def _get_writable_folder_of_workspace(outer: Path) -> Path:
     """Return the part of a workspace that a program may write."""
     return outer / "room"
 
@@ -111,7 +111,7 @@ def remove_abandoned_workspaces(parent: Path, remove: Callable[[str], None]) -> 
         with suppress(OSError, StorageFailed):
             # A folder that is being created has no lock for a moment.
             is_new = time.time() - outer.lstat().st_mtime < _SWEEP_AFTER_S
-            if is_new or outer.lstat().st_uid != operating_system.get_user_id():
+            if is_new or outer.lstat().st_uid != operating_system.get_current_user_id():
                 continue
             with try_lock(outer) as lock:
                 if lock is not None:
@@ -121,13 +121,13 @@ def remove_abandoned_workspaces(parent: Path, remove: Callable[[str], None]) -> 
 _SWEEP_AFTER_S = 60.0
 
 
-class CommandBox(Protocol):
+class CommandSandbox(Protocol):
     """Starts a program inside a box."""
 
-    def wrap_command(self, command: Sequence[str], cwd: Path) -> AbstractAsyncContextManager[WrappedCommand]: ...
+    def wrap_command(self, command: Sequence[str], cwd: Path) -> AbstractAsyncContextManager[SandboxedCommand]: ...
 
 
-class WrappedCommand(Protocol):
+class SandboxedCommand(Protocol):
     """A command inside a box, with the descriptors it inherits and the variables it needs."""
 
     @property
@@ -140,18 +140,18 @@ class WrappedCommand(Protocol):
     def environ(self) -> Mapping[str, str]: ...
 
 
-async def run_program_call(
+async def run_program_and_parse_answer(
     program: AgentProgram,
     question: ProgramRequest,
-    call: ProgramCall,
+    call: AgentProgramCommand,
     cwd: Path,
     patience_s: float,
     *,
-    box: CommandBox | None = None,
+    box: CommandSandbox | None = None,
 ) -> ProgramAnswer:
     """Run a program with few of the user's variables, in a box if there is one, and parse its answer."""
     command = [shutil.which(program.command, path=question.environ.get("PATH")) or program.command, *call.arguments]
-    is_passed = _is_passed_outside_box if box is None else is_passed_into_box
+    is_passed = _is_variable_passed_without_box if box is None else is_variable_passed_into_box
     mine = {key: value for key, value in question.environ.items() if is_passed(program, key)}
     environ = {**mine, **call.environ, "NO_COLOR": "1"}
     if box is None:
@@ -164,11 +164,11 @@ async def run_program_call(
                     program, wrapped.argv, call.stdin, cwd, environ, patience_s, wrapped.descriptors
                 )
         except OSError as error:
-            raise _explain_start_failure(program, error) from error
+            raise _build_start_failure_error(program, error) from error
     output = await asyncio.to_thread(program.parse_output, written, question)
     if output.problem or code != 0 or not output.text.strip():
-        raise _explain_program_failure(program, output.problem or complaint.strip() or written.strip(), code)
-    return ProgramAnswer(text=output.text, usage=_complete_usage(program, question, output))
+        raise _build_program_failure_error(program, output.problem or complaint.strip() or written.strip(), code)
+    return ProgramAnswer(text=output.text, usage=_fill_in_missing_usage(program, question, output))
 
 
 async def _run_program(
@@ -193,7 +193,7 @@ async def _run_program(
             start_new_session=True,
         )
     except OSError as error:
-        raise _explain_start_failure(program, error) from error
+        raise _build_start_failure_error(program, error) from error
     try:
         async with asyncio.timeout(patience_s):
             written, complaint = await process.communicate(stdin.encode())
@@ -205,13 +205,13 @@ async def _run_program(
     return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
 
 
-def is_passed_into_box(program: AgentProgram, variable: str) -> bool:
+def is_variable_passed_into_box(program: AgentProgram, variable: str) -> bool:
     """Return whether a program may have a variable of the user's in its box."""
     own = (each for each in program.variables if each not in CLOUD_VARIABLES)
     return _is_passed_variable(variable, (*_PASSED_INTO_BOX, *own))
 
 
-def _is_passed_outside_box(program: AgentProgram, variable: str) -> bool:
+def _is_variable_passed_without_box(program: AgentProgram, variable: str) -> bool:
     return _is_passed_variable(variable, (*_PASSED_VARIABLES, *program.variables))
 
 
@@ -226,7 +226,7 @@ async def _kill_process_group(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _explain_start_failure(program: AgentProgram, error: OSError) -> ProviderError:
+def _build_start_failure_error(program: AgentProgram, error: OSError) -> ProviderError:
     if error.errno == errno.E2BIG:
         return ContextOverflowError(f"The request is longer than a command line of {program.title} can be.")
     if isinstance(error, FileNotFoundError):
@@ -249,8 +249,8 @@ _OPTION = re.compile(r"unknown (?:option|argument)|unexpected argument|unrecogni
 _MODEL = re.compile(r"model\b.{0,80}(?:not found|not exist|not supported|unknown|invalid)|unknown model", re.IGNORECASE)
 
 
-def _explain_program_failure(program: AgentProgram, problem: str, code: int) -> ProviderError:
-    said = _shorten_to_line(problem) or f"nothing, with exit code {code}"
+def _build_program_failure_error(program: AgentProgram, problem: str, code: int) -> ProviderError:
+    said = _shorten_error_output_to_line(problem) or f"nothing, with exit code {code}"
     if _OVERFLOW.search(said):
         return ContextOverflowError(f"The request is larger than {program.title} can read: {said}.")
     for pattern, what, hint in (
@@ -264,15 +264,17 @@ def _explain_program_failure(program: AgentProgram, problem: str, code: int) -> 
     return ProviderError(f"{program.title} gave no answer: {said}. Try it by hand: {program.command}")
 
 
-def _shorten_to_line(problem: str) -> str:
+def _shorten_error_output_to_line(problem: str) -> str:
     lines = [line for line in problem.splitlines() if line.strip()]
     line = " ".join(Redactor().redact(" ".join(lines[-5:])[: _MAX_ERROR_CHARACTERS * 8]).text.split())
     return (line if len(line) <= _MAX_ERROR_CHARACTERS else line[: _MAX_ERROR_CHARACTERS - 1] + "…").rstrip(".")
 
 
-def _complete_usage(program: AgentProgram, question: ProgramRequest, output: ProgramOutput) -> TokenUsage:
+def _fill_in_missing_usage(program: AgentProgram, question: ProgramRequest, output: ProgramOutput) -> TokenUsage:
     """Return the reported usage; missing token counts are estimated, and a missing cost comes from the price list."""
-    counted = TokenUsage(input_tokens=estimate_tokens(question.full_prompt), output_tokens=estimate_tokens(output.text))
+    counted = TokenUsage(
+        input_tokens=estimate_tokens(question.prompt_with_system_prompt), output_tokens=estimate_tokens(output.text)
+    )
     usage = output.usage if output.usage is not None else counted
     if usage.cost is not None:
         return usage
@@ -282,14 +284,14 @@ def _complete_usage(program: AgentProgram, question: ProgramRequest, output: Pro
 _NO_IMAGE = "[An image, which can't be shown here.]"
 
 
-def build_system_prompt(ask: CompletionRequest) -> str:
+def build_system_prompt_with_answer_schema(ask: CompletionRequest) -> str:
     """Return the system prompt, with the schema of the answer if there is one."""
     if ask.schema is None:
         return ask.system
     return f"{ask.system}\n\n{load_prompt('llm', 'agent-one-json').format(schema=to_json(dict(ask.schema)))}".strip()
 
 
-def add_tools_to_prompt(system: str, tools: tuple[ToolSpec, ...]) -> str:
+def add_tool_list_to_system_prompt(system: str, tools: tuple[ToolSpec, ...]) -> str:
     """Return the system prompt with a list of the tools that the answer may call."""
     listed = [{"tool": one.name, "description": one.description, "arguments": dict(one.parameters)} for one in tools]
     return f"{system}\n\n{load_prompt('llm', 'agent-calls').format(tools=chr(10).join(map(to_json, listed)))}".strip()

@@ -13,7 +13,7 @@ from typing import Any
 from habitus.errors import Refused
 from habitus.files import open_regular_file
 from habitus.llm.agents.program import ProgramRequest, dict_or_empty
-from habitus.llm.agents.running import is_passed_into_box
+from habitus.llm.agents.running import is_variable_passed_into_box
 from habitus.llm.agents.solvers import SolverProgram
 
 _MOST_CREDENTIAL_BYTES = 1 << 20
@@ -21,7 +21,9 @@ _MOST_CREDENTIAL_BYTES = 1 << 20
 _RENEWED_BEFORE_END = timedelta(minutes=5)
 
 
-def copy_sign_in_into_box(solver: SolverProgram, question: ProgramRequest, now: datetime, lasts: timedelta) -> None:
+def copy_sign_in_without_refresh_token(
+    solver: SolverProgram, question: ProgramRequest, now: datetime, lasts: timedelta
+) -> None:
     """Replace the links to the user's sign-in with copies, without other providers and without its refresh token.
 
     A provider that replaces refresh tokens ends the sign-in of whoever uses an old one: a run that is killed, or a
@@ -31,12 +33,12 @@ def copy_sign_in_into_box(solver: SolverProgram, question: ProgramRequest, now: 
     signed_in = question.workspace / solver.sign_in
     said = _read_sign_in(solver, question) if signed_in.is_symlink() else {}
     for path in [path for path in question.workspace.rglob("*") if path.is_symlink()]:
-        content = _read_bounded(path.resolve())
+        content = _read_small_file(path.resolve())
         path.unlink()
         if path == signed_in:
-            content = json.dumps(_without_renewal(said, solver.reuses_refresh_token(question), now)).encode()
+            content = json.dumps(_remove_refresh_tokens(said, solver.reuses_refresh_token(question), now)).encode()
         elif path.name == ".env" and content is not None:
-            content = _keep_variables(content, solver)
+            content = _filter_lines_of_allowed_variables(content, solver)
         if content is not None:
             path.write_bytes(content)
             path.chmod(0o600)
@@ -57,12 +59,12 @@ def _read_sign_in(solver: SolverProgram, question: ProgramRequest) -> dict[str, 
     """Return the sign-in, or the entry that is used of a file with several; empty if there is none."""
     said: dict[str, Any] = {}
     with suppress(ValueError, RecursionError):
-        said = dict_or_empty(json.loads(_read_bounded(question.workspace / solver.sign_in) or b""))
+        said = dict_or_empty(json.loads(_read_small_file(question.workspace / solver.sign_in) or b""))
     used = solver.sign_in_entry or solver.find_provider(question)
     return {key: part for key, part in said.items() if key == used} if used else said
 
 
-def _read_bounded(path: Path) -> bytes | None:
+def _read_small_file(path: Path) -> bytes | None:
     with suppress(OSError, RuntimeError), open_regular_file(path.resolve()) as file:
         content = file.read(_MOST_CREDENTIAL_BYTES + 1)
         return content if len(content) <= _MOST_CREDENTIAL_BYTES else None
@@ -77,12 +79,12 @@ def _has_refresh_token(said: Mapping[str, Any]) -> bool:
     return any(part.get(key) for part in parts for key in _REFRESH_TOKENS)
 
 
-def _without_renewal(said: Mapping[str, Any], keeps_refresh_token: bool, now: datetime) -> dict[str, Any]:
+def _remove_refresh_tokens(said: Mapping[str, Any], keeps_refresh_token: bool, now: datetime) -> dict[str, Any]:
     """Return a sign-in with empty refresh tokens. Codex renews what was last renewed days ago."""
     made: dict[str, Any] = {}
     for key, value in said.items():
         if isinstance(value, dict):
-            made[key] = _without_renewal(value, keeps_refresh_token, now)
+            made[key] = _remove_refresh_tokens(value, keeps_refresh_token, now)
         elif key == "last_refresh":
             made[key] = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
         else:
@@ -90,13 +92,13 @@ def _without_renewal(said: Mapping[str, Any], keeps_refresh_token: bool, now: da
     return made
 
 
-def _keep_variables(content: bytes, solver: SolverProgram) -> bytes:
+def _filter_lines_of_allowed_variables(content: bytes, solver: SolverProgram) -> bytes:
     """Return the lines of a file of variables that a program may have in its box."""
     lines = {
         one: one.partition("=")[0].removeprefix("export ").strip()
         for one in content.decode("utf-8", "replace").splitlines()
     }
-    return "\n".join(line for line, name in lines.items() if is_passed_into_box(solver.program, name)).encode()
+    return "\n".join(line for line, name in lines.items() if is_variable_passed_into_box(solver.program, name)).encode()
 
 
 def _decode_claims(token: str) -> dict[str, Any]:

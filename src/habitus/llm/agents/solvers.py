@@ -10,7 +10,7 @@ from pathlib import Path
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.llm.agents.program import (
     AgentProgram,
-    ProgramCall,
+    AgentProgramCommand,
     ProgramRequest,
     dict_or_empty,
     link_user_files,
@@ -22,8 +22,8 @@ from habitus.llm.agents.programs import (
     QUIET_CLAUDE_ENVIRONMENT,
     build_copilot_call,
     build_opencode_call,
-    create_codex_home,
-    create_gemini_home,
+    create_codex_home_with_sign_in,
+    create_gemini_home_with_sign_in,
     read_opencode_config,
 )
 
@@ -33,7 +33,7 @@ class SolverProgram:
     """An agent program that solves tasks. It has the same tools for every task: a task file grants none."""
 
     program: AgentProgram
-    build_call: Callable[[ProgramRequest], ProgramCall]
+    build_call: Callable[[ProgramRequest], AgentProgramCommand]
     # The folder in its home with the skills it reads.
     skills: str
     # A pattern for the transcripts it writes there.
@@ -48,7 +48,7 @@ class SolverProgram:
     # Returns whether a renewal replaces no secret: it can be done in a copy.
     reuses_refresh_token: Callable[[ProgramRequest], bool] = lambda question: False
 
-    def list_given_addresses(self, question: ProgramRequest) -> list[str]:
+    def list_provider_addresses_from_environment(self, question: ProgramRequest) -> list[str]:
         """Return the addresses of its provider that the environment names."""
         provider = self.find_provider(question)
         used = _PROVIDERS[provider].variables if provider in _PROVIDERS else () if provider else self.program.variables
@@ -63,10 +63,10 @@ def find_solver_program(name: str) -> SolverProgram:
     raise Invalid(f"'{name}' solves no tasks.", hint=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
 
 
-def _build_claude_solver_call(question: ProgramRequest) -> ProgramCall:
+def _build_claude_solver_call(question: ProgramRequest) -> AgentProgramCommand:
     own = question.workspace / ".claude"
-    link_user_files(question.get_user_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
-    return ProgramCall(
+    link_user_files(question.get_user_settings_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
+    return AgentProgramCommand(
         arguments=(
             *("-p", "--output-format", "json", "--strict-mcp-config", "--setting-sources", "user"),
             *("--tools", "Skill,Read,Glob,Grep,Write,Edit,Bash", "--allowedTools", "Skill,Bash"),
@@ -90,28 +90,28 @@ _DISABLED_SOLVER_FEATURES = (
 )
 
 
-def _build_codex_solver_call(question: ProgramRequest) -> ProgramCall:
-    own = create_codex_home(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
+def _build_codex_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+    own = create_codex_home_with_sign_in(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
     sandbox = "danger-full-access" if question.is_boxed else "workspace-write"
     held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", sandbox)
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=("exec", "--json", *held, *question.list_model_options(), "-"),
         stdin=question.prompt,
         environ={"HOME": str(question.workspace), "CODEX_HOME": str(own)},
     )
 
 
-def _build_gemini_solver_call(question: ProgramRequest) -> ProgramCall:
-    environ = create_gemini_home(question, {})
+def _build_gemini_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+    environ = create_gemini_home_with_sign_in(question, {})
     alone = ("--skip-trust", "--approval-mode", "yolo", "-e", "none")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
         stdin=question.prompt,
         environ=environ,
     )
 
 
-def _build_opencode_solver_call(question: ProgramRequest) -> ProgramCall:
+def _build_opencode_solver_call(question: ProgramRequest) -> AgentProgramCommand:
     agent = {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny"}}
     call = build_opencode_call(question, agent, provider=_find_opencode_provider(question))
     # It has a list of models, and would fetch a newer one from another host.
@@ -119,24 +119,26 @@ def _build_opencode_solver_call(question: ProgramRequest) -> ProgramCall:
     return replace(call, environ={**call.environ, **alone})
 
 
-def _get_opencode_sign_in(question: ProgramRequest) -> Path:
-    return question.get_user_folder("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json"
+def _get_opencode_sign_in_file(question: ProgramRequest) -> Path:
+    return question.get_user_settings_folder("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json"
 
 
 def _find_opencode_provider(question: ProgramRequest) -> str:
     config = read_opencode_config(question)
     named = question.model or str(config.get("model") or "")
     own = dict_or_empty(config.get("provider"))
-    return _choose_provider("opencode", question, named.partition("/")[0], _get_opencode_sign_in(question), own)
+    return _choose_named_or_only_provider(
+        "opencode", question, named.partition("/")[0], _get_opencode_sign_in_file(question), own
+    )
 
 
-def _build_copilot_solver_call(question: ProgramRequest) -> ProgramCall:
+def _build_copilot_solver_call(question: ProgramRequest) -> AgentProgramCommand:
     call = build_copilot_call(question, "--allow-all-tools")
     return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
 def _get_pi_folder(question: ProgramRequest) -> Path:
-    return question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent")
+    return question.get_user_settings_folder("PI_CODING_AGENT_DIR", ".pi/agent")
 
 
 def _find_pi_provider(question: ProgramRequest) -> str:
@@ -146,10 +148,10 @@ def _find_pi_provider(question: ProgramRequest) -> str:
     if not model or named not in {*_PROVIDERS, *own}:
         # A name such as `meta/llama` is that of a model, which the provider knows.
         named = str(read_json_file(folder / "settings.json").get("defaultProvider") or "")
-    return _choose_provider("pi", question, named, folder / "auth.json", own)
+    return _choose_named_or_only_provider("pi", question, named, folder / "auth.json", own)
 
 
-def _build_pi_solver_call(question: ProgramRequest) -> ProgramCall:
+def _build_pi_solver_call(question: ProgramRequest) -> AgentProgramCommand:
     own, folder, provider = question.workspace / "pi", _get_pi_folder(question), _find_pi_provider(question)
     link_user_files(folder, own, "auth.json")
     models = dict_or_empty(read_json_file(folder / "models.json").get("providers"))
@@ -159,7 +161,7 @@ def _build_pi_solver_call(question: ProgramRequest) -> ProgramCall:
     settings = {"defaultProvider": provider} | {key: theirs[key] for key in kept if key in theirs}
     write_text_file(own / "settings.json", json.dumps(settings))
     without = ("context-files", "extensions", "prompt-templates", "themes")
-    return ProgramCall(
+    return AgentProgramCommand(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
             *("--tools", "read,grep,find,ls,write,edit,bash", "--provider", provider, *question.list_model_options()),
@@ -178,7 +180,7 @@ _COPILOT_HOSTS = tuple(f"api{kind}.githubcopilot.com" for kind in ("", ".individ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Provider:
+class _ProviderHosts:
     """The hosts of a provider: for requests, and those that only a sign-in needs."""
 
     hosts: tuple[str, ...]
@@ -187,19 +189,19 @@ class _Provider:
     variables: tuple[str, ...] = ()
 
 
-_PROVIDERS: Mapping[str, _Provider] = {
-    "anthropic": _Provider(hosts=("api.anthropic.com",), variables=("ANTHROPIC_",)),
-    "openai": _Provider(hosts=("api.openai.com",), sign_in_hosts=("chatgpt.com",), variables=("OPENAI_",)),
-    "openai-codex": _Provider(hosts=("chatgpt.com",)),
-    "github-copilot": _Provider(hosts=("api.github.com", *_COPILOT_HOSTS)),
-    "google": _Provider(hosts=("generativelanguage.googleapis.com",), variables=("GEMINI_", "GOOGLE_GEMINI_")),
-    "openrouter": _Provider(hosts=("openrouter.ai",), variables=("OPENROUTER_",)),
-    "groq": _Provider(hosts=("api.groq.com",), variables=("GROQ_",)),
-    "mistral": _Provider(hosts=("api.mistral.ai",), variables=("MISTRAL_",)),
-    "xai": _Provider(hosts=("api.x.ai",), variables=("XAI_",)),
-    "deepseek": _Provider(hosts=("api.deepseek.com",), variables=("DEEPSEEK_",)),
-    "cerebras": _Provider(hosts=("api.cerebras.ai",), variables=("CEREBRAS_",)),
-    "opencode": _Provider(hosts=("opencode.ai",), variables=("OPENCODE_API_",)),
+_PROVIDERS: Mapping[str, _ProviderHosts] = {
+    "anthropic": _ProviderHosts(hosts=("api.anthropic.com",), variables=("ANTHROPIC_",)),
+    "openai": _ProviderHosts(hosts=("api.openai.com",), sign_in_hosts=("chatgpt.com",), variables=("OPENAI_",)),
+    "openai-codex": _ProviderHosts(hosts=("chatgpt.com",)),
+    "github-copilot": _ProviderHosts(hosts=("api.github.com", *_COPILOT_HOSTS)),
+    "google": _ProviderHosts(hosts=("generativelanguage.googleapis.com",), variables=("GEMINI_", "GOOGLE_GEMINI_")),
+    "openrouter": _ProviderHosts(hosts=("openrouter.ai",), variables=("OPENROUTER_",)),
+    "groq": _ProviderHosts(hosts=("api.groq.com",), variables=("GROQ_",)),
+    "mistral": _ProviderHosts(hosts=("api.mistral.ai",), variables=("MISTRAL_",)),
+    "xai": _ProviderHosts(hosts=("api.x.ai",), variables=("XAI_",)),
+    "deepseek": _ProviderHosts(hosts=("api.deepseek.com",), variables=("DEEPSEEK_",)),
+    "cerebras": _ProviderHosts(hosts=("api.cerebras.ai",), variables=("CEREBRAS_",)),
+    "opencode": _ProviderHosts(hosts=("opencode.ai",), variables=("OPENCODE_API_",)),
 }
 
 
@@ -207,7 +209,7 @@ _PROVIDERS: Mapping[str, _Provider] = {
 _REUSING_PROVIDERS = ("github-copilot", "google")
 
 
-def _choose_provider(
+def _choose_named_or_only_provider(
     program: str, question: ProgramRequest, named: str, sign_in: Path, own: Mapping[str, object]
 ) -> str:
     """Return the provider that is named, or the only one that the person has; raise `Refused` if it is not clear."""
@@ -223,14 +225,14 @@ def _choose_provider(
     raise Refused(f"{have}, and it is not said which to use.", hint=f"Name it: --solver {program}:PROVIDER/MODEL.")
 
 
-def _find_provider_hosts(
+def _make_provider_hosts_finder(
     find_provider: Callable[[ProgramRequest], str], get_sign_in: Callable[[ProgramRequest], Path]
 ) -> Callable[[ProgramRequest], tuple[str, ...]]:
     """Return a function that finds the hosts of the one provider that a request uses, and its configured address."""
 
     def find_hosts(question: ProgramRequest) -> tuple[str, ...]:
         provider = find_provider(question)
-        known = _PROVIDERS.get(provider, _Provider(hosts=()))
+        known = _PROVIDERS.get(provider, _ProviderHosts(hosts=()))
         is_signed_in = dict_or_empty(read_json_file(get_sign_in(question)).get(provider)).get("type") == "oauth"
         return (*known.hosts, *(known.sign_in_hosts if is_signed_in else ()))
 
@@ -246,7 +248,7 @@ def _find_copilot_hosts(question: ProgramRequest) -> tuple[str, ...]:
     return _PROVIDERS["github-copilot"].hosts
 
 
-def _always(*hosts: str) -> Callable[[ProgramRequest], tuple[str, ...]]:
+def _make_fixed_hosts_finder(*hosts: str) -> Callable[[ProgramRequest], tuple[str, ...]]:
     return lambda question: hosts
 
 
@@ -258,7 +260,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_claude_solver_call,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
-            find_hosts=_always("api.anthropic.com"),
+            find_hosts=_make_fixed_hosts_finder("api.anthropic.com"),
             sign_in=".claude/.credentials.json",
             # Beside it lie the sign-ins at the user's MCP servers.
             sign_in_entry="claudeAiOauth",
@@ -268,7 +270,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_codex_solver_call,
             skills=".agents/skills",
             transcripts="codex/sessions/**/rollout-*.jsonl",
-            find_hosts=_always("api.openai.com", "chatgpt.com"),
+            find_hosts=_make_fixed_hosts_finder("api.openai.com", "chatgpt.com"),
             sign_in="codex/auth.json",
         ),
         SolverProgram(
@@ -276,7 +278,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_gemini_solver_call,
             skills=".gemini/skills",
             transcripts=".gemini/tmp/*/chats/session-*.json*",
-            find_hosts=_always(
+            find_hosts=_make_fixed_hosts_finder(
                 "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"
             ),
             sign_in=".gemini/oauth_creds.json",
@@ -287,7 +289,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_opencode_solver_call,
             skills="config/opencode/skills",
             transcripts="data/opencode/opencode*.db",
-            find_hosts=_find_provider_hosts(_find_opencode_provider, _get_opencode_sign_in),
+            find_hosts=_make_provider_hosts_finder(_find_opencode_provider, _get_opencode_sign_in_file),
             sign_in="data/opencode/auth.json",
             find_provider=_find_opencode_provider,
             reuses_refresh_token=lambda question: _find_opencode_provider(question).startswith(_REUSING_PROVIDERS),
@@ -304,7 +306,9 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_pi_solver_call,
             skills="pi/skills",
             transcripts="pi/sessions/*/*.jsonl",
-            find_hosts=_find_provider_hosts(_find_pi_provider, lambda question: _get_pi_folder(question) / "auth.json"),
+            find_hosts=_make_provider_hosts_finder(
+                _find_pi_provider, lambda question: _get_pi_folder(question) / "auth.json"
+            ),
             sign_in="pi/auth.json",
             find_provider=_find_pi_provider,
             reuses_refresh_token=lambda question: _find_pi_provider(question).startswith(_REUSING_PROVIDERS),

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from habitus import optional_packages
 from habitus.llm.model import CompletionRequest, RetryNotice, StreamPiece
 from habitus.llm.providers.known_providers import (
-    AnswerDeadline,
-    ModelChoice,
+    AnswerTimeLimits,
+    ModelWithAddressAndKey,
     ProviderDialect,
-    RetryPolicy,
+    RetryAndTimeoutPolicy,
     accepts_images,
     resolve_model_choice,
 )
@@ -37,7 +37,7 @@ def open_provider_model(
     environ: Mapping[str, str],
     *,
     base_url: str = "",
-    patience: RetryPolicy | None = None,
+    patience: RetryAndTimeoutPolicy | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     transport: Any = None,
 ) -> ProviderModel:
@@ -49,14 +49,19 @@ def open_provider_model(
     library = _LIBRARIES[choice.provider.dialect]
     if not all(map(optional_packages.is_installed, (library, "pydantic_ai", "httpx2"))):
         raise optional_packages.build_missing_error(f"The model {choice.name}", library)
-    return ProviderModel(choice, patience=patience or RetryPolicy(), sleep=sleep, transport=transport)
+    return ProviderModel(choice, patience=patience or RetryAndTimeoutPolicy(), sleep=sleep, transport=transport)
 
 
 class ProviderModel:
     """A `Model` behind the network. Transient failures are retried until the first piece was yielded."""
 
     def __init__(
-        self, choice: ModelChoice, *, patience: RetryPolicy, sleep: Callable[[float], Awaitable[object]], transport: Any
+        self,
+        choice: ModelWithAddressAndKey,
+        *,
+        patience: RetryAndTimeoutPolicy,
+        sleep: Callable[[float], Awaitable[object]],
+        transport: Any,
     ) -> None:
         self.name = choice.name
         self.sees_images = accepts_images(choice)
@@ -68,14 +73,14 @@ class ProviderModel:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._open_client().context_tokens
+        return self._get_client_for_event_loop().context_tokens
 
     async def stream(self, ask: CompletionRequest) -> AsyncGenerator[StreamPiece, None]:
         # In a thread, because a spinner turns and Ctrl-C works while the libraries are imported.
         if self._wire is None:
             await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
-        wire = self._open_client(asyncio.get_running_loop())
-        watch = AnswerDeadline(self._patience)
+        wire = self._get_client_for_event_loop(asyncio.get_running_loop())
+        watch = AnswerTimeLimits(self._patience)
         for attempt in itertools.count(1):
             # Text that a user has seen must never be repeated, so there is no retry after the first piece.
             has_spoken = False
@@ -87,7 +92,7 @@ class ProviderModel:
                 return
             except wire.provider_exceptions as trouble:
                 fault = await wire.classify_fault(trouble)
-                pause = None if has_spoken else self._patience.get_retry_pause(fault, attempt)
+                pause = None if has_spoken else self._patience.get_seconds_until_retry(fault, attempt)
                 if pause is None:
                     raise fault.error from trouble
             await self._sleep(pause)
@@ -99,7 +104,7 @@ class ProviderModel:
         if wire is not None:
             await wire.close()
 
-    def _open_client(self, loop: asyncio.AbstractEventLoop | None = None) -> ProviderClient:
+    def _get_client_for_event_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> ProviderClient:
         """Return the connection, reopened if another event loop is running."""
         # The providers' libraries take a second or two to import.
         from habitus.llm.providers.wire import ProviderClient

@@ -10,18 +10,23 @@ from pydantic_ai import exceptions as theirs
 
 from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
 from habitus.llm.model import ContextOverflowError, ProviderError
-from habitus.llm.providers.known_providers import ClassifiedFault, ModelChoice, ProviderDialect, SilenceTimeout
+from habitus.llm.providers.known_providers import (
+    ClassifiedFault,
+    ModelWithAddressAndKey,
+    ProviderDialect,
+    SilenceTimeoutError,
+)
 from habitus.redact import Redactor
 
 
-class StreamInterrupted(ProviderError):
+class StreamInterruptedError(ProviderError):
     """A stream ended before the provider said so."""
 
 
 # The last five are what the providers' libraries raise on a malformed stream.
 PROVIDER_EXCEPTIONS: tuple[type[Exception], ...] = (
     ProviderError,
-    SilenceTimeout,
+    SilenceTimeoutError,
     theirs.AgentRunError,
     theirs.UserError,
     httpx2.HTTPError,
@@ -35,15 +40,17 @@ PROVIDER_EXCEPTIONS: tuple[type[Exception], ...] = (
 )
 
 
-async def classify_fault(trouble: Exception, choice: ModelChoice, client: httpx2.AsyncClient) -> ClassifiedFault:
+async def classify_fault(
+    trouble: Exception, choice: ModelWithAddressAndKey, client: httpx2.AsyncClient
+) -> ClassifiedFault:
     """Translate a provider's exception into an error of ours, and decide whether it may pass."""
     said = _quote_provider_message(trouble, choice)
     match trouble:
         case ProviderError():
-            return ClassifiedFault(error=trouble, is_transient=isinstance(trouble, StreamInterrupted))
-        case SilenceTimeout(seconds=seconds, is_final=is_final):
+            return ClassifiedFault(error=trouble, is_transient=isinstance(trouble, StreamInterruptedError))
+        case SilenceTimeoutError(seconds=seconds, is_final=is_final):
             error = f"{choice.name} did not finish in {seconds:g} seconds." if is_final else ""
-            return _build_fault(
+            return _build_classified_provider_fault(
                 error or f"{choice.name} said nothing for {seconds:g} seconds.", is_passing=not is_final
             )
         case theirs.ModelNotFoundError():
@@ -62,9 +69,11 @@ async def classify_fault(trouble: Exception, choice: ModelChoice, client: httpx2
         case theirs.ModelRequestRejectedError():
             return ClassifiedFault(error=ProviderError(f"{choice.name} refused the request{said}"))
         case theirs.ModelRateLimitError():
-            return _build_fault(f"{choice.name} is over its rate limit{said}", after=trouble.retry_after)
+            return _build_classified_provider_fault(
+                f"{choice.name} is over its rate limit{said}", after=trouble.retry_after
+            )
         case theirs.ModelOverloadedError():
-            return _build_fault(f"{choice.name} is overloaded{said}", after=trouble.retry_after)
+            return _build_classified_provider_fault(f"{choice.name} is overloaded{said}", after=trouble.retry_after)
         case theirs.ModelConnectionError() | httpx2.TransportError() | OSError():
             return _build_unreachable_fault(trouble, choice, said)
         case theirs.ModelHTTPError(status_code=status):
@@ -72,41 +81,45 @@ async def classify_fault(trouble: Exception, choice: ModelChoice, client: httpx2
             # llama.cpp answers some overflows with 500.
             if _OVERFLOW.search(said):
                 return ClassifiedFault(error=_build_overflow_error(choice, said))
-            return _build_fault(
+            return _build_classified_provider_fault(
                 f"{choice.name} failed with {status}{said}", after=trouble.retry_after, is_passing=is_passing
             )
         case theirs.ModelAPIError() if _OVERFLOW.search(said):
             return ClassifiedFault(error=_build_overflow_error(choice, said))
         case theirs.ModelAPIError():
-            return _build_fault(f"{choice.name} failed{said}")
+            return _build_classified_provider_fault(f"{choice.name} failed{said}")
         case _:
-            return _build_fault(f"{choice.name} sent an answer that can't be read{said}")
+            return _build_classified_provider_fault(f"{choice.name} sent an answer that can't be read{said}")
 
 
-def _build_fault(message: str, *, after: float | None = None, is_passing: bool = True) -> ClassifiedFault:
+def _build_classified_provider_fault(
+    message: str, *, after: float | None = None, is_passing: bool = True
+) -> ClassifiedFault:
     return ClassifiedFault(error=ProviderError(message), is_transient=is_passing, retry_after=after)
 
 
-def _build_key_error(choice: ModelChoice, said: str) -> HabitusError:
+def _build_key_error(choice: ModelWithAddressAndKey, said: str) -> HabitusError:
     if not choice.key:
         return Refused(f"{choice.name} wants a key{said}", hint=f"Set it: export {choice.key_variable}=…")
     return Refused(f"{choice.name} refused the key in {choice.key_variable}{said}", hint="Check it, or make a new one.")
 
 
-def _build_overflow_error(choice: ModelChoice, said: str) -> HabitusError:
+def _build_overflow_error(choice: ModelWithAddressAndKey, said: str) -> HabitusError:
     return ContextOverflowError(f"The request is larger than {choice.name} can read{said}")
 
 
-def _build_unreachable_fault(trouble: Exception, choice: ModelChoice, said: str) -> ClassifiedFault:
+def _build_unreachable_fault(trouble: Exception, choice: ModelWithAddressAndKey, said: str) -> ClassifiedFault:
     is_refused = "connect" in (getattr(trouble, "phase", None) or "") or any(
         isinstance(cause, ConnectionRefusedError | httpx2.ConnectError) for cause in _iterate_causes(trouble)
     )
     if is_refused and choice.is_on_this_machine:
         # A local server that is not running will not appear within seconds, and the user knows how to start it.
         start = f" Start it: {choice.provider.start}" if choice.provider.start else ""
-        return _build_fault(f"Nothing answers at {choice.address} for {choice.name}.{start}", is_passing=False)
+        return _build_classified_provider_fault(
+            f"Nothing answers at {choice.address} for {choice.name}.{start}", is_passing=False
+        )
     where = choice.address or choice.name
-    return _build_fault(
+    return _build_classified_provider_fault(
         f"{where} could not be reached{said}" if is_refused else f"The connection to {where} broke{said}"
     )
 
@@ -118,10 +131,10 @@ def _iterate_causes(error: BaseException | None) -> Iterable[BaseException]:
 
 
 async def _build_unknown_model_error(
-    trouble: Exception, choice: ModelChoice, client: httpx2.AsyncClient
+    trouble: Exception, choice: ModelWithAddressAndKey, client: httpx2.AsyncClient
 ) -> HabitusError:
     provider = choice.name.partition(":")[0]
-    names = sorted(await _list_server_models(choice, client))
+    names = sorted(await _fetch_models_listed_by_server(choice, client))
     suggested = getattr(trouble, "suggested_model_id", None)
     hint = did_you_mean(choice.model, names) or (f"Did you mean '{suggested}'?" if suggested else "")
     if not hint and names:
@@ -136,7 +149,7 @@ MAX_SHOWN_MODELS = 8
 _LISTING_SECONDS = 5.0
 
 
-async def _list_server_models(choice: ModelChoice, client: httpx2.AsyncClient) -> list[str]:
+async def _fetch_models_listed_by_server(choice: ModelWithAddressAndKey, client: httpx2.AsyncClient) -> list[str]:
     """Return the models that an OpenAI-compatible server lists; empty if it does not."""
     if choice.dialect not in (ProviderDialect.CHAT, ProviderDialect.OLLAMA):
         return []
@@ -157,7 +170,7 @@ _KEY = re.compile(r"api[ _]key", re.IGNORECASE)
 MAX_MESSAGE_CHARACTERS = 300
 
 
-def _quote_provider_message(trouble: Exception, choice: ModelChoice) -> str:
+def _quote_provider_message(trouble: Exception, choice: ModelWithAddressAndKey) -> str:
     """Return `: message.` of the provider in one line, without the key; a full stop if there is no message."""
     words = _extract_message(trouble.body) if isinstance(trouble, theirs.ModelAPIError) else ""
     words = words or (trouble.message if isinstance(trouble, theirs.AgentRunError) else str(trouble))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, did_you_mean
 from habitus.llm.agents.programs import PROGRAMS
-from habitus.text import to_one_line
+from habitus.text import clean_to_one_line
 
 
 class ProviderDialect(StrEnum):
@@ -122,7 +122,7 @@ _FAMILIES = {start: name for name, provider in PROVIDERS.items() for start in pr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelChoice:
+class ModelWithAddressAndKey:
     """A model at an address, with its key."""
 
     # provider:model, as the user writes it.
@@ -160,7 +160,7 @@ def find_default_models(environ: Mapping[str, str]) -> DefaultModels:
     return DefaultModels()
 
 
-def list_models_with_key(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+def list_default_models_with_key(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the default model of each provider whose key is set, with the variable of the key."""
     return [
         (_find_key(provider, environ)[0], f"{name}:{provider.main}")
@@ -174,7 +174,7 @@ def list_provider_key_variables() -> list[str]:
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 
 
-def resolve_model_choice(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
+def resolve_model_choice(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelWithAddressAndKey:
     """Return the choice for `provider:model`; every mistake in it raises an error with a hint."""
     provider_name, model = split_model_name(name.strip())
     provider = PROVIDERS[provider_name]
@@ -187,7 +187,7 @@ def resolve_model_choice(name: str, environ: Mapping[str, str], base_url: str = 
         )
     # A custom address need not support OpenAI's own API, but chat is understood everywhere.
     dialect = ProviderDialect.CHAT if provider.dialect is ProviderDialect.OPENAI and address else provider.dialect
-    return ModelChoice(
+    return ModelWithAddressAndKey(
         name=f"{provider_name}:{model}",
         model=model,
         provider=provider,
@@ -210,7 +210,7 @@ def split_model_name(name: str) -> tuple[str, str]:
     if provider in PROVIDERS:
         raise Invalid(f"'{name}' names no model.", hint=f"Write provider:model, like {PROVIDERS[provider].example}.")
     if not colon:
-        hint = did_you_mean(name, PROGRAMS, cutoff=0.8) or _suggest_provider(name)
+        hint = did_you_mean(name, PROGRAMS, cutoff=0.8) or _build_missing_provider_hint(name)
         raise Invalid(f"'{name}' names no provider.", hint=hint)
     nearest = did_you_mean(provider, PROVIDERS) or f"Known are {', '.join(PROVIDERS)}."
     raise NotFound(
@@ -218,7 +218,7 @@ def split_model_name(name: str) -> tuple[str, str]:
     )
 
 
-def _suggest_provider(model: str) -> str:
+def _build_missing_provider_hint(model: str) -> str:
     family = next((provider for start, provider in _FAMILIES.items() if model.lower().startswith(start)), "")
     example = PROVIDERS["anthropic"].example
     return f"Did you mean '{family}:{model}'?" if family else f"Write provider:model, like {example}."
@@ -264,7 +264,7 @@ _SEEING = re.compile(
 )
 
 
-def accepts_images(choice: ModelChoice) -> bool:
+def accepts_images(choice: ModelWithAddressAndKey) -> bool:
     """Return whether a model accepts images: models of big providers unless known not to, others if the name
     says so.
     """
@@ -278,15 +278,15 @@ def accepts_images(choice: ModelChoice) -> bool:
 _PROBE_TIMEOUT_S = 0.5
 
 
-def list_local_models(environ: Mapping[str, str]) -> list[str]:
+def list_one_model_per_local_server(environ: Mapping[str, str]) -> list[str]:
     """Return one model of every local server that answers, as HABITUS_MODEL names it."""
     local = [name for name, provider in PROVIDERS.items() if provider.address]
     with ThreadPoolExecutor(len(local)) as asking:
-        found = asking.map(lambda name: _find_first_model(name, environ), local)
+        found = asking.map(lambda name: _fetch_first_model_of_local_server(name, environ), local)
         return [name for name in found if name]
 
 
-def _find_first_model(provider: str, environ: Mapping[str, str]) -> str:
+def _fetch_first_model_of_local_server(provider: str, environ: Mapping[str, str]) -> str:
     choice = resolve_model_choice(f"{provider}:any", environ)
     address = urlsplit(choice.address)
     if not choice.is_on_this_machine or address.scheme != "http":
@@ -295,13 +295,13 @@ def _find_first_model(provider: str, environ: Mapping[str, str]) -> str:
         with closing(HTTPConnection(address.hostname or "", address.port or 80, timeout=_PROBE_TIMEOUT_S)) as server:
             server.request("GET", f"{address.path.rstrip('/')}/models")
             listed = json.loads(server.getresponse().read(1_000_000))
-        return f"{provider}:{to_one_line(str(listed['data'][0]['id']))}"
+        return f"{provider}:{clean_to_one_line(str(listed['data'][0]['id']))}"
     except (OSError, HTTPException, ValueError, LookupError, TypeError):
         return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RetryPolicy:
+class RetryAndTimeoutPolicy:
     """Timeouts and retries. A request is retried only while none of its answer was yielded."""
 
     # Seconds without any output.
@@ -316,7 +316,7 @@ class RetryPolicy:
     # Jitter, which stops many clients from retrying at the same time.
     spread: Callable[[], float] = random.random
 
-    def get_retry_pause(self, fault: ClassifiedFault, attempt: int) -> float | None:
+    def get_seconds_until_retry(self, fault: ClassifiedFault, attempt: int) -> float | None:
         """Return the seconds until the next attempt; None if there is none."""
         if not fault.is_transient or attempt >= self.attempts:
             return None
@@ -336,7 +336,7 @@ class ClassifiedFault:
     retry_after: float | None = None
 
 
-class SilenceTimeout(Exception):
+class SilenceTimeoutError(Exception):
     """Nothing arrived for this many seconds."""
 
     def __init__(self, seconds: float, *, is_final: bool) -> None:
@@ -345,15 +345,15 @@ class SilenceTimeout(Exception):
         super().__init__(f"no word for {seconds:g} seconds")
 
 
-class AnswerDeadline:
+class AnswerTimeLimits:
     """The time limits of one answer, from the first attempt to the last piece."""
 
-    def __init__(self, patience: RetryPolicy) -> None:
+    def __init__(self, patience: RetryAndTimeoutPolicy) -> None:
         self._patience = patience
         self._end = asyncio.get_running_loop().time() + patience.total
 
     @asynccontextmanager
-    async def limit_wait(self) -> AsyncIterator[None]:
+    async def limit_wait_for_next_piece(self) -> AsyncIterator[None]:
         """Cancel the block if it takes longer than the allowed silence or the remaining time."""
         left = self._end - asyncio.get_running_loop().time()
         is_final = left <= self._patience.silence
@@ -364,4 +364,4 @@ class AnswerDeadline:
             if not limit.expired():
                 raise
             seconds = self._patience.total if is_final else self._patience.silence
-            raise SilenceTimeout(seconds, is_final=is_final) from error
+            raise SilenceTimeoutError(seconds, is_final=is_final) from error

@@ -56,12 +56,17 @@ from habitus.llm.model import (
     ToolResultMessage,
     ToolSpec,
 )
-from habitus.llm.providers.faults import PROVIDER_EXCEPTIONS, StreamInterrupted, classify_fault
-from habitus.llm.providers.known_providers import AnswerDeadline, ClassifiedFault, ModelChoice, ProviderDialect
+from habitus.llm.providers.faults import PROVIDER_EXCEPTIONS, StreamInterruptedError, classify_fault
+from habitus.llm.providers.known_providers import (
+    AnswerTimeLimits,
+    ClassifiedFault,
+    ModelWithAddressAndKey,
+    ProviderDialect,
+)
 
 ANSWER_TOOL = "answer"
 CONNECT_SECONDS = 10.0
-# Effectively unlimited: the `AnswerDeadline` ends a silence.
+# Effectively unlimited: the `AnswerTimeLimits` ends a silence.
 READ_SECONDS = 3600.0
 
 
@@ -70,35 +75,36 @@ class ProviderClient:
 
     provider_exceptions: tuple[type[Exception], ...] = PROVIDER_EXCEPTIONS
 
-    def __init__(self, choice: ModelChoice, *, transport: Any = None) -> None:
+    def __init__(self, choice: ModelWithAddressAndKey, *, transport: Any = None) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._choice = choice
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
-            transport=transport or (_create_local_transport(choice.address) if choice.is_on_this_machine else None),
+            transport=transport
+            or (_create_transport_without_proxies(choice.address) if choice.is_on_this_machine else None),
         )
-        self._model = _create_model(choice, self._client)
+        self._model = _create_pydantic_ai_model(choice, self._client)
 
     @property
     def context_tokens(self) -> int | None:
         tokens: int | None = self._model.profile.get("context_window")
         return tokens
 
-    async def stream(self, ask: CompletionRequest, watch: AnswerDeadline) -> AsyncGenerator[StreamPiece, None]:
-        parameters = self._build_parameters(ask)
+    async def stream(self, ask: CompletionRequest, watch: AnswerTimeLimits) -> AsyncGenerator[StreamPiece, None]:
+        parameters = self._build_request_parameters(ask)
         async with AsyncExitStack() as stack:
-            async with watch.limit_wait():
+            async with watch.limit_wait_for_next_piece():
                 stream = await stack.enter_async_context(
                     model_request_stream(
                         self._model,
                         to_provider_messages(ask.messages),
-                        model_settings=self._build_settings(ask),
+                        model_settings=self._build_model_settings(ask),
                         model_request_parameters=parameters,
                     )
                 )
             events = aiter(stream)
             while True:
-                async with watch.limit_wait():
+                async with watch.limit_wait_for_next_piece():
                     event = await anext(events, None)
                 if event is None:
                     break
@@ -115,7 +121,7 @@ class ProviderClient:
     async def close(self) -> None:
         await self._client.aclose()
 
-    def _build_parameters(self, ask: CompletionRequest) -> ModelRequestParameters:
+    def _build_request_parameters(self, ask: CompletionRequest) -> ModelRequestParameters:
         request = ModelRequestParameters(
             function_tools=[_build_tool_definition(each) for each in ask.tools],
             instruction_parts=[InstructionPart(content=ask.system)] if ask.system else None,
@@ -141,7 +147,7 @@ class ProviderClient:
             return "native"
         return "tool" if profile.get("supports_tools", True) else "prompted"
 
-    def _build_settings(self, ask: CompletionRequest) -> ModelSettings:
+    def _build_model_settings(self, ask: CompletionRequest) -> ModelSettings:
         # Retries are ours. The cache covers the stable prefix: tools, system prompt and earlier messages.
         settings = ModelSettings(max_retries=0, cache=True)
         if ask.max_tokens is not None:
@@ -152,12 +158,12 @@ class ProviderClient:
         return settings
 
 
-def _create_local_transport(address: str) -> httpx2.AsyncHTTPTransport:
+def _create_transport_without_proxies(address: str) -> httpx2.AsyncHTTPTransport:
     """Return a transport that ignores proxies, and skips loading certificates for plain http."""
     return httpx2.AsyncHTTPTransport(verify=urlsplit(address).scheme != "http")
 
 
-def _create_model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
+def _create_pydantic_ai_model(choice: ModelWithAddressAndKey, client: httpx2.AsyncClient) -> PydanticModel[Any]:
     """Create the pydantic-ai model, importing only its provider's library."""
 
     def provider(kind: str) -> Provider[Any]:
@@ -193,7 +199,7 @@ def to_provider_messages(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
     for message in messages:
         match message:
             case AssistantMessage():
-                parts = list(_iterate_answer_parts(message))
+                parts = list(_iterate_assistant_message_parts(message))
                 if parts:
                     wired.append(ModelResponse(parts=parts))
             case PersonMessage() | ToolResultMessage():
@@ -221,7 +227,7 @@ def _build_content_part(part: TextContent | Image) -> str | BinaryContent:
     return part.text if isinstance(part, TextContent) else BinaryContent(data=part.data, media_type=part.media_type)
 
 
-def _iterate_answer_parts(message: AssistantMessage) -> Iterable[TextPart | ToolCallPart]:
+def _iterate_assistant_message_parts(message: AssistantMessage) -> Iterable[TextPart | ToolCallPart]:
     if message.text:
         yield TextPart(content=message.text)
     for call in message.calls:
@@ -265,7 +271,7 @@ def _parse_stream_event(event: ModelResponseStreamEvent) -> StreamPiece | None:
             return None
 
 
-def parse_response(response: ModelResponse, choice: ModelChoice) -> CompletionResult:
+def parse_response(response: ModelResponse, choice: ModelWithAddressAndKey) -> CompletionResult:
     """Convert a response to our answer; raise a ProviderError if it is incomplete or filtered."""
     text: list[str] = []
     calls: list[ToolCall] = []
@@ -287,13 +293,15 @@ def parse_response(response: ModelResponse, choice: ModelChoice) -> CompletionRe
     )
 
 
-def _determine_stop_reason(response: ModelResponse, message: AssistantMessage, choice: ModelChoice) -> StopReason:
+def _determine_stop_reason(
+    response: ModelResponse, message: AssistantMessage, choice: ModelWithAddressAndKey
+) -> StopReason:
     if response.finish_reason == "content_filter":
         raise ProviderError(f"{choice.name} withheld its answer (content filter).")
     # The library accepts a stream that merely ends as complete; only the provider's finish reason counts.
     was_ended = bool((response.provider_details or {}).get("finish_reason")) and response.state == "complete"
     if not was_ended or response.finish_reason == "error":
-        raise StreamInterrupted(f"{choice.name} broke off its answer.")
+        raise StreamInterruptedError(f"{choice.name} broke off its answer.")
     if response.finish_reason == "length":
         return StopReason.LENGTH
     return StopReason.CALLS if message.calls else StopReason.END

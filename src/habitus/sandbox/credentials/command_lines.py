@@ -24,14 +24,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from habitus import operating_system, sql
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
-from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infrastructure_failure_outcome
 from habitus.files import compute_tree_hash, write_atomically
 from habitus.redact import CountingRedactor, Redactor
 from habitus.sandbox.child import parse_reported_error
 from habitus.sandbox.credentials.grants import (
     CommandLineCall,
     CommandLineCallLog,
-    CommandLineDirectory,
+    CommandLineLookup,
     GrantedCredentials,
     SkillCommandLine,
 )
@@ -43,7 +43,7 @@ from habitus.sandbox.isolation import CERTIFICATES
 from habitus.sandbox.machine import INSIDE, get_base_python
 from habitus.sandbox.model import MIB, Permissions, SandboxLimits, ToolRunResult
 from habitus.sandbox.venvs import EnvironmentCache
-from habitus.text import replace_surrogates, to_one_line
+from habitus.text import clean_to_one_line, replace_surrogates
 
 COMMAND = "habitus-skill"
 TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # the exit codes of `timeout` and the shell
@@ -88,7 +88,7 @@ class CommandLineRunner:
 
     def __init__(
         self,
-        directory: CommandLineDirectory,
+        directory: CommandLineLookup,
         allowed: Callable[[], Collection[str]],
         log: CommandLineCallLog,
         warm: ForkServerPool,
@@ -118,16 +118,19 @@ class CommandLineRunner:
             answer = await self._run_in_sandbox(line, arguments, stdin)
         except asyncio.CancelledError:
             await self._log_call(
-                skill, arguments, build_infra_outcome("It was stopped because the caller disconnected."), granted
+                skill,
+                arguments,
+                build_infrastructure_failure_outcome("It was stopped because the caller disconnected."),
+                granted,
             )
             raise
         except HabitusError as error:
             code = UNKNOWN if isinstance(error, NotFound) else REFUSED
-            return await self.refuse_call(str(error), skill, arguments, code=code)
+            return await self.log_refused_call(str(error), skill, arguments, code=code)
         await self._log_call(skill, arguments, answer.outcome, granted)
         return answer
 
-    async def refuse_call(
+    async def log_refused_call(
         self, reason: str, skill: str = "", arguments: Sequence[str] = (), *, code: int = REFUSED
     ) -> SkillCommandRunResult:
         """Log a refusal and return it as a result; nothing is run."""
@@ -143,7 +146,7 @@ class CommandLineRunner:
             ):
                 return await self.run_command_line(skill, words, stdin.encode("utf-8", "surrogateescape"))
             case _:
-                return await self.refuse_call("That is no call: it has a skill, arguments and a stdin.")
+                return await self.log_refused_call("That is no call: it has a skill, arguments and a stdin.")
 
     async def close(self) -> None:
         """Stop the sandboxed processes."""
@@ -155,9 +158,9 @@ class CommandLineRunner:
         skill = skill if skill in allowed else skill.lower().replace("_", "-")
         if skill not in allowed:
             hint = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
-            raise NotFound(f"No command line '{to_one_line(skill)[:100]}' may be called here.", hint=hint)
+            raise NotFound(f"No command line '{clean_to_one_line(skill)[:100]}' may be called here.", hint=hint)
         with _translate_database_failures("the gates can't be checked, so nothing is called"):
-            return self._directory.command_line(skill)
+            return self._directory.get_checked_command_line(skill)
 
     async def _run_in_sandbox(
         self, line: SkillCommandLine, arguments: Sequence[str], stdin: bytes
@@ -187,8 +190,8 @@ class CommandLineRunner:
 
     def _place_skill_files(self, line: SkillCommandLine) -> GivenFolder:
         given = self._given(compute_tree_hash(line.files))
-        if not given.has_tree(line.skill):
-            left_out = given.place_tree(line.skill, line.files, folders=line.folders).left_out
+        if not given.has_skill_files(line.skill):
+            left_out = given.replace_skill_files(line.skill, line.files, folders=line.folders).left_out
             if line.script in left_out:
                 raise Refused(f"The {line.script} of '{line.skill}' can't be run: {left_out[line.script]}.")
         return given
@@ -281,7 +284,7 @@ calls = sa.Table(
     sql.metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("called_on", sql.UtcDateTime, nullable=False),
-    *sql.required_columns(sa.String, "who", "skill"),
+    *sql.build_required_columns(sa.String, "who", "skill"),
     sa.Column("arguments", sa.Text, nullable=False),  # JSON
     sa.Column("outcome", sa.String(16), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
@@ -368,7 +371,7 @@ class CommandLineProxy:
         """Start listening, unless that has already happened."""
         async with self._opening:
             if self._server is None:
-                door = await asyncio.to_thread(self._open_socket)
+                door = await asyncio.to_thread(self._install_client_and_open_socket)
                 self._server = await asyncio.start_server(self._serve_client, sock=door, limit=LONGEST_LINE)
 
     async def close(self) -> None:
@@ -384,13 +387,13 @@ class CommandLineProxy:
             await asyncio.wait(self._asking)
         await asyncio.to_thread(self._remove_socket)
 
-    def _open_socket(self) -> socket.socket:
+    def _install_client_and_open_socket(self) -> socket.socket:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         command = self._folder / COMMAND
         # The whole of it, because a call may have its own /tmp where our package lies.
         script = f"#!{get_base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n"
         write_atomically(command, script.encode(), mode=0o500, durable=False)
-        door, _ = operating_system.listen_locally(self._folder / SOCKET)
+        door, _ = operating_system.open_local_listening_socket(self._folder / SOCKET)
         self._own = (self._folder / SOCKET).stat().st_ino
         return door
 
@@ -411,7 +414,9 @@ class CommandLineProxy:
                     answer = await self._handle_request(reader, writer.get_extra_info("socket"))
                 except HabitusError as error:
                     answer = SkillCommandRunResult(
-                        stderr=f"{COMMAND}: {error}\n", code=NO_SANDBOX, outcome=build_infra_outcome(str(error))
+                        stderr=f"{COMMAND}: {error}\n",
+                        code=NO_SANDBOX,
+                        outcome=build_infrastructure_failure_outcome(str(error)),
                     )
                 writer.write(json.dumps(answer.to_message()).encode() + b"\n")
                 await writer.drain()
@@ -420,17 +425,17 @@ class CommandLineProxy:
 
     async def _handle_request(self, reader: asyncio.StreamReader, line: socket.socket) -> SkillCommandRunResult:
         if (uid := _get_peer_uid(line)) != self._uid:
-            return await self._caller.refuse_call(f"The user with the id {uid} may not ask here.")
+            return await self._caller.log_refused_call(f"The user with the id {uid} may not ask here.")
         # Untrusted code could otherwise exhaust our descriptors and memory.
         if len(self._asking) > _MOST_AT_ONCE:
-            return await self._caller.refuse_call(f"More than {_MOST_AT_ONCE} ask at once.")
+            return await self._caller.log_refused_call(f"More than {_MOST_AT_ONCE} ask at once.")
         try:
             async with asyncio.timeout(_LINE_S):
                 question = await reader.readuntil(b"\n")
         except asyncio.LimitOverrunError:
-            return await self._caller.refuse_call(f"It is longer than {LONGEST_LINE // MIB} MiB.")
+            return await self._caller.log_refused_call(f"It is longer than {LONGEST_LINE // MIB} MiB.")
         except (asyncio.IncompleteReadError, TimeoutError):
-            return await self._caller.refuse_call("That is half a line.")
+            return await self._caller.log_refused_call("That is half a line.")
         return await self._run_while_connected(question, reader)
 
     async def _run_while_connected(self, question: bytes, reader: asyncio.StreamReader) -> SkillCommandRunResult:

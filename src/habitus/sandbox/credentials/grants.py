@@ -146,7 +146,7 @@ class VariableSources:
 
 
 def resolve_credentials(
-    skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: VariableSources
+    skill: str, specs: Iterable[EnvVariableSpec], grants: Iterable[Grant], values: VariableSources
 ) -> GrantedCredentials:
     """Resolve the variables a command line asks for. `grants` must be those valid for the skill's current content."""
     given = list(grants)
@@ -181,18 +181,18 @@ class _VariableResolver:
         said = get_setting_by_dotted_name(self._values.config, name)
         return bool(said) or (name in self._names and self._values.secret(name) is not None)
 
-    def add_variable(self, spec: EnvSpec) -> None:
+    def add_variable(self, spec: EnvVariableSpec) -> None:
         said = None if spec.sensitive else get_setting_by_dotted_name(self._values.config, spec.name)
         if spec.source is VariableOrigin.USER:
             self.variables[spec.var] = self._values.user
         elif spec.source is VariableOrigin.TEMPLATE_FILE:
-            self._add_file(spec)
+            self._add_template_file_variable(spec)
         elif said is not None:
             self.variables[spec.var] = _to_text(said)
-        elif not (self._add_secret(spec) or self._add_host_variable(spec)):
+        elif not (self._add_secret_if_granted(spec) or self._add_host_variable(spec)):
             self.missing.append(self._describe_missing_value(spec))
 
-    def _add_file(self, spec: EnvSpec) -> None:
+    def _add_template_file_variable(self, spec: EnvVariableSpec) -> None:
         path = self._values.file(spec.name)
         if path is None:
             self.missing.append(f"{spec.var} is to name its file '{spec.name}', which it does not have.")
@@ -200,24 +200,24 @@ class _VariableResolver:
             self.variables[spec.var] = str(path)
             self.readable.append(path)
 
-    def _add_secret(self, spec: EnvSpec) -> bool:
+    def _add_secret_if_granted(self, spec: EnvVariableSpec) -> bool:
         value = self._values.secret(spec.name) if spec.is_secret and spec.name in self._names else None
-        return value is not None and self._add_value(spec.var, value, spec.name)
+        return value is not None and self._add_sensitive_value(spec.var, value, spec.name)
 
-    def _add_host_variable(self, spec: EnvSpec) -> bool:
+    def _add_host_variable(self, spec: EnvVariableSpec) -> bool:
         """Add a variable of this host's environment, which must be granted under its own name."""
         value = self._values.environ.get(spec.fallback, "") if spec.fallback in self._names else ""
         # A shorter value can't be redacted from texts without destroying them, so it is not passed on at all.
         is_long_enough = len(value.strip()) >= MIN_SECRET_CHARACTERS
-        return is_long_enough and self._add_value(spec.var, value, spec.fallback)
+        return is_long_enough and self._add_sensitive_value(spec.var, value, spec.fallback)
 
-    def _add_value(self, var: str, value: str, name: str) -> bool:
+    def _add_sensitive_value(self, var: str, value: str, name: str) -> bool:
         self.variables[var] = value
         self.sensitive.add(value)
         self.secrets.append(name)
         return True
 
-    def _describe_missing_value(self, spec: EnvSpec) -> str:
+    def _describe_missing_value(self, spec: EnvVariableSpec) -> str:
         if not spec.is_secret:
             return f"{spec.var} is to be the setting '{spec.name}': set it in habitus.toml, under [skill_config]."
         if spec.name in self._names:
@@ -260,7 +260,7 @@ _OTHER_WORDS = {"user_id": VariableOrigin.USER, "setup_env": VariableOrigin.SETU
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EnvSpec:
+class EnvVariableSpec:
     """One environment variable that a skill asks for. Asking for it grants nothing."""
 
     var: str
@@ -277,16 +277,16 @@ class EnvSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EnvDeclaration:
+class SkillEnvDeclarations:
     """The environment variables a skill declares, and the problems in the declaration."""
 
-    specs: tuple[EnvSpec, ...]
+    specs: tuple[EnvVariableSpec, ...]
     problems: tuple[str, ...]  # one sentence each
 
 
-def parse_env_declarations(declared: Iterable[Mapping[str, Any]]) -> EnvDeclaration:
+def parse_env_declarations(declared: Iterable[Mapping[str, Any]]) -> SkillEnvDeclarations:
     """Parse the declared environment variables of a skill. The first declaration of a variable wins."""
-    specs: dict[str, EnvSpec] = {}
+    specs: dict[str, EnvVariableSpec] = {}
     problems = []
     for one in declared:
         spec = _parse_env_spec(one)
@@ -294,10 +294,10 @@ def parse_env_declarations(declared: Iterable[Mapping[str, Any]]) -> EnvDeclarat
             problems.append(spec)
         else:
             specs.setdefault(spec.var, spec)
-    return EnvDeclaration(specs=tuple(specs.values()), problems=tuple(problems))
+    return SkillEnvDeclarations(specs=tuple(specs.values()), problems=tuple(problems))
 
 
-def _parse_env_spec(one: Mapping[str, Any]) -> EnvSpec | str:
+def _parse_env_spec(one: Mapping[str, Any]) -> EnvVariableSpec | str:
     """Return one parsed variable, or a sentence that says what is wrong with its declaration."""
     var, said = str(one.get("var", "")), str(one.get("from", ""))
     if not _VARIABLE.fullmatch(var):
@@ -308,7 +308,7 @@ def _parse_env_spec(one: Mapping[str, Any]) -> EnvSpec | str:
         source = _OTHER_WORDS.get(said) or VariableOrigin(said)
     except ValueError:
         return f"{var} comes from '{said[:40]}'; there are: {', '.join(VariableOrigin)}."
-    return EnvSpec(
+    return EnvVariableSpec(
         var=var,
         source=source,
         name="" if source is VariableOrigin.USER else _find_declared_name(one) or var,
@@ -357,10 +357,10 @@ class SkillCommandLine:
     dependencies: tuple[str, ...] = ()  # the packages it needs
 
 
-class CommandLineDirectory(Protocol):
+class CommandLineLookup(Protocol):
     """Looks up the command lines that one session may call."""
 
-    def command_line(self, name: str) -> SkillCommandLine:
+    def get_checked_command_line(self, name: str) -> SkillCommandLine:
         """Return the command line after checking every gate again. `UserError` says what opens a closed one."""
         ...
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from habitus import optional_packages
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, UserError, did_you_mean
 from habitus.files import PrivateJsonFile
-from habitus.redact import MIN_SECRET_CHARACTERS, Redactor, list_secret_values
+from habitus.redact import MIN_SECRET_CHARACTERS, Redactor, list_values_of_secret_variables
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -56,7 +56,7 @@ class VaultKeySources:
 
 
 def build_vault_key_sources(environ: Mapping[str, str]) -> VaultKeySources:
-    """Return the key sources of this process. Nothing can be typed until `Vault.prompting_with` says so."""
+    """Return the key sources of this process. Nothing can be typed until `Vault.allow_password_prompt` says so."""
     return VaultKeySources(read_environment=lambda: _read_key_from_environ(environ), keyring=find_system_keyring)
 
 
@@ -89,7 +89,7 @@ def require_vault_key_source(sources: VaultKeySources) -> None:
         _prompt_new_password(sources)
 
 
-def make_vault_key(vault_id: str, sources: VaultKeySources) -> tuple[VaultKey, dict[str, Any]]:
+def create_vault_key_with_description(vault_id: str, sources: VaultKeySources) -> tuple[VaultKey, dict[str, Any]]:
     """Create a key for a new vault; return it with the description that later finds it again."""
     given = sources.read_environment()
     keyring = sources.keyring() if given is None else None
@@ -246,7 +246,9 @@ def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
 
 def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
     """Return a redactor for read-only commands, which knows the values in the environment and in the vault."""
-    return Redactor(list_secret_values(environ), kept=open_vault(home, environ).known_values)
+    return Redactor(
+        list_values_of_secret_variables(environ), kept=open_vault(home, environ).list_known_values_to_redact
+    )
 
 
 class Vault:
@@ -261,7 +263,7 @@ class Vault:
         self._known: frozenset[str] = frozenset()
 
     @contextmanager
-    def prompting_with(self, prompt_password: Callable[[bool], str | None]) -> Iterator[None]:
+    def allow_password_prompt(self, prompt_password: Callable[[bool], str | None]) -> Iterator[None]:
         """Within the block, ask a person for the password; the argument of `prompt_password` says if it is new."""
         before, self._sources = self._sources, replace(self._sources, prompt_password=prompt_password)
         try:
@@ -269,7 +271,7 @@ class Vault:
         finally:
             self._sources = before
 
-    def is_locked(self) -> bool:
+    def is_typed_password_needed(self) -> bool:
         """Whether only a typed password can open the vault."""
         kept = self._read_file()
         is_typed = (
@@ -309,7 +311,7 @@ class Vault:
             if kept:
                 key = self._unlock_key(self._check_format(kept), may_prompt=True)
             else:
-                key = self._make_new_vault_key(kept)
+                key = self._create_key_for_empty_vault(kept)
             is_new = name not in kept["secrets"]
             # Sealing the name too prevents swapping one secret for another in the file.
             kept["secrets"][name] = key.seal(json.dumps([name, value]))
@@ -330,7 +332,7 @@ class Vault:
             if value not in self._known:
                 self._known |= {value}
 
-    def known_values(self) -> frozenset[str]:
+    def list_known_values_to_redact(self) -> frozenset[str]:
         """Return all values to redact that are known without asking a person.
 
         Returns the same object while nothing changes. The old value of a changed secret stays known.
@@ -344,12 +346,12 @@ class Vault:
         if now != self._seen:
             with self._lock:
                 if now != self._seen:  # unless another thread was faster
-                    self._known |= self._read_all_values()
+                    self._known |= self._read_values_readable_without_prompt()
                 # Also if the file can't be opened yet: unlocking it resets the stamp.
                 self._seen = now
         return self._known
 
-    def _read_all_values(self) -> frozenset[str]:
+    def _read_values_readable_without_prompt(self) -> frozenset[str]:
         values = set()
         try:
             kept = self._read_file()
@@ -377,13 +379,13 @@ class Vault:
                 key = find_vault_key(self._file.path, kept["id"], kept["key"], self._sources, may_prompt=may_prompt)
             # The stored key description makes no sense, so the file is damaged.
             except (LookupError, ValueError, TypeError, AttributeError):
-                raise self._damaged_vault_error() from None
+                raise self._build_damaged_vault_error() from None
             self._key, self._seen = (kept["id"], key), _NOTHING
         return self._key[1]
 
-    def _make_new_vault_key(self, kept: dict[str, Any]) -> VaultKey:
+    def _create_key_for_empty_vault(self, kept: dict[str, Any]) -> VaultKey:
         vault_id = os.urandom(8).hex()
-        key, how = make_vault_key(vault_id, self._sources)
+        key, how = create_vault_key_with_description(vault_id, self._sources)
         kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
         self._key = (vault_id, key)
         return key
@@ -398,10 +400,10 @@ class Vault:
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
-            raise self._damaged_vault_error()
+            raise self._build_damaged_vault_error()
         return kept
 
-    def _damaged_vault_error(self) -> StorageFailed:
+    def _build_damaged_vault_error(self) -> StorageFailed:
         return StorageFailed(f"{self._file.path} is damaged.", hint=_BACKUP)
 
 

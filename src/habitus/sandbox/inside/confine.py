@@ -137,7 +137,7 @@ def kill_descendants(but: int = 0) -> None:
         raise NotImplementedError
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        found = [pid for pid in list_descendants(os.getpid()) if pid != but]
+        found = [pid for pid in list_descendant_process_ids(os.getpid()) if pid != but]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -150,14 +150,14 @@ def kill_descendants(but: int = 0) -> None:
     raise TimeoutError("some processes would not end")
 
 
-def list_descendants(pid: int) -> list[int]:
+def list_descendant_process_ids(pid: int) -> list[int]:
     """Return the ids of all descendants, whichever thread started them."""
     children = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children") as file:
                 children += [int(child) for child in file.read().split()]
-    return children + [below for child in children for below in list_descendants(child)]
+    return children + [below for child in children for below in list_descendant_process_ids(child)]
 
 
 def drop_privileges() -> None:

@@ -21,7 +21,7 @@ for _flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"):
 _O_PATH = getattr(os, "O_PATH", 0)
 
 
-def measure_folder(folder: str) -> int:
+def measure_folder_disk_space(folder: str) -> int:
     """Return the disk space used below a folder. A file with several names counts once; links are not followed.
 
     The count stops early if a folder is moved meanwhile, so callers measure again.
@@ -30,7 +30,7 @@ def measure_folder(folder: str) -> int:
     total = 0
     if not _OPENS_FOLDERS:
         return sum(
-            measure_entry(os.lstat(os.path.join(top, name)))
+            measure_entry_disk_space(os.lstat(os.path.join(top, name)))
             for top, below, files in os.walk(folder)
             for name in (*below, *files)
         )
@@ -42,7 +42,7 @@ def measure_folder(folder: str) -> int:
             for entry in listing:
                 with contextlib.suppress(FileNotFoundError):
                     found = entry.stat(follow_symlinks=False)
-                    total += 0 if found.st_ino in seen else measure_entry(found)
+                    total += 0 if found.st_ino in seen else measure_entry_disk_space(found)
                     seen.update([found.st_ino] if found.st_nlink > 1 else [])
                     below += [entry.name] if entry.is_dir(follow_symlinks=False) else []
         return below
@@ -52,7 +52,7 @@ def measure_folder(folder: str) -> int:
     return total
 
 
-def measure_entry(entry: os.stat_result) -> int:
+def measure_entry_disk_space(entry: os.stat_result) -> int:
     """Return the disk space that counts for one entry."""
     blocks: int = getattr(entry, "st_blocks", entry.st_size // 512 + 1)
     return max(blocks * 512, _LEAST)
@@ -104,7 +104,7 @@ _MOST_DEPTH = 32
 _MOST_BYTES = 1 << 30
 
 
-def remove_unreadable_entries(folder: str) -> None:
+def remove_entries_unsafe_to_read(folder: str) -> None:
     """Remove what must not be read below a folder: links, pipes, devices, huge files and very deep folders."""
     depth = 0
 
@@ -116,7 +116,7 @@ def remove_unreadable_entries(folder: str) -> None:
             for entry in listing:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-                elif depth > _MOST_DEPTH or not _is_readable_file(entry.stat(follow_symlinks=False)):
+                elif depth > _MOST_DEPTH or not _is_file_safe_to_read(entry.stat(follow_symlinks=False)):
                     os.unlink(entry.name, dir_fd=here)
         return below
 
@@ -129,7 +129,7 @@ def remove_unreadable_entries(folder: str) -> None:
     _walk_folder(folder, clear, leave)
 
 
-def _is_readable_file(entry: os.stat_result) -> bool:
+def _is_file_safe_to_read(entry: os.stat_result) -> bool:
     return stat.S_ISREG(entry.st_mode) and entry.st_size <= _MOST_BYTES
 
 

@@ -108,7 +108,7 @@ def _serve_calls(spec: ConfinementSpec, line: socket.socket, own_pids: int | Non
             confine.kill_descendants(but=spare.pid if spare else 0)
         if not spec["per_call"]:
             # Without mounts of its own a call leaves files behind, which are measured and removed.
-            reply["folder_size"] = folders.measure_folder(spec["work"])
+            reply["folder_size"] = folders.measure_folder_disk_space(spec["work"])
             folders.empty_folder(spec["work"])
         try:
             wire.send(line.fileno(), reply)
@@ -189,7 +189,7 @@ def _run_forked_child(spec: ConfinementSpec, line: socket.socket) -> None:
         os.chdir(spec["work"])
         confine.drop_privileges()
         if spec["landlock"]:
-            landlock.restrict_process(**spec["landlock"])
+            landlock.restrict_process_to_paths(**spec["landlock"])
         if spec["seccomp"]:
             seccomp.install_filter(spec["filter"])
     except BaseException as error:

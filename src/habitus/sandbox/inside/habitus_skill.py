@@ -17,7 +17,7 @@ _NO_HOST, _NO_NAME = 125, 2
 def main() -> None:
     """Send the request to the host, print the result and exit with its code."""
     if len(sys.argv) < 2:
-        _exit_with("usage: habitus-skill NAME ARGUMENTS…\n", _NO_NAME)
+        _print_error_and_exit("usage: habitus-skill NAME ARGUMENTS…\n", _NO_NAME)
     name, *arguments = (encode_basestring_ascii(word) for word in sys.argv[1:])
     stdin = "" if os.isatty(0) else _read_all(0).decode("utf-8", "surrogateescape")
     question = (
@@ -30,9 +30,9 @@ def main() -> None:
         stderr, end = scanstring(answer, end + len(', "stderr": "'))
         code = int(answer[end + len(', "code": ') :].rstrip("}\n"))
     except (OSError, ValueError) as error:
-        _exit_with(f"habitus-skill: the host does not answer: {error}\n", _NO_HOST)
+        _print_error_and_exit(f"habitus-skill: the host does not answer: {error}\n", _NO_HOST)
     _write_all(1, stdout)
-    _exit_with(stderr, code)
+    _print_error_and_exit(stderr, code)
 
 
 def _send_request(question: bytes) -> bytes:
@@ -55,7 +55,7 @@ def _read_all(fd: int) -> bytes:
     return b"".join(parts)
 
 
-def _exit_with(message: str, code: int) -> None:
+def _print_error_and_exit(message: str, code: int) -> None:
     _write_all(2, message)
     os._exit(code)
 

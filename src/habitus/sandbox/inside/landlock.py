@@ -22,7 +22,7 @@ def get_abi_version() -> int:
     return max(0, int(libc.syscall(444, None, 0, 1)))
 
 
-def restrict_process(*, read: Sequence[str], write: Sequence[str], may_connect: bool) -> None:
+def restrict_process_to_paths(*, read: Sequence[str], write: Sequence[str], may_connect: bool) -> None:
     """Restrict this process to these files for good."""
     version = get_abi_version()
     if version < 1:

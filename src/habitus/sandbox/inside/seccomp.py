@@ -106,7 +106,7 @@ def _assemble_filter(
     machine: str, families: Sequence[int], *, shared_memory: bool, shares_host: bool
 ) -> list[tuple[int, int, int, int]]:
     calls = _NEEDED + ("" if shares_host else _REACHING_OTHERS) + (_SHARED_MEMORY if shared_memory else "")
-    numbers = _parse_call_numbers(calls, machine)
+    numbers = _map_system_call_numbers(calls, machine)
     verdicts = dict.fromkeys(numbers.values(), _ALLOWED)
     verdicts[numbers["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
     # A process that is not dumpable hides its open files from the guard that measures them.
@@ -125,7 +125,7 @@ def _assemble_filter(
     return [*known, *_build_binary_search(ranges)]
 
 
-def _parse_call_numbers(calls: str, machine: str) -> dict[str, int]:
+def _map_system_call_numbers(calls: str, machine: str) -> dict[str, int]:
     """Return the numbers of the calls that this processor has, by name."""
     column = 1 + list(_AUDIT_ARCH).index(machine)
     return {call[0]: int(call[column]) for call in (each.split(":") for each in calls.split()) if call[column]}

@@ -74,7 +74,7 @@ def _confine_process(spec: dict[str, Any], line: int) -> None:
     confine.set_rlimits(spec["rlimits"])
     confine.drop_privileges()
     if spec["landlock"]:
-        landlock.restrict_process(**spec["landlock"])
+        landlock.restrict_process_to_paths(**spec["landlock"])
     if spec["seccomp"]:
         seccomp.install_filter(seccomp.compile_filter(**spec["seccomp"]))
 
@@ -143,7 +143,7 @@ class CellWorker:
             self._execute_code(code, f"<cell {self._count}>")
         except BaseException as error:
             self._is_running = False
-            result = _describe_error(error)
+            result = _build_error_report_of_cell(error)
         finally:
             self._is_running = False
         if os.getpid() != self._own_pid:
@@ -156,7 +156,7 @@ class CellWorker:
                 # The cell closed the stream, which it may.
                 pass
             except OSError as error:
-                result = result if result["error"] else _describe_error(error)
+                result = result if result["error"] else _build_error_report_of_cell(error)
         return result
 
     def _execute_code(self, code: str, name: str) -> None:
@@ -255,7 +255,7 @@ def _open_text_stream(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _describe_error(error: BaseException) -> dict[str, Any]:
+def _build_error_report_of_cell(error: BaseException) -> dict[str, Any]:
     """Return the traceback from the cell on, and the missing module if an import failed."""
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return {"error": None}

@@ -26,16 +26,16 @@ class WorkerProcess(Protocol):
 
     async def receive(self) -> Message: ...
 
-    def flush_output(self) -> None:
+    def deliver_printed_output(self) -> None:
         """Deliver the output printed before the last received message."""
 
     async def interrupt(self) -> None:
         """Interrupt it, as Ctrl-C does."""
 
-    async def sync_given_files(self) -> str:
+    async def update_given_files_in_worker(self) -> str:
         """Bring the given files up to date for the code; return a sentence about those that failed."""
 
-    async def collect_made_files(self, place: Path) -> tuple[str, ...]:
+    async def copy_newly_made_files(self, place: Path) -> tuple[str, ...]:
         """Copy the files made since the last call into `place` and return their paths."""
 
     async def close(self) -> str:
@@ -45,7 +45,7 @@ class WorkerProcess(Protocol):
 class ScratchpadRuntime(Protocol):
     """Runs scratchpads: each name has a virtual environment, a folder of files and at most one worker."""
 
-    async def start(self, name: str) -> WorkerProcess: ...
+    async def start_worker(self, name: str) -> WorkerProcess: ...
 
     async def install(self, name: str, requirements: Sequence[str]) -> str: ...
 

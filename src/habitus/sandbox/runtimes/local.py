@@ -19,7 +19,7 @@ from habitus.sandbox.child import (
     ProcessGone,
     SandboxProcess,
     describe_exit_code,
-    start_process,
+    start_sandbox_process,
 )
 from habitus.sandbox.files import MadeFilesTracker
 from habitus.sandbox.guard import ResourceGuard
@@ -62,7 +62,7 @@ class LocalRuntime:
         self._given = given
         self._locks: dict[str, int] = {}
 
-    async def start(self, name: str) -> LocalWorker:
+    async def start_worker(self, name: str) -> LocalWorker:
         """Start the worker of a scratchpad, creating its folder and environment if needed."""
         pad = self._lock_scratchpad(name)
         venv, files = pad / "venv", pad / "files"
@@ -82,7 +82,9 @@ class LocalRuntime:
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         try:
-            child = await start_process(plan, self._machine.cgroups, self._limits, inherited_fds=[their_out, their_err])
+            child = await start_sandbox_process(
+                plan, self._machine.cgroups, self._limits, inherited_fds=[their_out, their_err]
+            )
         except BaseException:
             os.close(out)
             os.close(err)
@@ -167,7 +169,7 @@ class LocalWorker:
 
     async def wait_until_ready(self) -> None:
         """Wait for the first message and start the guard."""
-        _, sender = await self._child.receive_first_message()
+        _, sender = await self._child.receive_first_message_with_sender()
         if sys.platform == "linux":
             with contextlib.suppress(OSError):
                 # A pidfd can't hit another process that was later given the same number.
@@ -197,7 +199,7 @@ class LocalWorker:
             self._is_ending = True
             raise
 
-    def flush_output(self) -> None:
+    def deliver_printed_output(self) -> None:
         for tap in self._taps:
             tap.drain()
 
@@ -208,15 +210,15 @@ class LocalWorker:
             else:
                 self._child.process.send_signal(signal.SIGINT)
 
-    async def sync_given_files(self) -> str:
+    async def update_given_files_in_worker(self) -> str:
         """Return "": the folder is mounted, so there is nothing to copy."""
         return ""
 
-    async def collect_made_files(self, place: Path) -> tuple[str, ...]:
-        return await asyncio.to_thread(self.made_files.copy_new_files, place)
+    async def copy_newly_made_files(self, place: Path) -> tuple[str, ...]:
+        return await asyncio.to_thread(self.made_files_tracker.copy_new_files, place)
 
     @property
-    def made_files(self) -> MadeFilesTracker:
+    def made_files_tracker(self) -> MadeFilesTracker:
         """The tracker of files made by cells."""
         assert self._made is not None, "it has not greeted yet"
         return self._made

@@ -20,10 +20,10 @@ from typing import Any
 
 from habitus import operating_system
 from habitus.errors import HabitusError, UserError
-from habitus.files import check_inner_path
+from habitus.files import require_path_inside_skill
 from habitus.sandbox.child import Message, OutputCapture, ProcessGone
 from habitus.sandbox.inside.wire import pack, unpack
-from habitus.sandbox.isolation import get_given_path
+from habitus.sandbox.isolation import get_given_folder_path_inside
 from habitus.sandbox.machine import get_base_python, probe_machine
 from habitus.sandbox.model import MIB, Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
@@ -63,14 +63,14 @@ async def _execute_order(runtime: LocalRuntime, order: Message) -> object:
     name = order["name"]
     match order["do"]:
         case "start":
-            return await runtime.start(name)
+            return await runtime.start_worker(name)
         case "install":
             return await runtime.install(name, order["requirements"])
         case "remove":
             await runtime.remove(name)
             return None
         case "given":
-            return get_given_path(probe_machine(), _get_given_folder(order))
+            return get_given_folder_path_inside(probe_machine(), _get_given_folder(order))
         case _:
             return await runtime.names()
 
@@ -137,23 +137,23 @@ async def _relay_host_to_worker(
             worker.redirect_output(None, None)
         elif "listen" in message:
             for stream in streams.values():
-                stream.reset_budget(message["listen"])
+                stream.reset_character_limit(message["listen"])
             worker.redirect_output(streams["out"], streams["err"])
         elif "interrupt" in message:
             await worker.interrupt()
         elif "give" in message:
-            await _receive_given_files(given, message["give"], reader, writer)
+            await _receive_missing_given_files(given, message["give"], reader, writer)
         elif "keep" in message:
             await _send_made_files(worker, int(message["keep"]), writer)
         else:
             await worker.send(message["to"])
 
 
-async def _receive_given_files(
+async def _receive_missing_given_files(
     given: SyncedFolder, wanted: FileHashes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """List the files that are missing here, receive them, and report those that could not be stored."""
-    missing = given.prune_and_list_missing(wanted)
+    missing = given.delete_unwanted_and_list_missing_files(wanted)
     writer.write(pack({"missing": missing}))
     lost = {path: why for path in missing if (why := await _receive_given_file(given, path, wanted[path], reader))}
     writer.write(pack({"lost": lost}))
@@ -179,12 +179,12 @@ async def _receive_given_file(given: SyncedFolder, path: str, digest: str, reade
                 why = error.strerror or str(error)
     finally:
         # Also where the connection was lost: half a file is discarded.
-        refusal = file.keep_if_intact() if file else ""
+        refusal = file.move_into_place_if_intact() if file else ""
     return why or refusal
 
 
 async def _send_made_files(worker: LocalWorker, room: int, writer: asyncio.StreamWriter) -> None:
-    for name, source in worker.made_files.open_new_files(room):
+    for name, source in worker.made_files_tracker.open_new_files(room):
         writer.write(pack({"made": name}))
         while data := source.read(MIB // 4):
             writer.write(pack({"data": base64.b64encode(data).decode()}))
@@ -202,9 +202,9 @@ async def _relay_worker_to_host(
             message = await worker.receive()
         except ProcessGone:
             return
-        worker.flush_output()
+        worker.deliver_printed_output()
         for stream in streams.values():
-            stream.report_skipped()
+            stream.report_skipped_character_count()
         writer.write(pack({"from": message}))
         await writer.drain()
 
@@ -219,7 +219,7 @@ class _ForwardingCapture(OutputCapture):
         self._bytes_left = 0
         self._skipped = 0
 
-    def reset_budget(self, characters: int) -> None:
+    def reset_character_limit(self, characters: int) -> None:
         """Allow this many characters for the next cell."""
         self._bytes_left = characters * _BYTES_PER_CHARACTER
         self._skipped = 0
@@ -232,9 +232,9 @@ class _ForwardingCapture(OutputCapture):
         # For large data translate is much faster than a loop over bytes.
         self._skipped += sum(1 for byte in rest if byte & 0xC0 != 0x80) if len(rest) < 4096 else _count_characters(rest)
         if self._skipped > 1 << 20:
-            self.report_skipped()
+            self.report_skipped_character_count()
 
-    def report_skipped(self) -> None:
+    def report_skipped_character_count(self) -> None:
         """Report how many characters were left out since the last report."""
         if self._skipped:
             self._writer.write(pack({"skipped": self._name, "count": self._skipped}))
@@ -281,7 +281,7 @@ class SyncedFolder:
                 self._hashes[path] = before if before and before[0] == stamp else (stamp, self._hash_file(path, found))
         return {path: digest for path, (_, digest) in self._hashes.items()}
 
-    def prune_and_list_missing(self, wanted: FileHashes) -> list[str]:
+    def delete_unwanted_and_list_missing_files(self, wanted: FileHashes) -> list[str]:
         """Delete files that are no longer wanted and return the paths that are missing or differ."""
         there = self.compute_manifest()
         for path in there.keys() - wanted.keys():
@@ -296,7 +296,7 @@ class SyncedFolder:
 
     def open_incoming_file(self, path: str, digest: str) -> IncomingFile:
         """Open a file for incoming data."""
-        return IncomingFile(self._folder / check_inner_path(path), digest)
+        return IncomingFile(self._folder / require_path_inside_skill(path), digest)
 
     def _hash_file(self, path: str, found: os.stat_result) -> str:
         read = hashlib.sha256()
@@ -333,9 +333,9 @@ class IncomingFile:
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
-    def keep_if_intact(self) -> str:
+    def move_into_place_if_intact(self) -> str:
         """Move the file into place and return "", or why that failed; discard it if its content differs."""
-        operating_system.set_mode(self._file, 0o500 if self._digest.endswith("x") else 0o400)
+        operating_system.set_file_permissions(self._file, 0o500 if self._digest.endswith("x") else 0o400)
         os.close(self._file)
         try:
             # If it differs, the source changed while it was sent; the next cell sends it again.

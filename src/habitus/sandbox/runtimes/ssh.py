@@ -29,7 +29,7 @@ import packaging
 from habitus import errors
 from habitus.errors import HabitusError, StorageFailed, UserError
 from habitus.sandbox.child import Message, OutputCapture, ProcessGone
-from habitus.sandbox.files import compute_made_files_room, create_numbered_file
+from habitus.sandbox.files import compute_bytes_left_for_made_files, create_numbered_file
 from habitus.sandbox.inside.wire import pack
 from habitus.sandbox.isolation import GIVEN
 from habitus.sandbox.model import Permissions, SandboxLimits
@@ -154,9 +154,9 @@ class SshRuntime:
             log.info("Could not ask where files lie: %s", error)
             return GIVEN
 
-    async def start(self, name: str) -> SshWorker:
+    async def start_worker(self, name: str) -> SshWorker:
         """Connect and start the worker of a scratchpad."""
-        connection, _ = await self._send_order("start", check_scratchpad_name(name))
+        connection, _ = await self._connect_and_send_order("start", check_scratchpad_name(name))
         return SshWorker(connection, self._given)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
@@ -176,11 +176,11 @@ class SshRuntime:
         """Do nothing: every connection belongs to a worker and ends with it."""
 
     async def _run_order(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
-        connection, answer = await self._send_order(what, name, requirements)
+        connection, answer = await self._connect_and_send_order(what, name, requirements)
         await connection.hang_up()
         return answer
 
-    async def _send_order(
+    async def _connect_and_send_order(
         self, what: str, name: str, requirements: Sequence[str] = ()
     ) -> tuple[_SshConnection, object]:
         """Connect, send our code and the order, and return the connection with the answer."""
@@ -282,7 +282,7 @@ class SshWorker:
     async def receive(self) -> Message:
         return self._early.popleft() if self._early else dict(await self._receive_frame("from"))
 
-    async def sync_given_files(self) -> str:
+    async def update_given_files_in_worker(self) -> str:
         if self._given is None:
             return ""
         now = await asyncio.to_thread(self._given.compute_manifest)
@@ -302,11 +302,11 @@ class SshWorker:
         while data := await asyncio.to_thread(next, chunks, b""):
             await self._send_frame({"data": base64.b64encode(data).decode()})
 
-    async def collect_made_files(self, place: Path) -> tuple[str, ...]:
+    async def copy_newly_made_files(self, place: Path) -> tuple[str, ...]:
         kept: list[str] = []
         if self.is_alive:
             with contextlib.suppress(ProcessGone):
-                await self._send_frame({"keep": await asyncio.to_thread(compute_made_files_room, place)})
+                await self._send_frame({"keep": await asyncio.to_thread(compute_bytes_left_for_made_files, place)})
                 while (name := await self._receive_frame("made")) is not None:
                     kept.append(await self._receive_made_file(str(name), place))
         return tuple(kept)
@@ -346,9 +346,9 @@ class SshWorker:
             if capture and name in frame:
                 capture.feed(base64.b64decode(frame[name]))
             if capture and frame.get("skipped") == name:
-                capture.add_skipped(int(frame["count"]))
+                capture.add_skipped_character_count(int(frame["count"]))
 
-    def flush_output(self) -> None:
+    def deliver_printed_output(self) -> None:
         """Do nothing: the connection keeps output and messages in order."""
 
     async def interrupt(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.model import ENTRY_FORMAT, SearchDocument
-from habitus.search.texts.words import encode_terms, extract_content_words
+from habitus.search.texts.words import encode_terms_of_text, extract_content_words
 
 # `excluded` has terms that occur only where a description says what the document is not for; `excluded_below` the same
 # for a body.
@@ -64,11 +64,11 @@ class IndexEntry:
     says_when: bool
 
     @property
-    def summary_codes(self) -> Codes:
+    def summary_term_codes(self) -> Codes:
         return self.codes[: len(self.codes) - self.lengths[-1]]
 
     @property
-    def body_codes(self) -> Codes:
+    def body_term_codes(self) -> Codes:
         return self.codes[len(self.codes) - self.lengths[-1] :]
 
 
@@ -76,14 +76,14 @@ def encode_document(document: SearchDocument, content_digest: str = "") -> Index
     """Encode a document; `content_digest` is its digest, if the caller has computed it."""
     tags = " , ".join(document.tags)
     texts = (document.name, document.when_to_use, tags, document.description, document.body[:_MAX_BODY_CHARACTERS])
-    fields = [encode_terms(text) for text in texts]
+    fields = [encode_terms_of_text(text) for text in texts]
     fields[4:4] = _extract_excluded_terms(document, texts)
     of_name = extract_content_words(document.name)
     others = [word for word in extract_content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(
         id=document.id,
         digest=content_digest or compute_document_digest(document),
-        meaning=compute_text_digest(build_embedding_text(document)),
+        meaning=compute_normalized_text_digest(build_embedding_text(document)),
         codes=np.frombuffer(b"".join(fields), dtype=np.uint32),
         lengths=tuple(len(field) // 4 for field in fields),
         words=_intern_words((*of_name, *others)[:_MAX_WORDS]),
@@ -118,7 +118,7 @@ def _may_contain_exclusion(description: str) -> bool:
 
 
 def _list_unique_codes(text: str) -> Codes:
-    return np.unique(np.frombuffer(encode_terms(text), dtype=np.uint32))
+    return np.unique(np.frombuffer(encode_terms_of_text(text), dtype=np.uint32))
 
 
 def compute_document_digest(doc: SearchDocument) -> str:
@@ -133,7 +133,7 @@ def build_embedding_text(document: SearchDocument) -> str:
     return " ".join(part for part in parts if part)
 
 
-def compute_text_digest(text: str) -> str:
+def compute_normalized_text_digest(text: str) -> str:
     """Return a digest that ignores case and spacing, so equal texts are embedded and learned once."""
     return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=16).hexdigest()
 

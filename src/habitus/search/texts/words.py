@@ -60,7 +60,7 @@ def extract_terms(text: str) -> list[str]:
     return [term for chunk in _split_chunks(_normalize_unicode(text)) for term in _extract_chunk_terms(chunk)]
 
 
-def encode_terms(text: str) -> bytes:
+def encode_terms_of_text(text: str) -> bytes:
     """Return the term codes of a long text, four bytes each, with a cache because words repeat."""
     if len(_known_codes) >= _MAX_CACHED_CHUNKS:
         _known_codes.clear()
@@ -71,7 +71,7 @@ def encode_terms(text: str) -> bytes:
 
 
 def clear_term_code_cache() -> None:
-    """Clear the cache of `encode_terms`, after a bulk load."""
+    """Clear the cache of `encode_terms_of_text`, after a bulk load."""
     _known_codes.clear()
     _encode_term.cache_clear()
 
@@ -119,7 +119,7 @@ def hash_term(term: str) -> int:
     return zlib.crc32(term.encode("utf-8", "surrogatepass"))
 
 
-def hash_content_word(word: str) -> int:
+def hash_term_of_content_word(word: str) -> int:
     """Return the code of the term that a content word counts as."""
     if word.isascii() and word.isalpha():
         # A shortcut with the same result as `extract_terms`.
@@ -142,7 +142,7 @@ class _TermCodeCache(dict[str | bytes, bytes]):
         elif chunk.isalpha() and chunk[1:].islower() and len(chunk) <= _MAX_TERM_CHARACTERS:
             found = _encode_word(chunk.decode("ascii").lower())
         else:
-            found = array("I", map(hash_term, _extract_ascii_terms(_decode_chunk(chunk)))).tobytes()
+            found = array("I", map(hash_term, _extract_ascii_terms(_restore_chunk_from_ascii(chunk)))).tobytes()
         self[chunk] = found
         return found
 
@@ -158,7 +158,7 @@ def _encode_word(word: str) -> bytes:
     return b"" if word in STOP_WORDS else _encode_term(_get_stemmer().stemWord(word))
 
 
-def _decode_chunk(chunk: bytes) -> str:
+def _restore_chunk_from_ascii(chunk: bytes) -> str:
     text = chunk.decode("ascii")
     return text[:-1] + _MARKS[text[-1]] if text[-1] in _MARKS else text
 
@@ -285,7 +285,7 @@ class ParsedSearchRequest:
 
 def parse_request(text: str) -> ParsedSearchRequest:
     """Parse a request for searching."""
-    own, pasted = _split_quotes(_shorten_addresses(shorten_request(text)))
+    own, pasted = _split_own_and_quoted_text(_reduce_urls_to_host_words(cut_middle_of_long_text(text)))
     weighted = [*_weigh_sentences(own), *((sentence, _PASTED) for sentence in _split_sentences(pasted))]
     return ParsedSearchRequest(
         text=own,
@@ -301,17 +301,17 @@ def parse_request(text: str) -> ParsedSearchRequest:
     )
 
 
-def _shorten_addresses(text: str) -> str:
+def _reduce_urls_to_host_words(text: str) -> str:
     """Reduce URLs to the words of their host."""
     return _ADDRESS.sub(lambda at: " " + " ".join(w for w in at[1].split(".") if w not in _PLACE_ENDS) + " ", text)
 
 
-def extract_own_words(text: str) -> str:
+def remove_quotations_and_pasted_text(text: str) -> str:
     """Return a request without quotations and pasted text; all of it if nothing else remains."""
-    return _split_quotes(shorten_request(text))[0].strip()
+    return _split_own_and_quoted_text(cut_middle_of_long_text(text))[0].strip()
 
 
-def _split_quotes(text: str) -> tuple[str, str]:
+def _split_own_and_quoted_text(text: str) -> tuple[str, str]:
     pasted = [found[0] for found in _QUOTED.finditer(text)]
     own = _QUOTED.sub("\n", text)
     if introduced := _INTRODUCED.search(own):
@@ -324,10 +324,10 @@ def _split_quotes(text: str) -> tuple[str, str]:
     own = own.strip()
     if not any(char.isalnum() for char in own):
         own, pasted = text, []
-    return shorten_request(own, *_OWN), shorten_request("\n".join(pasted), *_OF_PASTE)
+    return cut_middle_of_long_text(own, *_OWN), cut_middle_of_long_text("\n".join(pasted), *_OF_PASTE)
 
 
-def shorten_request(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
+def cut_middle_of_long_text(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
     """Cut the middle out of a long text: people say what they want at the beginning or the end."""
     if len(text) <= head + tail:
         return text

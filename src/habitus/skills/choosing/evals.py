@@ -54,15 +54,15 @@ def read_eval_cases(name: str, tree: Tree) -> list[TriggerEvalCase]:
     'cases'.
     """
     # Rows with a 'request' are tasks, which another module reads.
-    found = [row for row in _parse_eval_cases(name, tree)[1] if "request" not in row]
+    found = [row for row in _parse_eval_file_and_cases(name, tree)[1] if "request" not in row]
     return [
         TriggerEvalCase(query=_get_eval_query(row), should_trigger=row.get("should_trigger", True)) for row in found
     ]
 
 
-def add_eval_case(tree: Tree, name: str, case: TriggerEvalCase) -> bytes:
+def render_eval_file_with_case(tree: Tree, name: str, case: TriggerEvalCase) -> bytes:
     """Return the file with one more case; a known query is corrected instead. The rest of the file stays."""
-    data, rows = _parse_eval_cases(name, tree)
+    data, rows = _parse_eval_file_and_cases(name, tree)
     known = next((row for row in rows if _get_eval_query(row) == case.query), None)
     if known is None:
         rows.append({"query": case.query, "should_trigger": case.should_trigger})
@@ -71,7 +71,7 @@ def add_eval_case(tree: Tree, name: str, case: TriggerEvalCase) -> bytes:
     return (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def _parse_eval_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
+def _parse_eval_file_and_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
     """Return the content of the file and the list of cases inside it."""
     file = tree.get(EVALS_FILE)
     if file is None or file.content is None:
@@ -120,7 +120,7 @@ class FailedStageTrialStore:
         self._engine = engine
         self._clock = clock
 
-    def list_reasons(self) -> dict[tuple[str, Stage, int], str]:
+    def list_all_failure_reasons(self) -> dict[tuple[str, Stage, int], str]:
         """Return the reason of each failure, by item, stage and version."""
         with sql.read_transaction(self._engine) as conn:
             rows = conn.execute(sa.select(failed_climbs))

@@ -17,7 +17,7 @@ from habitus.skills.choosing.selection import UNUSABLE_STATES, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import SkillSource, SkillSummary, Stage
-from habitus.text import count_bytes, estimate_tokens, to_one_line
+from habitus.text import clean_to_one_line, count_bytes, estimate_tokens
 from habitus.use_counts import UsageCounts
 
 # The reason that `why` and the journal give for a skill without a line.
@@ -155,7 +155,9 @@ def compose_menu(
     # If even the shortest lines have no room, no others need to be measured.
     for cap in _LINE_LIMITS if has_room(_LINE_LIMITS[-1]) else ():
         if has_room(cap):
-            return _build_menu([format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap)
+            return _build_menu_from_lines(
+                [format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap
+            )
     return _compose_menu_by_utility(skills, budget, estimate_uses())
 
 
@@ -164,10 +166,12 @@ _get_name = operator.attrgetter("name")
 
 def format_menu_line(summary: SkillSummary, cap: int = _LINE_LIMITS[0]) -> str:
     """Return the menu line of a skill, with its when-to-use line cut to `cap` characters."""
-    cue = to_one_line(summary.when_to_use_line)
+    cue = clean_to_one_line(summary.when_to_use_line)
     if len(cue) > cap:
         cue = cue[: cap - 1].rstrip() + "…"
-    tags = f" [{', '.join(map(to_one_line, summary.tags))}]" if summary.tags and cap >= _MIN_LENGTH_WITH_TAGS else ""
+    tags = (
+        f" [{', '.join(map(clean_to_one_line, summary.tags))}]" if summary.tags and cap >= _MIN_LENGTH_WITH_TAGS else ""
+    )
     return f"- {summary.name} — {cue}{tags}" if cue else f"- {summary.name}{tags}"
 
 
@@ -193,11 +197,11 @@ def _compose_menu_by_utility(summaries: Sequence[SkillSummary], budget: int, uti
         kept[summary.name] = drawn
     shown = [summary for summary in summaries if summary.name in kept]
     others = [summary for summary in summaries if summary.name not in kept]
-    menu = _build_menu([kept[s.name] for s in shown], shown, tuple(map(_get_name, others)), budget, cap)
+    menu = _build_menu_from_lines([kept[s.name] for s in shown], shown, tuple(map(_get_name, others)), budget, cap)
     return replace(menu, tie=edge)
 
 
-def _build_menu(
+def _build_menu_from_lines(
     lines: Sequence[str], shown: Sequence[SkillSummary], cut: tuple[str, ...], budget: int, cap: int
 ) -> SkillMenu:
     text = "\n".join([HEADING, "", *lines, *([_format_unlisted_count_line(len(cut))] if cut else [])])
@@ -213,7 +217,7 @@ _MAX_CHANGELOG_LINES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryNews:
+class SkillChangesSinceLastVisit:
     """The skills added, changed and removed since a user's last visit."""
 
     added: tuple[str, ...] = ()
@@ -224,7 +228,7 @@ class LibraryNews:
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
-    def render(self) -> str:
+    def render_prompt_section(self) -> str:
         """Return the section for an interactive prompt; empty without news."""
         parts = [
             f"- {what}: {', '.join(found)}"
@@ -232,7 +236,7 @@ class LibraryNews:
             if found
         ]
         return (
-            "\n".join(["## What's new", "", *parts, *(f"  - {to_one_line(line)}" for line in self.lines)])
+            "\n".join(["## What's new", "", *parts, *(f"  - {clean_to_one_line(line)}" for line in self.lines)])
             if parts
             else ""
         )
@@ -244,7 +248,7 @@ def compute_library_fingerprint(hashes: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def list_visible_hashes(snapshot: LibrarySnapshot, context: GateContext) -> dict[str, str]:
+def list_visible_skill_hashes(snapshot: LibrarySnapshot, context: GateContext) -> dict[str, str]:
     """Return the hashes of the skills that a user may see, disabled ones included, by name."""
     return {
         item.name: item.tree_hash
@@ -255,28 +259,30 @@ def list_visible_hashes(snapshot: LibrarySnapshot, context: GateContext) -> dict
     }
 
 
-def find_library_news(
+def find_skill_changes_since_visit(
     before: Mapping[str, str] | None,
     now: Mapping[str, str],
     *,
     hidden: Collection[str] = (),
     changelog: Callable[[], str] = lambda: "",
-) -> LibraryNews:
+) -> SkillChangesSinceLastVisit:
     """Return the skills that changed since `before`; nothing on a user's first visit.
 
     `hidden` are skills that exist but must not be shown to this user.
     """
     if before is None:
-        return LibraryNews()
+        return SkillChangesSinceLastVisit()
     added = tuple(sorted(name for name in now if name not in before))
     removed = tuple(sorted(name for name in before if name not in now and name not in hidden))
     changed = tuple(sorted(name for name, digest in now.items() if name in before and before[name] != digest))
     found = {*added, *changed, *removed}
-    lines = _filter_changelog(changelog().splitlines(), found, hidden=hidden) if found else ()
-    return LibraryNews(added=added, changed=changed, removed=removed, lines=lines)
+    lines = _list_changelog_lines_naming_skills(changelog().splitlines(), found, hidden=hidden) if found else ()
+    return SkillChangesSinceLastVisit(added=added, changed=changed, removed=removed, lines=lines)
 
 
-def _filter_changelog(lines: Collection[str], names: Collection[str], *, hidden: Collection[str]) -> tuple[str, ...]:
+def _list_changelog_lines_naming_skills(
+    lines: Collection[str], names: Collection[str], *, hidden: Collection[str]
+) -> tuple[str, ...]:
     """Return the first lines that name one of these skills and none of the hidden ones."""
     wanted, unwanted = _compile_name_pattern(names), _compile_name_pattern(hidden)
     named = (line.strip(" \t-*+") for line in lines if wanted.search(line) and not (hidden and unwanted.search(line)))

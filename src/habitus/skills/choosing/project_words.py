@@ -30,21 +30,21 @@ _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 def list_project_words(root: Path) -> tuple[str, ...]:
     """Return each word once; unreadable files are ignored."""
-    names = itertools.islice(_list_project_files(root), _MOST_FILES)
+    names = itertools.islice(_list_file_names_two_levels_deep(root), _MOST_FILES)
     signs = [_WORDS_BY_FILE_NAME.get(name, "") or _WORDS_BY_SUFFIX.get(name[name.rfind(".") :], "") for name in names]
     words = dict.fromkeys(word for sign in signs for word in sign.split())
     return tuple(dict.fromkeys([*words, *_list_dependencies(root)]))[:_MOST_WORDS]
 
 
-def _list_project_files(root: Path) -> Iterator[str]:
+def _list_file_names_two_levels_deep(root: Path) -> Iterator[str]:
     """Yield the names of the files of the project's folder and of its direct subfolders, without hidden ones."""
-    names = _list_folder(str(root))
+    names = _list_visible_names_in_folder(str(root))
     yield from names
     for name in names:
-        yield from _list_folder(f"{root}{os.sep}{name}")
+        yield from _list_visible_names_in_folder(f"{root}{os.sep}{name}")
 
 
-def _list_folder(folder: str) -> list[str]:
+def _list_visible_names_in_folder(folder: str) -> list[str]:
     try:
         # Texts, because hundreds of Path objects would take longer than everything else here.
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
@@ -53,7 +53,10 @@ def _list_folder(folder: str) -> list[str]:
 
 
 def _list_dependencies(root: Path) -> list[str]:
-    package, project = _read_manifest(root / "package.json"), _read_manifest(root / "pyproject.toml").get("project")
+    package, project = (
+        _read_project_manifest_file(root / "package.json"),
+        _read_project_manifest_file(root / "pyproject.toml").get("project"),
+    )
     parts = [package.get("dependencies"), package.get("devDependencies")]
     parts.append(project.get("dependencies") if isinstance(project, dict) else None)
     found = [str(name) for part in parts if isinstance(part, (dict, list)) for name in part]
@@ -61,7 +64,7 @@ def _list_dependencies(root: Path) -> list[str]:
     return [name[0] for text in found if (name := _NAME.search(text.rsplit("/", 1)[-1]))]
 
 
-def _read_manifest(file: Path) -> dict[str, Any]:
+def _read_project_manifest_file(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > _LARGEST:
             return {}

@@ -46,7 +46,7 @@ class UserRequest:
     features: frozenset[str] = frozenset()
     now: datetime | None = None
 
-    def without_details(self) -> UserRequest:
+    def keep_only_user_and_channel(self) -> UserRequest:
         """Return the request without anything that differs between requests of one user over one channel."""
         return UserRequest(text="", source_type=self.source_type, user=self.user, now=self.now)
 
@@ -74,7 +74,7 @@ class EagerSkill:
         return self.summary.name
 
     @property
-    def is_from_user_or_operator(self) -> bool:
+    def is_owned_by_user_or_operator(self) -> bool:
         """Whether it belongs to the user or the operator."""
         return self.summary.layer in OWN_LAYERS and self.summary.source is not SkillSource.IMPORTED
 
@@ -96,14 +96,18 @@ class SkillSelection:
         return any(choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
-    def excludes_memory(self) -> bool:
+    def excludes_rules_and_profile(self) -> bool:
         """Whether rules and profile are excluded too, which only the user's or operator's skills may ask for."""
-        return any(choice.is_from_user_or_operator and choice.summary.manifest.exclude_memory for choice in self.eager)
+        return any(
+            choice.is_owned_by_user_or_operator and choice.summary.manifest.exclude_memory for choice in self.eager
+        )
 
     @property
     def excludes_persona(self) -> bool:
         """Whether a skill of the user or operator excludes the persona."""
-        return any(choice.is_from_user_or_operator and choice.summary.manifest.exclude_persona for choice in self.eager)
+        return any(
+            choice.is_owned_by_user_or_operator and choice.summary.manifest.exclude_persona for choice in self.eager
+        )
 
     def list_eligible_names(self) -> set[str]:
         """Return the names of all skills that the model may use, in full or on demand."""
@@ -130,7 +134,7 @@ def select_skills(
     eager: dict[str, EagerSkill] = {}
     # Most skills have the default manifest and no rule concerns them.
     asking = [summary for summary in eligible.values() if summary.manifest is not DEFAULT_MANIFEST]
-    _apply_selection_rules(asking, request, eager)
+    _add_skills_matching_rules(asking, request, eager)
     for name, reason in _find_sticky_skills(request, prior, replied_to).items():
         if name in eligible and name not in eager:
             eager[name] = EagerSkill(summary=eligible[name], reason=reason, is_sticky=True)
@@ -167,7 +171,9 @@ def _split_by_gates(items: Sequence[ListedSkill], gates: GateContext) -> tuple[d
     return eligible, left_out
 
 
-def _apply_selection_rules(asking: Sequence[SkillSummary], request: UserRequest, eager: dict[str, EagerSkill]) -> None:
+def _add_skills_matching_rules(
+    asking: Sequence[SkillSummary], request: UserRequest, eager: dict[str, EagerSkill]
+) -> None:
     """Apply each rule to all skills before the next rule, so the order of rules decides the reason."""
     endings = {_get_extension(name) for name in request.attachments}
     for rule in ("always_include", "source_types", "file_types", "paths"):

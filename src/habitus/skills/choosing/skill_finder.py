@@ -20,7 +20,7 @@ from habitus.skills.stores.tables import indexed_skills
 
 if TYPE_CHECKING:
     from habitus.search.index import SearchIndex
-    from habitus.search.postgres_index import DocumentReader, PostgresIndex
+    from habitus.search.postgres_index import DocumentReader, PostgresSkillIndex
     from habitus.search.searcher import DocumentSearcher
     from habitus.search.texts.embedding import Embedder
     from habitus.skills.stores.versioned import SkillStore
@@ -59,7 +59,7 @@ class SkillFinder:
             None  # in-memory search for when the server is unavailable, with its revision
         )
 
-    def _create_index(self) -> SearchIndex:
+    def _open_index_with_project_words(self) -> SearchIndex:
         index = self._open_index()
         index.project = self.list_project_words()
         return index
@@ -78,7 +78,7 @@ class SkillFinder:
         If a search server is unavailable, search the last known summaries instead.
         """
         try:
-            with tracing.trace_child_span("search"):
+            with tracing.trace_span_if_inside_another("search"):
                 return self._get_updated_index(at).search(query, k=k, among=among, refresh=look)
         except DatabaseUnavailable:
             if self._shared is None:
@@ -89,24 +89,24 @@ class SkillFinder:
         """Build an in-memory index of all summaries; the bodies are on the server."""
         with self._lock:
             if self._offline_searcher is None or self._offline_searcher[0] != seen.revision:
-                index = self._opened = self._opened or self._create_index()
+                index = self._opened = self._opened or self._open_index_with_project_words()
                 here = index.loaded_document_ids
                 texts = (item.summary for item in seen.listing if item.summary is not None and item.name not in here)
                 documents = [self._redact_document(make_search_document(summary, "")) for summary in texts]
-                self._offline_searcher = seen.revision, index.with_local_documents(documents)
+                self._offline_searcher = seen.revision, index.with_documents_replacing_server(documents)
             return self._offline_searcher[1]
 
     def update_index(self, progress: Progress) -> None:
         """Index new skills, or all of them after an upgrade, reporting progress."""
         self._get_updated_index(progress=progress)
 
-    def find_neighbours(
+    def find_neighbours_of_all_skills(
         self, min_similarity: float = 0.0, *, at: LibrarySnapshot | None = None
     ) -> Mapping[str, tuple[IndexHit, ...]]:
         """Return, for every skill, the few most similar ones with at least this similarity."""
-        return self._get_updated_index(at).find_neighbours(min_similarity)
+        return self._get_updated_index(at).find_neighbours_of_each_document(min_similarity)
 
-    def find_similar(self, summary: SkillSummary, body: str, *, k: int = 3) -> tuple[IndexHit, ...]:
+    def find_skills_similar_to_skill(self, summary: SkillSummary, body: str, *, k: int = 3) -> tuple[IndexHit, ...]:
         """Return the skills most similar to one that is not in the library yet."""
         # One more, because the skill may find itself.
         found = self._get_updated_index().find_similar(make_search_document(summary, body), k=k + 1)
@@ -126,7 +126,7 @@ class SkillFinder:
         """Return the texts of the learned requests."""
         return self._get_updated_index().list_learned_request_texts()
 
-    def forget_learned(self, texts: Collection[str]) -> None:
+    def forget_learned_requests(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
         self._get_updated_index().forget_requests(texts)
 
@@ -147,7 +147,7 @@ class SkillFinder:
             return self._opened
         with self._lock:
             if self._opened is None:
-                self._opened = self._create_index()
+                self._opened = self._open_index_with_project_words()
             if seen.revision != self._revision:
                 elsewhere = self._update_server_index(self._opened, progress)
                 self._update_local_index(self._opened, seen, elsewhere, progress)
@@ -167,16 +167,20 @@ class SkillFinder:
                 store, {name: found for name in names if (found := contents.summaries.get(name)) is not None}
             )
 
-        index.server = self._shared.update_server(contents, index.embedder, read, progress)
+        index.server = self._shared.update_server_index_if_large(contents, index.embedder, read, progress)
         return self._shared.layer if index.server is not None else ""
 
     def _update_local_index(self, index: SearchIndex, seen: LibrarySnapshot, server: str, progress: Progress) -> None:
         """Bring the local index up to date with the visible skills, reading only the changed ones."""
         is_same_side = server == self._server_layer
-        names = seen.changes.list_names_since(self._revision) if self._revision is not None and is_same_side else None
+        names = (
+            seen.changes.list_names_changed_since(self._revision)
+            if self._revision is not None and is_same_side
+            else None
+        )
         self._server_layer = server
         hashes = seen.hashes if names is None else {name: seen.hashes[name] for name in seen.hashes.keys() & names}
-        now = {name: compute_indexed_skill_hash(tree_hash) for name, tree_hash in hashes.items()}
+        now = {name: prefix_hash_with_document_format(tree_hash) for name, tree_hash in hashes.items()}
         here = [name for name in now if seen.by_name[name].layer != server] if server else [*now]
         query, learned = sa.select(indexed_skills), index.list_ids_with_learned_requests()
         if names is not None:
@@ -257,44 +261,44 @@ class ServerIndexUpdater:
     memory.
     """
 
-    def __init__(self, layer: str, *, memory_limit: int, open_server: Callable[[Embedder], PostgresIndex]) -> None:
+    def __init__(self, layer: str, *, memory_limit: int, open_server: Callable[[Embedder], PostgresSkillIndex]) -> None:
         self.layer = layer
         self._memory_limit = memory_limit
         self._open = open_server
-        self._server: PostgresIndex | None = None
+        self._server: PostgresSkillIndex | None = None
         self._filled_at: int | None = None  # the layer's revision when this process last saw it complete there
         self.is_complete = True  # False while another host is filling it
 
-    def update_server(
+    def update_server_index_if_large(
         self, contents: LayerContents, embedder: Embedder, read: DocumentReader, progress: Progress
-    ) -> PostgresIndex | None:
+    ) -> PostgresSkillIndex | None:
         """Bring the server's index up to date; None if the layer is small enough for memory."""
         count, self.is_complete = len(contents.summaries), True
         # Half the limit is the lower threshold, so a few skills more or less don't switch hosts back and forth.
         if 2 * count <= self._memory_limit:
             return None
         server = self._server = self._server or self._open(embedder)
-        complete_at = server.refresh_counts()
+        complete_at = server.refresh_term_counts_and_get_generation()
         if count <= self._memory_limit and not complete_at:
             # An existing index stays in use until the layer shrinks below half the limit.
             return None
         if complete_at < contents.revision:
             self.is_complete = self._upload_changes(server, contents, read, progress)
             if self.is_complete:
-                server.mark_complete(contents.revision)
-            server.refresh_counts()
+                server.record_index_complete_up_to_generation(contents.revision)
+            server.refresh_term_counts_and_get_generation()
         if self.is_complete:
             self._filled_at = contents.revision
         return server
 
     def _upload_changes(
-        self, server: PostgresIndex, contents: LayerContents, read: DocumentReader, progress: Progress
+        self, server: PostgresSkillIndex, contents: LayerContents, read: DocumentReader, progress: Progress
     ) -> bool:
         """Upload what changed since this process last saw the index complete; False if another host is uploading."""
-        names = None if self._filled_at is None else contents.changes.list_names_since(self._filled_at)
+        names = None if self._filled_at is None else contents.changes.list_names_changed_since(self._filled_at)
         found = contents.summaries.keys() if names is None else contents.summaries.keys() & names
-        hashes = {name: compute_indexed_skill_hash(contents.hashes[name]) for name in found}
-        known = server.load_hashes(names)
+        hashes = {name: prefix_hash_with_document_format(contents.hashes[name]) for name in found}
+        known = server.load_indexed_tree_hashes(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
         for done, some in enumerate(sql.split_batches(changed)):
             progress(done * sql.BATCH_SIZE)
@@ -304,6 +308,6 @@ class ServerIndexUpdater:
         return not gone or server.remove_skills(gone)
 
 
-def compute_indexed_skill_hash(tree_hash: str) -> str:
+def prefix_hash_with_document_format(tree_hash: str) -> str:
     """Return the mark of an indexed skill: its files and the version of the document format."""
     return f"{ENTRY_FORMAT}:{tree_hash}"[:64]

@@ -81,7 +81,7 @@ def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits =
     All declarations of the archive are checked before the first file is written, and none is believed: sizes are
     counted again while unpacking.
     """
-    with _open_members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
+    with _open_tar_or_zip_members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
         files = list_checked_members(members, limits)
         top = Path(place) / name
         with translate_disk_errors(top):
@@ -90,7 +90,7 @@ def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits =
         yield top
 
 
-def _open_members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[ArchiveMember]]:
+def _open_tar_or_zip_members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[ArchiveMember]]:
     is_tar = path.name.lower().endswith(_TAR_ENDS) or (is_gzip(path) and not path.name.lower().endswith(_ZIP_ENDS))
     return open_tar_members(path, limits) if is_tar else open_zip_members(path, limits)
 
@@ -162,7 +162,7 @@ def list_checked_members(members: Iterable[ArchiveMember], limits: ArchiveLimits
             continue
         if not _is_ignored_member(path):
             files.append((path, member))
-        elif (folder := _find_version_control_folder(path)) and folder not in control:
+        elif (folder := _find_enclosing_version_control_folder(path)) and folder not in control:
             control.add(folder)
             files.append((path, replace(member, size=0, is_executable=False, open=io.BytesIO)))
     # A path that is both a file and a directory would fail halfway through writing.
@@ -219,13 +219,13 @@ def _refuse_first_problem(name: str, problems: Mapping[str, object], prefix: str
 
 
 def _is_ignored_member(path: str) -> bool:
-    return path.startswith("__MACOSX/") or any(disk.is_skipped_name(part) for part in path.split("/"))
+    return path.startswith("__MACOSX/") or any(disk.is_name_ignored_by_import(part) for part in path.split("/"))
 
 
-def _find_version_control_folder(path: str) -> str:
+def _find_enclosing_version_control_folder(path: str) -> str:
     """Return the version control folder that a file is in; empty if it is in none, or in a skipped folder."""
     parts = path.split("/")
-    first = next((at for at, part in enumerate(parts) if disk.is_skipped_name(part)), None)
+    first = next((at for at, part in enumerate(parts) if disk.is_name_ignored_by_import(part)), None)
     is_read = first is not None and auto_executed.is_vcs_name(parts[first]) and not path.startswith("__MACOSX/")
     return "/".join(parts[: first + 1]) if first is not None and is_read else ""
 

@@ -97,7 +97,7 @@ class OutgoingSkill:
     counters: Mapping[Stage, UsageCounts] = field(default_factory=dict)
     status: str = ""  # of its tool or recipe, if known
 
-    def get_counters(self, stage: Stage) -> UsageCounts:
+    def get_stage_counters(self, stage: Stage) -> UsageCounts:
         """Return the counters of a stage; zeros if it has none."""
         return self.counters.get(stage, UsageCounts())
 
@@ -199,5 +199,5 @@ def _rename_conflicting_entry(entry: IncomingSkill, name: str, first: str) -> In
     what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
     said = Diagnostic(file=entry.origin, message=what, hint="", severity=Severity.WARNING)
     return replace(
-        entry, name=name, tree=trees.rename_skill_tree(entry.tree, name), diagnostics=(*entry.diagnostics, said)
+        entry, name=name, tree=trees.rename_skill_in_main_file(entry.tree, name), diagnostics=(*entry.diagnostics, said)
     )

@@ -85,7 +85,7 @@ def fit_to_skill_md(
     )
 
 
-def build_imported_folder(skill: Skill, others: Tree) -> dict[str, TreeFile]:
+def build_imported_skill_files(skill: Skill, others: Tree) -> dict[str, TreeFile]:
     """Return the files of an imported skill with a newly rendered SKILL.md."""
     return {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill)), **others}
 
@@ -105,7 +105,7 @@ def make_strict_copy(name: str, tree: Tree, *, description: str) -> Tree:
         when_to_use=_clean_description(parsed.skill.when_to_use),
         compatibility=parsed.skill.compatibility[: frontmatter_fields.MAX_COMPATIBILITY],
     )
-    return build_imported_folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN_FILES})
+    return build_imported_skill_files(fitted, {path: file for path, file in tree.items() if path not in _MAIN_FILES})
 
 
 def get_remembered_values(skill: Skill, format: str) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from habitus.skills.formats.base import (
     describe_read_error,
     resolve_name_conflicts,
 )
-from habitus.skills.formats.disk import is_skipped_name
+from habitus.skills.formats.disk import is_name_ignored_by_import
 from habitus.skills.formats.other_systems import agent_skills_table
 from habitus.skills.formats.other_systems.agent_skills_table import AgentSkillsTableFormat
 from habitus.skills.formats.other_systems.anton import AntonFormat
@@ -49,7 +49,7 @@ FORMATS: tuple[SkillFormat, ...] = (
 )
 
 
-def list_formats_with_known_diagnostics(known: DiagnosticsLookup) -> tuple[SkillFormat, ...]:
+def list_formats_reusing_known_diagnostics(known: DiagnosticsLookup) -> tuple[SkillFormat, ...]:
     """Return all formats; the plain one skips parsing skills whose diagnostics are already known."""
     return (*FORMATS[:-1], AgentSkillsFormat(known))
 
@@ -77,7 +77,7 @@ def read_skills(
     """
     if isinstance(source, str) and "://" in source:
         return resolve_name_conflicts(_read_database(source), keep_both=keep_both)
-    path = _resolve_path_name(Path(source))
+    path = _resolve_nameless_path(Path(source))
     check_readable(path)
     origin, location = origin or path.name, _strip_main_file_name(location or str(path.resolve()))
     placed = (_set_location(entry, origin, location) for entry in _read_path_entries(path, formats, origin))
@@ -98,7 +98,7 @@ def _strip_main_file_name(location: str) -> str:
     return folder if name in trees.MAIN_FILES else location
 
 
-def _resolve_path_name(path: Path) -> Path:
+def _resolve_nameless_path(path: Path) -> Path:
     path = parse_user_path(path)
     return path.resolve() if path.name in ("", "..") else path
 
@@ -106,7 +106,7 @@ def _resolve_path_name(path: Path) -> Path:
 def _read_path_entries(path: Path, formats: Sequence[SkillFormat], origin: str) -> Iterator[ImportEntry]:
     is_empty = True
     try:
-        with _open_archive(path) as top:
+        with _unpack_if_archive(path) as top:
             for unit in find_format_matches(top, formats, origin=origin):
                 is_empty = False
                 if isinstance(unit, SkippedEntry):
@@ -132,14 +132,14 @@ def _drop_root_vcs_folder(entry: ImportEntry) -> ImportEntry:
 
 
 @contextmanager
-def _open_archive(path: Path) -> Iterator[Path]:
+def _unpack_if_archive(path: Path) -> Iterator[Path]:
     """Yield the path itself, or the directory of the unpacked archive."""
     if not archives.is_archive(path):
         yield path
         return
     with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_archive_suffix(path))) as top:
         # Archives often hold a single directory of the same name; step into it.
-        inside = [one for one in top.iterdir() if not is_skipped_name(one.name)]
+        inside = [one for one in top.iterdir() if not is_name_ignored_by_import(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 
 
@@ -168,7 +168,7 @@ _FIELD_LABELS = {
 
 def list_lost_fields(format: SkillFormat, skills: Sequence[OutgoingSkill], to: Path) -> tuple[SkippedEntry, ...]:
     """Return, for each skill that an export at `to` would not restore completely, the missing parts."""
-    back = _read_back_export(format, to)
+    back = _read_exported_skills(format, to)
     found = []
     for item in skills:
         missing = list(_list_missing_parts(item, back[item.skill.name])) if item.skill.name in back else []
@@ -178,14 +178,16 @@ def list_lost_fields(format: SkillFormat, skills: Sequence[OutgoingSkill], to: P
     return tuple(found)
 
 
-def hash_exports(format: SkillFormat, skills: Sequence[OutgoingSkill]) -> dict[str, str]:
+def hash_reimported_exports(format: SkillFormat, skills: Sequence[OutgoingSkill]) -> dict[str, str]:
     """Return the hash over the files of each skill as it would come back from an export."""
     with tempfile.TemporaryDirectory() as folder:
         format.write_skills(skills, Path(folder) / "out")
-        return {name: compute_tree_hash(entry.tree) for name, entry in _read_back_export(format, Path(folder)).items()}
+        return {
+            name: compute_tree_hash(entry.tree) for name, entry in _read_exported_skills(format, Path(folder)).items()
+        }
 
 
-def _read_back_export(format: SkillFormat, to: Path) -> dict[str, IncomingSkill]:
+def _read_exported_skills(format: SkillFormat, to: Path) -> dict[str, IncomingSkill]:
     return {entry.name: entry for entry in read_skills(to, (format,)) if isinstance(entry, IncomingSkill)}
 
 
@@ -299,7 +301,7 @@ def _list_directory(place: Path, top: Path) -> _DirectoryListing:
     links: list[str] = []
     with os.scandir(place) as entries:
         for entry in entries:
-            if is_skipped_name(entry.name):
+            if is_name_ignored_by_import(entry.name):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 names.append(f"{entry.name}/")

@@ -15,12 +15,12 @@ from habitus.files import (
     TEMPORARY_PREFIX,
     Tree,
     TreeFile,
+    build_temporary_path_beside,
     build_tree_file,
-    check_inner_path,
-    get_temporary_path,
+    require_path_inside_skill,
     translate_disk_errors,
 )
-from habitus.operating_system import open_for_reading
+from habitus.operating_system import open_regular_file_for_reading
 from habitus.skills import auto_executed
 from habitus.skills.formats.base import (
     FormatExportResult,
@@ -40,7 +40,7 @@ _READ_SIZE = 64 * 1024
 SKIPPED_NAMES = {"node_modules", "__pycache__", ".venv", ".DS_Store"}
 
 
-def is_skipped_name(name: str) -> bool:
+def is_name_ignored_by_import(name: str) -> bool:
     """Whether importing ignores a file or folder of this name."""
     return (
         name in SKIPPED_NAMES
@@ -67,7 +67,7 @@ def read_folder(top: Path, notes: DiagnosticCollector) -> dict[str, TreeFile]:
 def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     """Read a regular file that is not a link; raise `UnreadableEntryError` above the limit."""
     # A link could leave the folder.
-    handle = open_for_reading(path, follow_links=False)
+    handle = open_regular_file_for_reading(path, follow_links=False)
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
@@ -92,8 +92,8 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
             if auto_executed.is_vcs_name(entry.name):
-                notes.vcs_files.append(replace_surrogates(f"{base}{_find_representative_file(directory, entry.name)}"))
-            if is_skipped_name(entry.name):
+                notes.vcs_files.append(replace_surrogates(f"{base}{_find_first_file_below(directory, entry.name)}"))
+            if is_name_ignored_by_import(entry.name):
                 continue
             path = f"{base}{entry.name}"
             info = entry.stat(follow_symlinks=False)
@@ -108,7 +108,7 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
                 notes.add(f"{path} is {kind}; it was left out.", "Put the file itself in its place.")
 
 
-def _find_representative_file(directory: str, name: str) -> str:
+def _find_first_file_below(directory: str, name: str) -> str:
     """Return the path of a file in a folder, to name the folder by; its own name if it has none."""
     for folder, folders, files in os.walk(f"{directory}/{name}"):
         folders.sort()
@@ -138,13 +138,13 @@ def open_export_target(to: Path, *, overwrite: bool) -> Iterator[Path]:
     if is_there and not overwrite:
         what = "is not empty" if to.is_dir() else "is there already"
         raise Refused(f"{to} {what}.", hint="Choose another place, or allow overwriting.")
-    aside = get_temporary_path(to)
+    aside = build_temporary_path_beside(to)
     with translate_disk_errors(to):
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
             yield aside
             if is_there:
-                to.rename(_find_free_name(to))
+                to.rename(_find_free_backup_path(to))
             elif to.is_dir():
                 to.rmdir()
             aside.rename(to)
@@ -152,7 +152,7 @@ def open_export_target(to: Path, *, overwrite: bool) -> Iterator[Path]:
             _remove_path(aside)
 
 
-def _find_free_name(path: Path) -> Path:
+def _find_free_backup_path(path: Path) -> Path:
     number = 1
     while True:
         old = path.with_name(f"{path.name}.old" + (f"-{number}" if number > 1 else ""))
@@ -204,7 +204,7 @@ class SkillFolderFormat(SkillFormat):
 def write_tree(top: Path, tree: Tree) -> None:
     """Write the files of a tree below a directory; every file must have its content."""
     for path, file in tree.items():
-        target = top / check_inner_path(path)
+        target = top / require_path_inside_skill(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         assert file.content is not None, path
         target.write_bytes(file.content)

@@ -102,18 +102,18 @@ def read_fields(front: str, file: str) -> tuple[FrontMatterFields, list[Diagnost
 @functools.lru_cache(maxsize=64)
 def _parse_fields(front: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
     # The YAML parser is slow to import, and a cached read doesn't need it.
-    from habitus.skills.formats.yaml_values import load_yaml
+    from habitus.skills.formats.yaml_values import load_yaml_with_text_scalars
 
     diagnostics: list[Diagnostic] = []
     try:
-        fields = load_yaml(front, diagnostics)
+        fields = load_yaml_with_text_scalars(front, diagnostics)
     except MalformedFileError as error:
         # An unquoted colon in a description is a common mistake, so try again with such values quoted.
-        quoted = _quote_colons(front)
+        quoted = _quote_values_with_colons(front)
         if quoted == front:
             raise
         try:
-            fields = load_yaml(quoted, diagnostics)
+            fields = load_yaml_with_text_scalars(quoted, diagnostics)
         except MalformedFileError:
             # Quoting did not help, so report the problem of the original text.
             raise error from None
@@ -136,7 +136,7 @@ def _parse_fields(front: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
 _SIMPLE_ENTRY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):[ \t]+(?P<value>[^\s\"'\[{|>&*!%@`#].*)")
 
 
-def _quote_colons(front: str) -> str:
+def _quote_values_with_colons(front: str) -> str:
     """Quote the top-level one-line values that contain `: ` or end in a colon."""
     lines = []
     for line in front.split("\n"):
@@ -218,7 +218,7 @@ def change_fields(front: str, changes: FrontMatterChanges, file: str) -> str:
     """
     if front and not front.endswith("\n"):
         front += "\n"
-    wanted = _apply_changes(_reread_fields(front, file), changes)
+    wanted = _apply_changes_to_fields(_reread_fields(front, file), changes)
     for way in (_edit_field_lines, _edit_with_ruamel):
         try:
             changed = way(front, changes)
@@ -245,7 +245,7 @@ def _reread_fields(front: str, file: str) -> FrontMatterFields:
     return read_fields(front, file)[0]
 
 
-def _apply_changes(fields: FrontMatterFields, changes: FrontMatterChanges) -> FrontMatterFields:
+def _apply_changes_to_fields(fields: FrontMatterFields, changes: FrontMatterChanges) -> FrontMatterFields:
     result = dict(fields)
     for key, value in changes.items():
         if value is None:
@@ -254,7 +254,7 @@ def _apply_changes(fields: FrontMatterFields, changes: FrontMatterChanges) -> Fr
             result[key] = value
         else:
             below = result.get(key)
-            nested = _apply_changes(below if isinstance(below, dict) else {}, value)
+            nested = _apply_changes_to_fields(below if isinstance(below, dict) else {}, value)
             if nested:
                 result[key] = nested
             else:
@@ -272,20 +272,20 @@ def _edit_field_lines(front: str, changes: FrontMatterChanges, indent: str = "")
             continue
         # A repeated key: the last one counts for readers, so only its comments stay.
         if key not in pending:
-            kept.append(_keep_comment_lines(_get_leading_lines(lines)))
+            kept.append(_drop_blank_only_lines(_get_leading_lines(lines)))
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
             kept.append(_edit_nested_block(key, lines, value, indent))
         elif value is not None:
-            kept.append(_get_leading_lines(lines) + _render_key(key, value, indent))
+            kept.append(_get_leading_lines(lines) + _render_indented_field(key, value, indent))
         else:
-            kept.append(_keep_comment_lines(_get_leading_lines(lines)))
+            kept.append(_drop_blank_only_lines(_get_leading_lines(lines)))
     for key, value in pending.items():
         if isinstance(value, Mapping):
             value = {name: text for name, text in value.items() if text is not None}
         if value or value == "":
-            kept.append(_render_key(key, value, indent))
+            kept.append(_render_indented_field(key, value, indent))
     return "".join(kept)
 
 
@@ -323,7 +323,7 @@ def _get_leading_lines(lines: str) -> str:
     return lead
 
 
-def _keep_comment_lines(lead: str) -> str:
+def _drop_blank_only_lines(lead: str) -> str:
     return lead if lead.strip() else ""
 
 
@@ -343,7 +343,7 @@ def _edit_nested_block(key: str, lines: str, changes: Mapping[str, str | None], 
     return f"{lead}{head}\n{changed}"
 
 
-def _render_key(key: str, value: str | Mapping[str, str | None], indent: str) -> str:
+def _render_indented_field(key: str, value: str | Mapping[str, str | None], indent: str) -> str:
     if isinstance(value, str):
         text = render_fields({key: value})
     else:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from habitus.plain_data import MAX_DEPTH, measure_depth
+from habitus.plain_data import MAX_DEPTH, measure_nesting_depth
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FIELD_NAMES
 from habitus.skills.formats.frontmatter import FrontMatterFields
@@ -284,7 +284,7 @@ def _parse_json_or_default(text: str, default: Any) -> Any:
             dump_compact_json(value).encode()
     except (ValueError, RecursionError):
         return default
-    return value if measure_depth(value) <= MAX_DEPTH else default
+    return value if measure_nesting_depth(value) <= MAX_DEPTH else default
 
 
 def _to_text(value: object) -> str:

@@ -40,12 +40,12 @@ _FENCE = re.compile(r"^(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*$")
 _SIMPLE_NAME = re.compile(r"[^\s#`\x00-\x1f\x7f-\xa0\u2028\u2029](?:[^\n\r\t\x00-\x1f\x7f-\xa0\u2028\u2029]*\S)?")
 
 
-def list_referenced_names(value: Any) -> set[str]:
+def list_referenced_variable_names(value: Any) -> set[str]:
     """Return the names that a value refers to."""
     if isinstance(value, Mapping):
-        return {name for item in value.values() for name in list_referenced_names(item)}
+        return {name for item in value.values() for name in list_referenced_variable_names(item)}
     if isinstance(value, list | tuple):
-        return {name for item in value for name in list_referenced_names(item)}
+        return {name for item in value for name in list_referenced_variable_names(item)}
     if not isinstance(value, str):
         return set()
     found = (match["plain"] or match["path"] or "" for match in REFERENCE.finditer(value))
@@ -72,7 +72,7 @@ def _render_recipe_section(recipe: Recipe) -> str:
     if heading != recipe.name:
         more["name"] = recipe.name
     prose = recipe.prose
-    if not _is_plain_prose(prose):
+    if not _is_prose_round_trip_safe(prose):
         more["description"], prose = prose, ""
     if recipe.mode:
         more["mode"] = recipe.mode
@@ -88,7 +88,7 @@ def _render_recipe_section(recipe: Recipe) -> str:
     return f"## {heading}\n\n" + (f"{prose}\n\n" if prose else "") + f"{fence}yaml\n{block}{fence}\n"
 
 
-def _is_plain_prose(prose: str) -> bool:
+def _is_prose_round_trip_safe(prose: str) -> bool:
     """Whether the prose survives a round trip and can't be mistaken for a heading or fence."""
     lines = prose.split("\n")
     return (
@@ -114,11 +114,11 @@ def parse_recipes(content: bytes, notes: DiagnosticCollector) -> list[Recipe]:
             where = start + opening + 2 + (mark.line if mark is not None else 0)
             notes.add(f"The recipe '{name[:80]}' can't be read, line {where}: {first}.", "Correct its yaml block.")
             continue
-        recipes.append(replace(recipe, line=start, lines=_find_step_lines(block, start + opening + 2)))
+        recipes.append(replace(recipe, line=start, lines=_find_step_line_numbers(block, start + opening + 2)))
     return recipes
 
 
-def _find_step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
+def _find_step_line_numbers(block: str, first: int) -> dict[str, tuple[int, ...]]:
     """Return the line of the file on which each step begins: "" for the recipe itself, or the name of a branch."""
 
     def of(node: yaml.Node) -> tuple[int, ...]:

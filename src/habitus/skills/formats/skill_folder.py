@@ -18,7 +18,7 @@ _MARKDOWN = (".md", ".markdown")
 DiagnosticsLookup = Callable[[str, Tree], "Sequence[Diagnostic] | None"]
 
 
-def find_no_known_diagnostics(name: str, tree: Tree) -> None:
+def always_return_no_diagnostics(name: str, tree: Tree) -> None:
     return None
 
 
@@ -29,7 +29,7 @@ class AgentSkillsFormat(disk.SkillFolderFormat):
 
     name = "skill"
 
-    def __init__(self, known: DiagnosticsLookup = find_no_known_diagnostics) -> None:
+    def __init__(self, known: DiagnosticsLookup = always_return_no_diagnostics) -> None:
         self._known = known
 
     def can_read(self, path: Path, inside: Set[str]) -> bool:
@@ -42,7 +42,7 @@ class AgentSkillsFormat(disk.SkillFolderFormat):
 
     def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         is_whole = trees.find_main_file(item.tree) is not None
-        return item.skill.name, item.tree if is_whole else conversion.build_imported_folder(item.skill, item.tree)
+        return item.skill.name, item.tree if is_whole else conversion.build_imported_skill_files(item.skill, item.tree)
 
 
 def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> IncomingSkill:
@@ -59,7 +59,9 @@ def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> Inc
     name = conversion.make_legal_name(stated if names.is_legal_name(names.canonicalize_name(stated)) else path.name)
     if not _has_front_matter(content) and trees.TOML_FILE not in tree:
         others = {place: file for place, file in tree.items() if place != main}
-        return _import_plain_markdown(name, origin, _decode_text(content).removeprefix("\ufeff"), notes, others)
+        return _build_incoming_from_plain_markdown(
+            name, origin, _decode_text(content).removeprefix("\ufeff"), notes, others
+        )
     said = known(name, tree)
     if said is None:
         parsed = trees.parse_skill_tree(name, tree)
@@ -99,11 +101,11 @@ def _read_markdown_file(path: Path, origin: str) -> IncomingSkill:
     except MalformedFileError as problem:
         raise UnreadableEntryError(f"{problem.diagnostic.message} {problem.diagnostic.hint}".strip()) from None
     if fields is not None and str(fields.get("description") or "").strip():
-        return _import_skill_md_file(path, origin, content, str(fields.get("name") or ""))
+        return _build_incoming_from_skill_md(path, origin, content, str(fields.get("name") or ""))
     stated = str((fields or {}).get("name") or "")
     title = skill_md.extract_title(parts.body)
     name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file(path, title)
-    return _import_plain_markdown(name, origin, parts.body, notes, {})
+    return _build_incoming_from_plain_markdown(name, origin, parts.body, notes, {})
 
 
 def _decode_text(content: bytes) -> str:
@@ -115,7 +117,7 @@ def _decode_text(content: bytes) -> str:
         raise UnreadableEntryError(f"It is not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
 
 
-def _import_skill_md_file(path: Path, origin: str, content: bytes, stated: str) -> IncomingSkill:
+def _build_incoming_from_skill_md(path: Path, origin: str, content: bytes, stated: str) -> IncomingSkill:
     """Import a complete SKILL.md under another file name; it names itself."""
     name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file(path, "")
     tree = {"SKILL.md": build_tree_file(content)}
@@ -125,7 +127,7 @@ def _import_skill_md_file(path: Path, origin: str, content: bytes, stated: str) 
     return IncomingSkill(name=name, tree=tree, origin=origin, format="skill", diagnostics=parsed.diagnostics)
 
 
-def _import_plain_markdown(
+def _build_incoming_from_plain_markdown(
     name: str, origin: str, body: str, notes: DiagnosticCollector, others: Tree
 ) -> IncomingSkill:
     """Import plain Markdown: the first heading is the title, the first paragraph the description."""
@@ -142,7 +144,7 @@ def _import_plain_markdown(
     skill = conversion.fit_to_skill_md(
         raw, format="skill", original_name="", frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered={}
     )
-    tree = conversion.build_imported_folder(skill, others)
+    tree = conversion.build_imported_skill_files(skill, others)
     return IncomingSkill(
         name=name,
         tree=tree,

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.plain_data import MAX_DEPTH, measure_depth
+from habitus.plain_data import MAX_DEPTH, measure_nesting_depth
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.formats import frontmatter
@@ -166,7 +166,7 @@ def _read_all_fields(
         own, found = frontmatter.read_fields(frontmatter.normalize_newlines(parts.front), file)
         diagnostics += found
         fields |= own
-    elif toml is None and is_plain_document(parts.body):
+    elif toml is None and has_heading_and_prose(parts.body):
         hint = "Write one: begin the file with '---', 'name: …', 'description: …', '---'."
         diagnostics.append(Diagnostic(file=file, message=NO_FRONTMATTER_NOTE, hint=hint, severity=Severity.WARNING))
         fields = {"title": extract_title(parts.body), "description": extract_first_paragraph(parts.body)}
@@ -203,7 +203,7 @@ def _parse_toml_fields(toml: bytes) -> FrontMatterFields:
     try:
         # Dates and times become text, as in a frontmatter block.
         values = json.loads(json.dumps(tomllib.loads(toml.decode()), default=str))
-        if measure_depth(values) > MAX_DEPTH:
+        if measure_nesting_depth(values) > MAX_DEPTH:
             raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "Correct that line, or move its fields into the frontmatter of skill.md."
@@ -302,7 +302,7 @@ _SETEXT = re.compile(r"^(\S.*)\n=+[ \t]*$", re.MULTILINE)
 NO_FRONTMATTER_NOTE = "It came without frontmatter; the description is its first paragraph."
 
 
-def is_plain_document(body: str) -> bool:
+def has_heading_and_prose(body: str) -> bool:
     """Whether a file without frontmatter is a document (a heading, then prose) rather than a damaged skill."""
     return _HEADING.match(body.lstrip()) is not None and bool(extract_first_paragraph(body))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from habitus.plain_data import MAX_DEPTH, measure_depth
+from habitus.plain_data import MAX_DEPTH, measure_nesting_depth
 from habitus.skills.model import Diagnostic, MalformedFileError
 
 
-def load_yaml(front: str, diagnostics: list[Diagnostic]) -> Any:
+def load_yaml_with_text_scalars(front: str, diagnostics: list[Diagnostic]) -> Any:
     """Return the value of a YAML text, with every scalar as text; oddities are added to `diagnostics`, without a file
     name.
     """
@@ -20,7 +20,7 @@ def load_yaml(front: str, diagnostics: list[Diagnostic]) -> Any:
     try:
         value = builder.build_document()
     except (yaml.YAMLError, ValueError) as error:
-        raise _make_unreadable_error(error) from None
+        raise _make_malformed_yaml_error(error) from None
     diagnostics += [
         Diagnostic(file="", message=f"The field '{key[:80]}' appears twice; the last one is used.", hint="Remove one.")
         for key in builder.repeated
@@ -82,7 +82,7 @@ class _YamlValueBuilder:
         value, count = self._anchors[event.anchor]
         # An alias counts as much as the value it repeats, so nested aliases can't grow exponentially.
         self._count += count
-        if self._count > self._max_values or depth + measure_depth(value) > MAX_DEPTH:
+        if self._count > self._max_values or depth + measure_nesting_depth(value) > MAX_DEPTH:
             raise _make_yaml_error("aliases repeat too much", event)
         return value
 
@@ -105,7 +105,7 @@ def _make_yaml_error(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
-def _make_unreadable_error(error: Exception) -> MalformedFileError:
+def _make_malformed_yaml_error(error: Exception) -> MalformedFileError:
     mark, opened = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     if "unexpected end of stream" in problem and opened is not None:

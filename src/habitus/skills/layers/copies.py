@@ -67,7 +67,9 @@ def load_effective_copies(
         skill = layer.store.load(item.name, check_disk=check_disk) if is_trusted or not has_trusted else None
         if skill is not None:
             made.append(
-                LayerSkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_layer_source(skill, layer), digest))
+                LayerSkillCopy(
+                    layer=layer, skill=policy.drop_untrusted_claims(layer, apply_layer_source(skill, layer), digest)
+                )
             )
             has_trusted = has_trusted or is_trusted
     layer = get_layer(item.layer)
@@ -75,7 +77,7 @@ def load_effective_copies(
         own_files = layer.store.read_tree(item.name, item.pinned_version, check_disk=False)
     skill = layer.store.load(item.name, check_disk=check_disk, tree=own_files)
     if skill is not None:
-        trusted = policy.apply_trust(layer, apply_layer_source(skill, layer), item.tree_hash)
+        trusted = policy.drop_untrusted_claims(layer, apply_layer_source(skill, layer), item.tree_hash)
         made.append(LayerSkillCopy(layer=layer, skill=trusted, version=item.pinned_version))
     return made
 

@@ -14,13 +14,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from habitus.files import Tree
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.skills import lifecycle, trees
 from habitus.skills.layers.layer import Layer, format_skill_address, merge_layered_summaries
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import DEFAULT_MANIFEST, Diagnostic, Manifest, Skill, SkillState, SkillSummary, Stage
-from habitus.skills.stores.base import NO_CHANGES, LayerContents, RecentChanges
+from habitus.skills.stores.base import NO_CHANGES, LayerContents, RecentChangedNames
 from habitus.skills.trees import AnySkill
 from habitus.use_counts import UsageCounts
 
@@ -56,7 +56,7 @@ class LibrarySnapshot:
 
     revision: tuple[Hashable, ...]
     entries: SortedNameMap[tuple[ListedSkill, ...]]  # the skill first, then broken directories of its name
-    changes: RecentChanges = NO_CHANGES  # how it differs from earlier snapshots
+    changes: RecentChangedNames = NO_CHANGES  # how it differs from earlier snapshots
     current: LibrarySnapshot | None = None  # the library as it is, if some skills are pinned to earlier versions here
 
     @functools.cached_property
@@ -89,7 +89,7 @@ class LibrarySnapshot:
         """The hash over all files of every loadable skill, by name."""
         return SortedNameMap((name, item.tree_hash) for name, item in self.by_name.items() if item.summary is not None)
 
-    def for_reader(self, user: str) -> LibrarySnapshot:
+    def with_user_placeholder_filled(self, user: str) -> LibrarySnapshot:
         """Return the snapshot with `{USER}` filled in; the same object for the same user."""
         if user not in self._snapshots_by_reader:
             listing = tuple(fill_user_placeholder(item, user) for item in self.listing)
@@ -206,8 +206,8 @@ def compose_listed_skill(
     # Copies awaiting trust in layers between the two are hidden as well.
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.awaiting_trust)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
-    summary = outside.apply_trust(layer, apply_layer_source(summary, layer), tree_hash)
-    # `apply_trust` returns the same manifest if it removed nothing, so identity is enough.
+    summary = outside.drop_untrusted_claims(layer, apply_layer_source(summary, layer), tree_hash)
+    # `drop_untrusted_claims` returns the same manifest if it removed nothing, so identity is enough.
     has_force = stated is summary.manifest
     inert = (
         () if has_force else tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
@@ -273,11 +273,13 @@ class SkillListItem:
         """Return the skill, its state and its counters as one flat object."""
         item, summary = self.item, self.item.summary
         counters = replace(self.counters, address=build_uses_path(item.layer, item.name))
-        told = {name: to_plain(getattr(item, name)) for name in _LISTED_FIELDS} | {"counters": to_plain(counters)}
+        told = {name: convert_to_plain_json(getattr(item, name)) for name in _LISTED_FIELDS} | {
+            "counters": convert_to_plain_json(counters)
+        }
         if summary is None:
             return told
         return (
-            {name: to_plain(getattr(summary, name)) for name in _SUMMARY_FIELDS}
+            {name: convert_to_plain_json(getattr(summary, name)) for name in _SUMMARY_FIELDS}
             | told
             | {"manifest": _select_non_default_fields(self.manifest)}
         )
@@ -317,12 +319,12 @@ def build_uses_path(layer: str, name: str) -> str:
     return f"/skills/{format_skill_address(name, layer)}/uses"
 
 
-def sum_counters(stages: Mapping[Stage, UsageCounts]) -> UsageCounts:
+def sum_counters_over_stages(stages: Mapping[Stage, UsageCounts]) -> UsageCounts:
     """Sum the counters of all stages."""
     return functools.reduce(operator.add, stages.values(), UsageCounts())
 
 
-def describe_source_counts(told: Mapping[Stage, UsageCounts]) -> tuple[str, ...]:
+def format_imported_usage_counts(told: Mapping[Stage, UsageCounts]) -> tuple[str, ...]:
     """Describe the counts of another system, one text per stage."""
     return tuple(
         f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
@@ -342,7 +344,7 @@ _MANIFEST_FIELDS = [field.name for field in fields(Manifest)]
 def _select_non_default_fields(manifest: Manifest) -> dict[str, Any]:
     """Return the manifest fields that differ from their defaults."""
     return {
-        name: to_plain(getattr(manifest, name))
+        name: convert_to_plain_json(getattr(manifest, name))
         for name in _MANIFEST_FIELDS
         if getattr(manifest, name) != getattr(DEFAULT_MANIFEST, name)
     }

@@ -72,7 +72,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
         folder = into / one.name
         for path, url in one.urls.items():
             content = download_url(url, policy).content
-            digest = compute_index_digest(content)
+            digest = compute_content_digest(content)
             if one.digest and digest != one.digest:
                 what = f"'{one.name}' is not what the index says: its digest differs."
                 raise Invalid(what, hint="Tell the publisher; nothing was imported.")
@@ -84,7 +84,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
     return digests
 
 
-def compute_index_digest(content: bytes) -> str:
+def compute_content_digest(content: bytes) -> str:
     """Return the SHA-256 digest of a content, as an index states it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
@@ -115,7 +115,7 @@ def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
         kind = "skill-md" if one.archive is None else "archive"
         row = {"name": one.name, "type": kind, "description": one.description, "url": path}
         exam = {} if one.exam is None else {EXAM_KEY: dict(one.exam)}
-        rows.append({**row, "digest": compute_index_digest(content), **exam})
+        rows.append({**row, "digest": compute_content_digest(content), **exam})
     index = json.dumps({"$schema": INDEX_SCHEMA, "skills": rows}, indent=2, ensure_ascii=False)
     return {**files, PAGE_PATH: _render_site_page(skills).encode(), INDEX_PATH: f"{index}\n".encode()}
 
@@ -228,7 +228,7 @@ _MAX_HEAD_LINE = 1 << 16
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
-def _forbid_other_hosts(here: str, there: str) -> bool:
+def _never_follow_other_host(here: str, there: str) -> bool:
     return False
 
 
@@ -265,7 +265,7 @@ class DownloadPolicy:
     """
 
     is_public_only: bool = False
-    may_follow: Callable[[str, str], bool] = _forbid_other_hosts
+    may_follow: Callable[[str, str], bool] = _never_follow_other_host
     # Shared by all downloads from one source; without it, each has its own.
     budget: DownloadBudget | None = None
 

@@ -91,7 +91,7 @@ def fetch_source(
         yield FetchedSource(path=local, address=str(local))
         return
     with tempfile.TemporaryDirectory(prefix="habitus-fetch-") as scratch:
-        if found := _fetch_from_web(address, Path(scratch), policy):
+        if found := _fetch_archive_or_site_skills(address, Path(scratch), policy):
             yield found
             return
         source = _parse_source(address, None if policy.is_public_only else local, host)
@@ -123,7 +123,7 @@ def _clone_repository(
     )
 
 
-def _fetch_from_web(address: str, scratch: Path, policy: DownloadPolicy) -> FetchedSource | None:
+def _fetch_archive_or_site_skills(address: str, scratch: Path, policy: DownloadPolicy) -> FetchedSource | None:
     """Fetch an archive or the skills of a site's index; None if the address is a repository's."""
     at = urlsplit(address)
     if at.scheme not in ("https", "http") or at.username or _TREE_URL.fullmatch(address.rstrip("/")):

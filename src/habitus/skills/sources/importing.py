@@ -34,7 +34,7 @@ from habitus.skills.sources.trust import (
     TreeScanner,
     TrustStore,
     mark_imports_changed,
-    read_origins,
+    read_import_origins,
 )
 from habitus.skills.stores.base import BackendSkillFacts, LayerContents
 from habitus.skills.stores.tables import imports
@@ -181,7 +181,10 @@ class SkillImporter:
     ) -> Iterator[ImportOutcome]:
         store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
         there = store.read_contents()
-        known, proposals = read_origins(self._engine, layer, wanted), self._find_proposals(layer, wanted)
+        known, proposals = (
+            read_import_origins(self._engine, layer, wanted),
+            self._find_proposals_by_name_and_hash(layer, wanted),
+        )
         digests = [compute_tree_hash(entry.tree) for entry in batch]
         both = zip(batch, digests, strict=True)
         differing = [one for one, digest in both if _get_loadable_hash(there, one.name) not in (None, digest)]
@@ -196,8 +199,8 @@ class SkillImporter:
                     entry, layer, resolve_conflict, known[entry.name], there.summaries
                 )
                 # The resolution may have renamed the entry, so look up its new name too.
-                known |= read_origins(self._engine, layer, [entry.name])
-                proposals |= self._find_proposals(layer, [entry.name])
+                known |= read_import_origins(self._engine, layer, [entry.name])
+                proposals |= self._find_proposals_by_name_and_hash(layer, [entry.name])
                 digest, here = compute_tree_hash(entry.tree), _get_loadable_hash(there, entry.name)
             result = _decide_without_scan(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
@@ -227,12 +230,12 @@ class SkillImporter:
                 result = ImportOutcome(name=entry.name, verdict=verdict, origin=entry.origin)
             # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
-            notes = (*_list_notable_diagnostics(entry), *lifecycle.list_missing_packages(says, self._packages))
+            notes = (*_list_notable_diagnostics(entry), *lifecycle.explain_missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
         self._save_entries(to_save, author, layer, is_trusted=is_trusted)
         # An interrupted run wrote these but did not finish their counters and switches.
         unfinished = {entry.name: entry for entry in batch if _is_unfinished_import(known.get(entry.name))}
-        self._finish_import(unfinished, layer, author)
+        self._import_counters_and_disabled_states(unfinished, layer, author)
         seen = self._library.snapshot().by_name if to_save else {}
         for result in results:
             item = seen.get(result.name) if result.name in to_save else None
@@ -246,7 +249,7 @@ class SkillImporter:
         if entries:
             self._record_origins(entries, layer)
 
-    def list_formats(self, layer: str) -> Sequence[SkillFormat]:
+    def list_formats_skipping_unchanged_skills(self, layer: str) -> Sequence[SkillFormat]:
         """Return every format; unchanged skills already in the layer are not parsed again."""
         # Imports every format, which only importing needs.
         from habitus.skills.formats import detect
@@ -260,9 +263,9 @@ class SkillImporter:
             return row.diagnostics if row is not None and row.tree_hash == compute_tree_hash(tree) else None
 
         # In the folders of other agents, diagnostics say more than parsing does, so nothing is skipped there.
-        return detect.list_formats_with_known_diagnostics(known) if layer == USER_LAYER else detect.FORMATS
+        return detect.list_formats_reusing_known_diagnostics(known) if layer == USER_LAYER else detect.FORMATS
 
-    def _find_proposals(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
+    def _find_proposals_by_name_and_hash(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
         """Return the proposals for these names, decided or not, by name and hash of the files."""
         found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
         return {(proposal.change.name, compute_tree_hash(proposal.change.tree)): proposal for proposal in found}
@@ -286,11 +289,11 @@ class SkillImporter:
             case NameConflictResolution.KEEP_BOTH:
                 mine = {
                     name
-                    for name, one in read_origins(self._engine, layer).items()
+                    for name, one in read_import_origins(self._engine, layer).items()
                     if not _is_from_other_location(one, entry)
                 }
                 name = make_unique_name(entry.name, lambda taken: taken in here and taken not in mine)
-                return replace(entry, name=name, tree=trees.rename_skill_tree(entry.tree, name)), ""
+                return replace(entry, name=name, tree=trees.rename_skill_in_main_file(entry.tree, name)), ""
 
     def _close_conflict_proposal(
         self, proposals: dict[tuple[str, str], Proposal], entry: IncomingSkill, author: Author, *, is_decided: bool
@@ -343,11 +346,11 @@ class SkillImporter:
         self._library.write_trees(layer, wanted, replace(author, reason=author.reason or "imported"), facts=facts)
         if is_trusted:
             self._trust.trust(IMPORTED_ROOT, wanted, author.name)
-        self._finish_import(entries, layer, author)
+        self._import_counters_and_disabled_states(entries, layer, author)
 
     def _record_origins(self, entries: Mapping[str, IncomingSkill], layer: str) -> None:
         """Record where the skills come from; whether their counters were already imported is carried over."""
-        known = read_origins(self._engine, layer, entries)
+        known = read_import_origins(self._engine, layer, entries)
         digests = {name: compute_tree_hash(entry.tree) for name, entry in entries.items()}
         now = self._clock()
         values = [
@@ -369,11 +372,13 @@ class SkillImporter:
             conn.execute(imports.insert(), values)
             mark_imports_changed(conn)
 
-    def _finish_import(self, entries: Mapping[str, IncomingSkill], layer: str, author: Author) -> None:
+    def _import_counters_and_disabled_states(
+        self, entries: Mapping[str, IncomingSkill], layer: str, author: Author
+    ) -> None:
         """Take over counters and disabled states of new skills, which must exist by now."""
-        store, known = self._library.get_layer(layer).store, read_origins(self._engine, layer, entries)
+        store, known = self._library.get_layer(layer).store, read_import_origins(self._engine, layer, entries)
         new = {name: entry for name, entry in entries.items() if _is_unfinished_import(known.get(name))}
-        self._library.usage.store_imported(store.key, {name: entry.counters for name, entry in new.items()})
+        self._library.usage.store_imported_counts(store.key, {name: entry.counters for name, entry in new.items()})
         for name, entry in new.items():
             if not entry.enabled:
                 store.set_enabled(name, False, replace(author, reason="as in its source"))
@@ -389,7 +394,7 @@ class SkillImporter:
             return
         entry = _rebuild_entry_from_change(change)
         self._record_origins({change.name: entry}, change.layer)
-        self._finish_import({change.name: entry}, change.layer, proposal.author)
+        self._import_counters_and_disabled_states({change.name: entry}, change.layer, proposal.author)
 
 
 def _is_unfinished_import(known: ImportOrigin | None) -> bool:
@@ -489,7 +494,9 @@ def _hash_current_exports(store: SkillStore, entries: Sequence[IncomingSkill]) -
         names = [entry.name for entry in entries if entry.format == format]
         read = [(store.load(name, check_disk=False), store.read_tree(name, check_disk=False)) for name in names]
         held = [OutgoingSkill(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
-        found |= {(format, name): sha for name, sha in detect.hash_exports(detect.get_format(format), held).items()}
+        found |= {
+            (format, name): sha for name, sha in detect.hash_reimported_exports(detect.get_format(format), held).items()
+        }
     return found
 
 

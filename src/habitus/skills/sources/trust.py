@@ -96,7 +96,7 @@ class TrustStore:
 
     def list_trusted_names(self, root: str) -> tuple[str, ...]:
         """Return the trusted names of a root, including those trusted by other processes."""
-        return tuple(sorted(name for name in self._read_records(root) if name))
+        return tuple(sorted(name for name in self._read_trusted_skill_states(root) if name))
 
     def list_trusted_roots(self) -> list[TrustedRootSummary]:
         """Return the trusted roots."""
@@ -131,7 +131,7 @@ class TrustStore:
 
     def explain_distrust(self, root: str, name: str, digest: str, read: Callable[[], Tree]) -> str:
         """Explain why a skill of this root is not trusted as it is now; empty if it is."""
-        known = self._get_records(root)
+        known = self._get_cached_skill_states(root)
         record = known.get(name)
         if root == APPROVED_ROOT and record is None:
             return f"its code needs review; see 'habitus review trust {name}'"
@@ -149,7 +149,7 @@ class TrustStore:
 
     def is_trusted_exactly(self, root: str, name: str, digest: str) -> bool:
         """Whether exactly these files were trusted."""
-        record = self._get_records(root).get(name)
+        record = self._get_cached_skill_states(root).get(name)
         return record is not None and record.tree_hash == digest
 
     def _explain_distrusted_change(self, root: str, name: str, record: _TrustedSkillState | None, tree: Tree) -> str:
@@ -165,13 +165,13 @@ class TrustStore:
         findings = self._scan(tree)
         return f"{what} since {since}: {findings[0]}; see '{hint}'" if findings else ""
 
-    def _get_records(self, root: str) -> dict[str, _TrustedSkillState]:
+    def _get_cached_skill_states(self, root: str) -> dict[str, _TrustedSkillState]:
         with self._lock:
             if root not in self._known:
-                self._known[root] = self._read_records(root)
+                self._known[root] = self._read_trusted_skill_states(root)
             return self._known[root]
 
-    def _read_records(self, root: str) -> dict[str, _TrustedSkillState]:
+    def _read_trusted_skill_states(self, root: str) -> dict[str, _TrustedSkillState]:
         query = sa.select(trusted_skills).where(trusted_skills.c.root == root)
         with sql.read_transaction(self._engine) as conn:
             return {
@@ -219,7 +219,7 @@ def list_skill_powers(folder: str, tree: Tree) -> frozenset[SkillPower]:
         [
             *_list_runnable_file_powers(tree),
             *(_list_claimed_powers(skill) if skill is not None else ()),
-            *_list_tool_permissions(tree),
+            *_list_tool_permission_powers(tree),
         ]
     )
 
@@ -279,7 +279,7 @@ _SEPARATE_CLAIMS = ("env", "source_types", "exclude_skills", "always_include")  
 _PERMISSION_KINDS = {"read": SkillPowerKind.READS, "write": SkillPowerKind.WRITES, "env": SkillPowerKind.ASKS_VARIABLE}
 
 
-def _list_tool_permissions(tree: Tree) -> Iterator[SkillPower]:
+def _list_tool_permission_powers(tree: Tree) -> Iterator[SkillPower]:
     file = tree.get(trees.TOOL_FILE)
     if file is None or file.content is None:
         return
@@ -311,7 +311,7 @@ class ImportOrigin:
     location: str = ""  # exact location; empty for old imports
 
 
-def read_origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, ImportOrigin]:
+def read_import_origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, ImportOrigin]:
     """Return the origins of a layer's imported skills by name, of all or only some names."""
     query = sa.select(imports).where(imports.c.layer == layer)
     if names is not None:
@@ -339,14 +339,14 @@ class OutsideContentPolicy:
         self._layers: dict[str, frozenset[str]] | None = None  # the layers that each name was imported to
         self._mark: int | None = None
 
-    def refresh_imports(self, names: Collection[str] | None) -> frozenset[str]:
+    def refresh_import_records(self, names: Collection[str] | None) -> frozenset[str]:
         """Read the import records again, of these names or all; return the names whose imports changed."""
         with sql.read_transaction(self._engine) as conn:
             # The sequence changes with every import, so an equal mark means that only `names` need reading.
             mark = conn.execute(_IMPORTS_MARK_QUERY).scalar() or 0
             is_same = mark == self._mark and self._layers is not None
             wanted = names if is_same else None
-            now = _read_import_layers(conn, wanted)
+            now = _read_layers_by_imported_name(conn, wanted)
         known, self._mark = self._layers or {}, mark
         before = known if wanted is None else {name: known[name] for name in wanted if name in known}
         changed = frozenset(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
@@ -360,7 +360,7 @@ class OutsideContentPolicy:
             return ""
         return self._trust.explain_distrust(layer.trust_root, name, digest, lambda: layer.store.read_tree(name) or {})
 
-    def apply_trust(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
+    def drop_untrusted_claims(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
         """Return the summary that takes effect: without claims unless a person trusts the skill as it is."""
         if self._is_imported(layer, summary.name):
             summary = replace(summary, source=SkillSource.IMPORTED)
@@ -382,10 +382,10 @@ class OutsideContentPolicy:
         if not self._is_imported(layer, name) or self.is_trusted(layer, name, tree_hash):
             return ""
         # Another process may have deleted the record since; then the skill was written here.
-        known = read_origins(self._engine, layer.name, [name]).get(name)
+        known = read_import_origins(self._engine, layer.name, [name]).get(name)
         return "" if known is None else known.origin
 
-    def forget_import(self, layer: Layer, name: str) -> None:
+    def delete_import_record(self, layer: Layer, name: str) -> None:
         """Delete the import record of a name that now belongs to a skill written here."""
         with sql.write_transaction(self._engine) as conn:
             mine = imports.delete().where(imports.c.layer == layer.name, imports.c.name == name)
@@ -395,7 +395,7 @@ class OutsideContentPolicy:
     def _is_imported(self, layer: Layer, name: str) -> bool:
         if self._layers is None:
             with sql.read_transaction(self._engine) as conn:
-                self._layers = _read_import_layers(conn, None)
+                self._layers = _read_layers_by_imported_name(conn, None)
         return layer.name in self._layers.get(name, ())
 
 
@@ -408,7 +408,7 @@ def mark_imports_changed(conn: sa.Connection) -> None:
     increment_sequence(conn, _IMPORTS_SEQUENCE)
 
 
-def _read_import_layers(conn: sa.Connection, names: Collection[str] | None) -> dict[str, frozenset[str]]:
+def _read_layers_by_imported_name(conn: sa.Connection, names: Collection[str] | None) -> dict[str, frozenset[str]]:
     """Return the layers that each name was imported to."""
     query = sa.select(imports.c.name, imports.c.layer)
     found = defaultdict[str, set[str]](set)

@@ -25,7 +25,7 @@ class BrokenSkill:
 
 
 @dataclass(frozen=True, slots=True)
-class RecentChanges:
+class RecentChangedNames:
     """The last few changes of a layer: the revision before each and the names it changed, oldest first.
 
     A reader that knows an earlier revision reads only those names again.
@@ -33,11 +33,11 @@ class RecentChanges:
 
     steps: tuple[tuple[Hashable, frozenset[str]], ...] = ()
 
-    def append_change(self, before: Hashable, names: Collection[str]) -> RecentChanges:
+    def append_change(self, before: Hashable, names: Collection[str]) -> RecentChangedNames:
         """Return the log with one more step; the oldest step drops out."""
-        return RecentChanges((*self.steps[1 - _MAX_STEPS :], (before, frozenset(names))))
+        return RecentChangedNames((*self.steps[1 - _MAX_STEPS :], (before, frozenset(names))))
 
-    def list_names_since(self, revision: Hashable) -> frozenset[str] | None:
+    def list_names_changed_since(self, revision: Hashable) -> frozenset[str] | None:
         """Return the names that changed since a revision, or None if that revision is too old or unknown."""
         found: frozenset[str] = frozenset()
         for before, names in reversed(self.steps):
@@ -51,7 +51,7 @@ class RecentChanges:
 _MAX_STEPS = 8
 # Above this many changed names, composing everything again is faster than name by name.
 _MAX_CHANGED_NAMES = 500
-NO_CHANGES = RecentChanges()
+NO_CHANGES = RecentChangedNames()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +63,7 @@ class LayerContents:
     broken: SortedNameMap[tuple[BrokenSkill, ...]]
     hashes: SortedNameMap[str]  # over all files, broken skills included
     diagnostics: SortedNameMap[tuple[Diagnostic, ...]]  # only for skills that have any
-    changes: RecentChanges = NO_CHANGES  # how it differs from earlier revisions
+    changes: RecentChangedNames = NO_CHANGES  # how it differs from earlier revisions
 
 
 NO_CONTENTS = LayerContents(
@@ -143,9 +143,9 @@ class FileBackend(Protocol):
     """Storage for the current files of one layer; nothing else touches them."""
 
     can_write: bool
-    keeps_facts: bool  # whether `record_facts` is supported
+    keeps_facts: bool  # whether `store_versions_and_dates` is supported
 
-    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
+    def list_folder_change_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Return a stamp for every folder; a stamp equal to the known one means that nothing changed."""
         ...
 
@@ -170,7 +170,7 @@ class FileBackend(Protocol):
         """
         ...
 
-    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
+    def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         """Store facts about each folder; return the new stamps."""
         ...
 
@@ -212,7 +212,7 @@ def list_changed_names(
         return None
     found: frozenset[str] = frozenset()
     for old, new, content in zip(before[1:], now[1:], contents, strict=True):
-        names = frozenset[str]() if old == new else content.changes.list_names_since(old)
+        names = frozenset[str]() if old == new else content.changes.list_names_changed_since(old)
         if names is None or len(names) > _MAX_CHANGED_NAMES:
             return None
         found |= names

@@ -18,13 +18,13 @@ from habitus.files import (
     TEMPORARY_PREFIX,
     Tree,
     TreeFile,
+    build_temporary_path_beside,
     build_tree_file,
-    get_temporary_path,
     translate_disk_errors,
     write_atomically,
     write_new_file,
 )
-from habitus.operating_system import StatFunction, open_folder_for_stat, sync_everything, sync_to_disk
+from habitus.operating_system import StatFunction, flush_all_files_to_disk, open_folder_to_stat_entries, sync_to_disk
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.base import BackendSkillFacts, FolderContents, FolderWrite
@@ -66,20 +66,20 @@ class DirectoryBackend:
 
     # Looking
 
-    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
+    def list_folder_change_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Return a stamp for every folder; empty for one that changed and must be read."""
         try:
-            folders = sorted(self._list_linked_folders()) if self.follow_links else _list_folders(self._root)
+            folders = sorted(self._list_folders_following_links()) if self.follow_links else _list_folders(self._root)
             if self._only:
                 folders = [folder for folder in folders if folder in known or folder == self._only]
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise StorageFailed(f"Can't read {self.root}: {error.strerror}.", hint="Check its permissions.") from None
-        with open_folder_for_stat(self.root) as get_stat:
-            return {folder: self._check_stamp(folder, known.get(folder, ""), get_stat) for folder in folders}
+        with open_folder_to_stat_entries(self.root) as get_stat:
+            return {folder: self._get_stamp_if_unchanged(folder, known.get(folder, ""), get_stat) for folder in folders}
 
-    def _list_linked_folders(self) -> Iterator[str]:
+    def _list_folders_following_links(self) -> Iterator[str]:
         seen: set[str] = set()
         with os.scandir(self.root) as entries:
             for entry in sorted(entries, key=lambda item: item.name) if self.follow_links else entries:
@@ -93,7 +93,7 @@ class DirectoryBackend:
                     seen.add(real)
                 yield _decode_name(entry.name)
 
-    def _check_stamp(self, folder: str, known: str, get_stat: StatFunction) -> str:
+    def _get_stamp_if_unchanged(self, folder: str, known: str, get_stat: StatFunction) -> str:
         """Return the known stamp if the times and sizes of its paths still match; otherwise an empty one."""
         if not known or known.endswith(_YOUNG_MARK):
             return ""
@@ -118,8 +118,8 @@ class DirectoryBackend:
     def is_stamp_current(self, folder: str, stamp: str) -> bool:
         """Whether the folder still matches this stamp."""
         try:
-            with open_folder_for_stat(self.root) as get_stat:
-                return stamp != "" and self._check_stamp(folder, stamp, get_stat) == stamp
+            with open_folder_to_stat_entries(self.root) as get_stat:
+                return stamp != "" and self._get_stamp_if_unchanged(folder, stamp, get_stat) == stamp
         except OSError:
             return False
 
@@ -151,7 +151,7 @@ class DirectoryBackend:
                 )
             if not os.path.isdir(top):
                 return self._report_undecodable_name(folder)
-            return self._read_tree(folder, top, expected or {})
+            return self._read_folder_contents(folder, top, expected or {})
         except OSError as error:
             name = Path(error.filename or top).name
             return self._build_unreadable_contents(
@@ -164,7 +164,7 @@ class DirectoryBackend:
 
     def _report_undecodable_name(self, folder: str) -> FolderContents | None:
         """Report a folder whose name is not UTF-8; None if there is no such folder."""
-        if "\\x" not in folder or folder not in self._list_linked_folders():
+        if "\\x" not in folder or folder not in self._list_folders_following_links():
             return None
         return self._build_unreadable_contents(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
@@ -172,7 +172,7 @@ class DirectoryBackend:
         problem = Diagnostic(file=folder, message=message, hint=hint, severity=Severity.ERROR)
         return FolderContents(tree={}, stamp="", problem=problem)
 
-    def _read_tree(self, folder: str, top: str, expected: Tree) -> FolderContents:
+    def _read_folder_contents(self, folder: str, top: str, expected: Tree) -> FolderContents:
         tree: dict[str, TreeFile] = {}
         lines: list[str] = []
         now, last, kept = time.time_ns(), 0, 0
@@ -197,7 +197,7 @@ class DirectoryBackend:
                     ).problem
             elif stat.S_ISREG(found.st_mode):
                 keep = kept + found.st_size <= _MAX_KEPT_BYTES and len(tree) < _MAX_FILES
-                tree[path] = _read_file(full, found, keep=keep, expected=expected.get(path))
+                tree[path] = _read_tree_file(full, found, keep=keep, expected=expected.get(path))
                 kept += found.st_size if tree[path].content is not None else 0
         stamp = "\n".join(lines)
         return FolderContents(tree=tree, stamp=stamp + _YOUNG_MARK if now - last < _YOUNG_NS else stamp, problem=fault)
@@ -215,7 +215,7 @@ class DirectoryBackend:
         finally:
             self._syncs = self._is_durable
             if self._is_durable and not is_alone:
-                sync_everything()
+                flush_all_files_to_disk()
         # After a pause no file counts as too young, so the next check needn't read them all again.
         if not is_alone:
             time.sleep(_YOUNG_NS / 1e9)
@@ -258,7 +258,7 @@ class DirectoryBackend:
                 _remove_empty_parents(top, path)
         self._sync_directory(top)
 
-    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
+    def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
     def archive_folder(self, folder: str, archived_as: str) -> None:
@@ -297,7 +297,7 @@ class DirectoryBackend:
             if error.errno != errno.EXDEV:
                 raise
             # Copy under a temporary name, so a crash never leaves a partial folder in the archive.
-            aside = get_temporary_path(target)
+            aside = build_temporary_path_beside(target)
             shutil.copytree(source, aside, symlinks=True)
             self._sync_directory(aside)
             aside.rename(target)
@@ -357,7 +357,7 @@ def _parse_stamp_line(folder: str, line: str) -> tuple[str, int, int, int]:
     return f"{folder}/{path}" if path else folder, int(mtime), int(ctime), int(size)
 
 
-def _read_file(full: str, found: os.stat_result, *, keep: bool, expected: TreeFile | None) -> TreeFile:
+def _read_tree_file(full: str, found: os.stat_result, *, keep: bool, expected: TreeFile | None) -> TreeFile:
     executable = bool(found.st_mode & stat.S_IXUSR)
     with open(full, "rb", buffering=0) as file:
         if keep and found.st_size <= MAX_KEPT_BYTES:

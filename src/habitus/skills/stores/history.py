@@ -12,7 +12,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from habitus.skills.model import ActorKind, LifecycleAction, SkillChangeHistory
+from habitus.skills.model import ActorKind, LifecycleAction, SkillVersionAndEventHistory
 from habitus.skills.stores.base import ChangedSkillRecord, RestoreStep
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
 from habitus.skills.stores.tables import lifecycle_events, skills, versions
@@ -31,12 +31,12 @@ class SkillAtTimestamp:
     is_enabled: bool
 
 
-def list_changed_skills(conn: sa.Connection, layer: str, change: str) -> list[ChangedSkillRecord]:
+def list_skills_touched_by_change(conn: sa.Connection, layer: str, change: str) -> list[ChangedSkillRecord]:
     """Return every skill that a change touched, present or archived."""
     made = (
         sa.select(versions.c.skill, versions.c.number)
         .join(skills)
-        .where(skills.c.layer == layer, _has_change_id(versions.c.author, change))
+        .where(skills.c.layer == layer, _build_condition_has_change_id(versions.c.author, change))
     )
     numbers: dict[int, list[int]] = {}
     for skill, number in conn.execute(made):
@@ -44,7 +44,7 @@ def list_changed_skills(conn: sa.Connection, layer: str, change: str) -> list[Ch
     done = (
         sa.select(lifecycle_events)
         .join(skills)
-        .where(skills.c.layer == layer, _has_change_id(lifecycle_events.c.author, change))
+        .where(skills.c.layer == layer, _build_condition_has_change_id(lifecycle_events.c.author, change))
     )
     moves: dict[int, list[LifecycleAction]] = {}
     for row in conn.execute(done.order_by(lifecycle_events.c.id)):
@@ -63,13 +63,15 @@ def list_changed_skills(conn: sa.Connection, layer: str, change: str) -> list[Ch
     ]
 
 
-def _has_change_id(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
+def _build_condition_has_change_id(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
     """Match authors that carry the id of a change."""
     # The change id is the last element of the author's JSON list.
     return author.endswith(f", {json.dumps(change)}]", autoescape=True)
 
 
-def read_change_history(conn: sa.Connection, ledger: LayerDatabase, name: str) -> SkillChangeHistory:
+def read_versions_and_lifecycle_events(
+    conn: sa.Connection, ledger: LayerDatabase, name: str
+) -> SkillVersionAndEventHistory:
     """Return the history of the skill of this name, or of the most recently archived one."""
     query = (
         sa.select(skills.c.id)
@@ -79,9 +81,11 @@ def read_change_history(conn: sa.Connection, ledger: LayerDatabase, name: str) -
     )
     identity = conn.execute(query).scalars().first()
     if identity is None:
-        return SkillChangeHistory()
+        return SkillVersionAndEventHistory()
     versions = tuple(ledger.list_versions(conn, identity))
-    return SkillChangeHistory(versions=versions, lifecycle_events=tuple(ledger.list_lifecycle_events(conn, identity)))
+    return SkillVersionAndEventHistory(
+        versions=versions, lifecycle_events=tuple(ledger.list_lifecycle_events(conn, identity))
+    )
 
 
 def plan_restore_steps(

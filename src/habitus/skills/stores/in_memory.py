@@ -12,7 +12,7 @@ from habitus.skills.stores.base import BackendSkillFacts, FolderContents, Folder
 from habitus.skills.stores.versioned import SkillStore
 
 
-class MemoryBackend:
+class InMemoryFileBackend:
     """Folders in a dictionary."""
 
     can_write = True
@@ -22,7 +22,7 @@ class MemoryBackend:
         self.folders: dict[str, dict[str, TreeFile]] = {}
         self._archive: dict[str, dict[str, TreeFile]] = {}
 
-    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
+    def list_folder_change_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         return {folder: compute_tree_hash(tree) for folder, tree in sorted(self.folders.items())}
 
     def is_stamp_current(self, folder: str, stamp: str) -> bool:
@@ -52,7 +52,7 @@ class MemoryBackend:
             kept = {path: file for path, file in there.items() if path not in each.before}
             self.folders[each.folder] = kept | dict(each.tree)
 
-    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
+    def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
     def archive_folder(self, folder: str, archived_as: str) -> None:
@@ -72,5 +72,5 @@ class InMemorySkillStore(SkillStore):
     """A skill store that keeps files and database in memory."""
 
     def __init__(self, *, layer: str = "user", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self.backend = MemoryBackend()
+        self.backend = InMemoryFileBackend()
         super().__init__(self.backend, sql.create_in_memory_engine(), layer=layer, clock=clock, check_interval=0)

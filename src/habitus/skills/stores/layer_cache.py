@@ -75,7 +75,7 @@ class LayerCache:
                 return False
             self._last_change_marker = heard
             known = {row.folder: row.stamp for row in self.rows.values()}
-            stamps = self._backend.list_stamps(known)
+            stamps = self._backend.list_folder_change_stamps(known)
             changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
             changed += [folder for folder in known if folder not in stamps]
             self._last_check = self._monotonic()
@@ -167,7 +167,7 @@ class LayerRowIndex:
         made.contents = LayerContents(
             revision=revision,
             summaries=before.summaries.with_changes(names, summaries),
-            broken=before.broken.with_changes(names, self._find_spelling_conflicts(spellings)),
+            broken=before.broken.with_changes(names, self._list_broken_skills_by_name(spellings)),
             hashes=before.hashes.with_changes(names, {name: row.tree_hash for name, row in taken.items()}),
             diagnostics=before.diagnostics.with_changes(
                 names, {name: row.diagnostics for name, row in taken.items() if row.diagnostics}
@@ -176,7 +176,7 @@ class LayerRowIndex:
         )
         return made
 
-    def _find_spelling_conflicts(
+    def _list_broken_skills_by_name(
         self, spellings: Mapping[str, Sequence[SkillRow]]
     ) -> dict[str, tuple[BrokenSkill, ...]]:
         broken = defaultdict[str, tuple[BrokenSkill, ...]](tuple)

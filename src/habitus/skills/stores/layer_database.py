@@ -205,10 +205,10 @@ class LayerDatabase:
         ]
         if made:
             conn.execute(versions.insert(), made)
-        self._replace_eval_files(conn, ((row, entry, values["version"]) for row, entry, values in rows))
+        self._keep_eval_files_in_newest_version(conn, ((row, entry, values["version"]) for row, entry, values in rows))
         return {entry.folder: values["version"] for _, entry, values in rows}
 
-    def _replace_eval_files(
+    def _keep_eval_files_in_newest_version(
         self, conn: sa.Connection, put: Iterable[tuple[SkillRow | None, ScannedFolder, int]]
     ) -> None:
         """Update the tasks and cases in place: they make no version, and only the newest version has them."""
@@ -328,7 +328,7 @@ class LayerDatabase:
             for row in conn.execute(query)
         ]
 
-    def load_tree(self, conn: sa.Connection, identity: int, number: int) -> dict[str, TreeFile] | None:
+    def load_version_tree(self, conn: sa.Connection, identity: int, number: int) -> dict[str, TreeFile] | None:
         """Return the files of one version with their contents, or None if there is no such version."""
         mine = (versions.c.skill == identity, versions.c.number == number)
         row = conn.execute(sa.select(versions.c.tree, versions.c.tree_hash).where(*mine)).first()

@@ -76,12 +76,12 @@ class ChangeRecorder:
         self._db.update_stamps(conn, stamps)
         return there
 
-    def write_back_facts(self, conn: sa.Connection, folders: Sequence[str]) -> None:
+    def write_back_versions_and_dates(self, conn: sa.Connection, folders: Sequence[str]) -> None:
         """Write recorded facts, such as versions, back to backends that store them."""
         rows = self._db.read_rows(conn, folders) if self._backend.keeps_facts else {}
         if not rows:
             return
-        new = self._backend.record_facts({folder: _get_row_facts(row) for folder, row in rows.items()})
+        new = self._backend.store_versions_and_dates({folder: _get_row_facts(row) for folder, row in rows.items()})
         self._db.update_stamps(conn, {row.id: new[folder] for folder, row in rows.items() if new[folder] != row.stamp})
 
     def _scan_folder(self, folder: str, found: FolderContents, facts: BackendSkillFacts = NO_FACTS) -> ScannedFolder:
@@ -104,7 +104,7 @@ class ChangeRecorder:
 
     # Intents written down, each to be carried out after the transaction is committed
 
-    def plan_writes(
+    def record_planned_writes(
         self,
         conn: sa.Connection,
         writes: Sequence[FolderWrite],
@@ -126,7 +126,7 @@ class ChangeRecorder:
         ]
         return self._add_write_ahead_record(conn, "write_many", "", author, {"writes": packed})
 
-    def plan_removal(self, conn: sa.Connection, row: SkillRow, author: Author) -> WalRecord:
+    def record_planned_removal(self, conn: sa.Connection, row: SkillRow, author: Author) -> WalRecord:
         """Store a write-ahead record for archiving a skill."""
         timestamp = self._clock().isoformat()[:19].replace(":", "")
         archived_as = f"{names.slugify(self._db.layer)}/{row.folder}-{row.id}-{timestamp}"
@@ -134,7 +134,7 @@ class ChangeRecorder:
             conn, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as}
         )
 
-    def plan_restore(self, conn: sa.Connection, identity: int, folder: str, author: Author) -> WalRecord:
+    def record_planned_restore(self, conn: sa.Connection, identity: int, folder: str, author: Author) -> WalRecord:
         """Store a write-ahead record for restoring an archived skill."""
         return self._add_write_ahead_record(conn, "restore", folder, author, {"id": identity})
 
@@ -238,7 +238,7 @@ class ChangeRecorder:
                 facts = NO_FACTS if folder in known else _unpack_facts(plan.get("facts", _pack_facts(NO_FACTS)))
                 put.append((known.get(folder), self._scan_folder(folder, written[folder], facts)))
         made = self._db.save_folders(conn, put, author, now)
-        self.write_back_facts(conn, folders)
+        self.write_back_versions_and_dates(conn, folders)
         return made
 
     def _load_planned_trees(self, conn: sa.Connection, plans: Sequence[WritePlan]) -> dict[str, Tree]:
@@ -254,13 +254,13 @@ class ChangeRecorder:
         # The archived folder may be gone; the history still has the files.
         if archived_as is None or not self._backend.unarchive_folder(archived_as, folder):
             newest = max(version.number for version in self._db.list_versions(conn, identity))
-            tree = self._db.load_tree(conn, identity, newest) or {}
+            tree = self._db.load_version_tree(conn, identity, newest) or {}
             self._backend.write_folders([FolderWrite(folder=folder, tree=tree, before={})])
         self._db.unarchive_skill(conn, identity, folder, author, now)
         found, row = self._backend.read_folder(folder), self._db.read_row(conn, folder)
         if found is not None and row is not None:
             self._db.save_folders(conn, [(row, self._scan_folder(folder, found))], _CHANGED_ON_DISK, self._clock())
-            self.write_back_facts(conn, [folder])
+            self.write_back_versions_and_dates(conn, [folder])
 
     def _revert_write(self, conn: sa.Connection, plan: WritePlan) -> None:
         name, old = plan["folder"], self._db.load_contents(conn, records.unpack_tree(plan["before"]))

@@ -42,7 +42,7 @@ class SqlBackend:
         self._cache = cache
         self._only = only
 
-    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
+    def list_folder_change_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         query = _STAMPS_QUERY.where(rows.c._id.in_({*known, self._only})) if self._only else _STAMPS_QUERY
         with sql.read_transaction(self._engine) as conn:
             return dict(conn.execute(query).all())
@@ -92,7 +92,7 @@ class SqlBackend:
             sql.upsert_rows(conn, rows, changed, _list_replaced_columns)
             self._replace_files(conn, wanted, there)
 
-    def record_facts(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
+    def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
         with sql.write_transaction(self._engine) as conn:
             conn.execute(
                 rows.update().where(rows.c._id == sa.bindparam("folder")),

@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.skills.model import Stage
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 from habitus.skills.stores.tables import COUNTED_BEFORE, skill_counts
-from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey
+from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCountKey, UsageCounts
 
 # By layer key and name.
 CountsBySkill = dict[tuple[str, str], dict[Stage, UsageCounts]]
@@ -31,7 +31,7 @@ class UsageCache:
     machine: sa.Engine | None = None
     shared_layer: str = ""
 
-    def read(
+    def read_counts_by_skill(
         self,
         layers: Collection[str],
         names: Collection[str] = (),
@@ -66,7 +66,7 @@ class UsageCache:
             stages[stage] = stages[stage] + counts if stage in stages else counts
         return found
 
-    def add(self, changes: UsageByKey) -> None:
+    def add_usage_counts(self, changes: UsageByKey) -> None:
         """Add to the counts, in the transaction that is open in this context if there is one."""
         own = skill_counts.c
 
@@ -77,37 +77,39 @@ class UsageCache:
         # A judgement or an erasure is no newer use.
         rows = [
             _build_row(key, counts) | ({} if counts.used > 0 else {"last_used": None})
-            for key, counts in sum_parts(changes).items()
+            for key, counts in sum_counts_by_stage(changes).items()
         ]
         with sql.write_transaction(self.engine) as connection:
             sql.upsert_rows(connection, skill_counts, rows, sum_up)
 
-    def store_imported(self, layer: str, skills: Mapping[str, Mapping[Stage, UsageCounts]]) -> None:
+    def store_imported_counts(self, layer: str, skills: Mapping[str, Mapping[Stage, UsageCounts]]) -> None:
         """Store what another system counted for these skills of a layer."""
         rows = [
-            _build_row(UseKey(layer=layer, item=name, version=IMPORTED_COUNTS_VERSION, stage=stage.value), counts)
+            _build_row(
+                UsageCountKey(layer=layer, item=name, version=IMPORTED_COUNTS_VERSION, stage=stage.value), counts
+            )
             for name, stages in skills.items()
             for stage, counts in stages.items()
         ]
         with sql.write_transaction(self.engine) as connection:
             sql.upsert_rows(connection, skill_counts, rows, lambda new: {name: new[name] for name in _VALUE_NAMES})
 
-    def find_missing_counts(self, facts: UsageByKey) -> dict[UseKey, UsageCounts]:
+    def find_counts_missing_from_cache(self, facts: UsageByKey) -> dict[UsageCountKey, UsageCounts]:
         """Return by how much the counts of the journal exceed the cached ones, where they differ."""
         query = sa.select(skill_counts).where(skill_counts.c.version != IMPORTED_COUNTS_VERSION)
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(query).mappings().all()
         cached = {
-            UseKey(**{name: row[name] for name in _KEY_NAMES}): UsageCounts(
+            UsageCountKey(**{name: row[name] for name in _KEY_NAMES}): UsageCounts(
                 **{name: row[name] - (row[f"{name}_before"] if name in COUNTED_BEFORE else 0) for name in COUNT_NAMES}
             )
             for row in rows
         }
-        counted, none = sum_parts(facts), UsageCounts()
+        counted, none = sum_counts_by_stage(facts), UsageCounts()
         missing = {key: counted.get(key, none) - cached.get(key, none) for key in sorted({*cached, *counted})}
         return {key: change for key, change in missing.items() if change.is_nonzero}
 
-    def erase(self, layer: str, name: str) -> None:
+    def erase_skill_counts(self, layer: str, name: str) -> None:
         """Delete the counts of an erased skill, except those of uses that are stored."""
         own = skill_counts.c
         has_no_use = sa.and_(own.recommended == own.recommended_before, own.used == own.used_before)
@@ -121,13 +123,13 @@ _KEY_NAMES = ("layer", "item", "version", "stage")
 _VALUE_NAMES = (*COUNT_NAMES, "last_used")
 
 
-def _build_row(key: UseKey, counts: UsageCounts) -> dict[str, Any]:
+def _build_row(key: UsageCountKey, counts: UsageCounts) -> dict[str, Any]:
     return {name: getattr(key, name) for name in _KEY_NAMES} | {name: getattr(counts, name) for name in _VALUE_NAMES}
 
 
-def sum_parts(counts: UsageByKey) -> dict[UseKey, UsageCounts]:
+def sum_counts_by_stage(counts: UsageByKey) -> dict[UsageCountKey, UsageCounts]:
     """Return the counts of whole stages."""
-    found: dict[UseKey, UsageCounts] = {}
+    found: dict[UsageCountKey, UsageCounts] = {}
     for key, one in counts.items():
         whole = replace(key, part="")
         found[whole] = found[whole] + one if whole in found else one

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, build_unknown_version_error
-from habitus.files import Tree, check_inner_path, has_same_files
+from habitus.files import Tree, has_same_files, require_path_inside_skill
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_md
-from habitus.skills.model import ArchivedSkill, Author, Skill, SkillChangeHistory, SkillSummary, SkillVersion
+from habitus.skills.model import ArchivedSkill, Author, Skill, SkillSummary, SkillVersion, SkillVersionAndEventHistory
 from habitus.skills.stores import history, records
 from habitus.skills.stores.base import (
     BackendSkillFacts,
@@ -165,7 +165,9 @@ class SkillStore:
         """Create a skill, or change the one of that name; its other files stay."""
         name = names.check_name(skill.name)
         skill = replace(skill, name=name, body=skill_md.normalize_body(skill.body))
-        self._write_files(name, lambda folder, tree: trees.update_main_file(tree, skill), author, expected_version)
+        self._replace_skill_files(
+            name, lambda folder, tree: trees.update_main_file(tree, skill), author, expected_version
+        )
         saved = self.load(name, check_disk=False)
         if saved is None:
             raise StorageFailed(f"'{name}' was saved and can't be read back.", hint="Run 'habitus skills lint'.")
@@ -184,7 +186,7 @@ class SkillStore:
                 raise Invalid(f"'{name}' is broken and can't be edited this way.", hint=hint)
             return trees.update_main_file(tree, change(skill))
 
-        return self._write_files(name, make, author, expected_version)
+        return self._replace_skill_files(name, make, author, expected_version)
 
     def save_tree(
         self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None, is_exact: bool = False
@@ -192,12 +194,12 @@ class SkillStore:
         """Replace a skill's files; its tasks and cases stay unless `is_exact` is set."""
         name = names.check_name(name)
         for path in tree:
-            check_inner_path(path)
+            require_path_inside_skill(path)
 
         def make(folder: str, old: Tree) -> Tree:
             return dict(tree) if is_exact else trees.keep_examination_files(tree, old)
 
-        return self._write_files(name, make, author, expected_version)
+        return self._replace_skill_files(name, make, author, expected_version)
 
     def save_trees(
         self, trees_by_name: Mapping[str, Tree], author: Author, *, facts: Mapping[str, BackendSkillFacts] | None = None
@@ -209,7 +211,7 @@ class SkillStore:
         self._refuse_if_read_only()
         checked = {names.check_name(name): tree for name, tree in trees_by_name.items()}
         for path in chain.from_iterable(checked.values()):
-            check_inner_path(path)
+            require_path_inside_skill(path)
         entries = list(checked.items())
         for some in sql.split_batches(entries):
             self._save_batch(dict(some), author, facts or {})
@@ -230,19 +232,19 @@ class SkillStore:
                 if found is None or not has_same_files(before, tree):
                     writes.append(FolderWrite(folder=folders[name], tree=tree, before=before))
             own = {folders[name]: facts[name] for name in trees_by_name if name in facts}
-            intent = self._recorder.plan_writes(conn, writes, author, own) if writes else None
+            intent = self._recorder.record_planned_writes(conn, writes, author, own) if writes else None
         if intent is not None:
-            self._apply_planned_records([intent], {each.folder: each.tree for each in writes})
+            self._apply_or_roll_back_records([intent], {each.folder: each.tree for each in writes})
 
     def delete(self, name: str, author: Author) -> bool:
         """Archive a skill or a broken directory; False if there is none of that name."""
         self._refuse_if_read_only()
         with self._cache.open_write_transaction(durable=True) as conn:
-            row, _ = self._read_current(conn, names.canonicalize_name(name))
+            row, _ = self._read_current_row_and_folder(conn, names.canonicalize_name(name))
             if row is None:
                 return False
-            intent = self._recorder.plan_removal(conn, row, author)
-        self._apply_planned_records([intent])
+            intent = self._recorder.record_planned_removal(conn, row, author)
+        self._apply_or_roll_back_records([intent])
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
@@ -251,14 +253,14 @@ class SkillStore:
         with self._cache.open_write_transaction(durable=True) as conn:
             found = self._find_archived(conn, archived)
             name = names.check_name(new_name or found.name)
-            if self._read_current(conn, name)[0] is not None:
+            if self._read_current_row_and_folder(conn, name)[0] is not None:
                 raise _make_name_taken_error(name)
-            tree = {} if new_name is None else self._db.load_tree(conn, archived, found.version) or {}
+            tree = {} if new_name is None else self._db.load_version_tree(conn, archived, found.version) or {}
             trees.refuse_code_name_conflict(name, tree)
             is_renamed = trees.parse_skill_tree(name, tree).skill is not None
-            after = trees.rename_skill_tree(tree, name) if is_renamed else tree
+            after = trees.rename_skill_in_main_file(tree, name) if is_renamed else tree
             planned = self._plan_restore(conn, archived, FolderWrite(folder=name, tree=after, before=tree), author)
-        self._apply_planned_records(planned)
+        self._apply_or_roll_back_records(planned)
         return name
 
     def _find_archived(self, conn: sa.Connection, archived: int) -> ArchivedSkill:
@@ -269,20 +271,20 @@ class SkillStore:
 
     def _plan_restore(self, conn: sa.Connection, archived: int, write: FolderWrite, author: Author) -> list[WalRecord]:
         """Plan to restore an archived skill to a folder, and to write the files that differ there."""
-        planned = [self._recorder.plan_restore(conn, archived, write.folder, author)]
+        planned = [self._recorder.record_planned_restore(conn, archived, write.folder, author)]
         if not has_same_files(write.before, write.tree):
-            planned.append(self._recorder.plan_writes(conn, [write], author, {}))
+            planned.append(self._recorder.record_planned_writes(conn, [write], author, {}))
         return planned
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
         """Enable or disable a skill without making a version; False if there is none of that name."""
         with self._cache.open_write_transaction() as conn:
-            row, _ = self._read_current(conn, names.canonicalize_name(name))
+            row, _ = self._read_current_row_and_folder(conn, names.canonicalize_name(name))
             if row is None:
                 return False
             if row.enabled != enabled:
                 self._db.set_enabled(conn, row.id, enabled, author, self._clock())
-                self._recorder.write_back_facts(conn, [row.folder])
+                self._recorder.write_back_versions_and_dates(conn, [row.folder])
         return True
 
     def rollback(self, name: str, to: int, author: Author) -> SkillWriteResult:
@@ -290,8 +292,11 @@ class SkillStore:
         wanted = self.read_tree(name, to)
         if wanted is None:
             raise build_unknown_version_error(name, to, [version.number for version in self.list_versions(name)])
-        return self._write_files(
-            names.canonicalize_name(name), lambda folder, old: trees.restore_version_files(wanted, old), author, None
+        return self._replace_skill_files(
+            names.canonicalize_name(name),
+            lambda folder, old: trees.combine_version_with_current_eval_files(wanted, old),
+            author,
+            None,
         )
 
     def restore_state_at(
@@ -311,39 +316,45 @@ class SkillStore:
         # All steps are planned in one transaction: a crash leaves none of them done, or the rest to be completed.
         with self._cache.open_write_transaction(durable=True) as conn:
             self._recorder.complete_pending_writes(conn)
-            planned = [record for step in steps for record in self._plan_step(conn, step, author, gone)]
-        self._apply_planned_records(planned)
+            planned = [record for step in steps for record in self._plan_restore_step(conn, step, author, gone)]
+        self._apply_or_roll_back_records(planned)
         return steps
 
-    def _plan_step(self, conn: sa.Connection, step: RestoreStep, author: Author, gone: set[str]) -> list[WalRecord]:
+    def _plan_restore_step(
+        self, conn: sa.Connection, step: RestoreStep, author: Author, gone: set[str]
+    ) -> list[WalRecord]:
         """Plan one step of a return to a timestamp; `gone` holds the names that other steps free."""
         row, found = self._record_folder_by_name(conn, step.name)
         match step.action:
             case "archive":
-                return [] if row is None else [self._recorder.plan_removal(conn, row, author)]
+                return [] if row is None else [self._recorder.record_planned_removal(conn, row, author)]
             case "restore":
                 if row is not None and step.name not in gone:
                     raise _make_name_taken_error(step.name)
                 newest = self._find_archived(conn, step.skill).version
-                before = self._db.load_tree(conn, step.skill, newest) or {}
-                write = FolderWrite(folder=step.name, tree=self._load_version(conn, step, before), before=before)
+                before = self._db.load_version_tree(conn, step.skill, newest) or {}
+                write = FolderWrite(
+                    folder=step.name, tree=self._load_version_files_for_restore(conn, step, before), before=before
+                )
                 return self._plan_restore(conn, step.skill, write, author)
             case "rewrite":
                 old = {} if found is None else found.tree
                 folder = step.name if row is None else row.folder
-                write = FolderWrite(folder=folder, tree=self._load_version(conn, step, old), before=old)
-                return [self._recorder.plan_writes(conn, [write], author, {})]
+                write = FolderWrite(
+                    folder=folder, tree=self._load_version_files_for_restore(conn, step, old), before=old
+                )
+                return [self._recorder.record_planned_writes(conn, [write], author, {})]
             case "enable" | "disable":
                 self._db.set_enabled(conn, step.skill, step.action == "enable", author, self._clock())
                 if row is not None and row.id == step.skill:
-                    self._recorder.write_back_facts(conn, [row.folder])
+                    self._recorder.write_back_versions_and_dates(conn, [row.folder])
                 return []
             case never:
                 assert_never(never)
 
-    def _load_version(self, conn: sa.Connection, step: RestoreStep, old: Tree) -> Tree:
-        wanted = self._db.load_tree(conn, step.skill, step.version)
-        return trees.restore_version_files(records.require_intact(wanted), old)
+    def _load_version_files_for_restore(self, conn: sa.Connection, step: RestoreStep, old: Tree) -> Tree:
+        wanted = self._db.load_version_tree(conn, step.skill, step.version)
+        return trees.combine_version_with_current_eval_files(records.require_intact(wanted), old)
 
     # History
 
@@ -357,16 +368,16 @@ class SkillStore:
         with sql.read_transaction(self.engine) as conn:
             return self._db.list_versions(conn, row.id)
 
-    def read_change_history(self, name: str) -> SkillChangeHistory:
+    def read_change_history(self, name: str) -> SkillVersionAndEventHistory:
         """Return versions and lifecycle events of a skill, or of the most recently archived one of that name."""
         self._cache.refresh(check_disk=True)
         with sql.read_transaction(self.engine) as conn:
-            return history.read_change_history(conn, self._db, names.canonicalize_name(name))
+            return history.read_versions_and_lifecycle_events(conn, self._db, names.canonicalize_name(name))
 
     def list_changed_skills(self, change_id: str) -> list[ChangedSkillRecord]:
         """Return every skill that one command touched."""
         with sql.read_transaction(self.engine) as conn:
-            return history.list_changed_skills(conn, self._db.key, change_id)
+            return history.list_skills_touched_by_change(conn, self._db.key, change_id)
 
     def read_tree(self, name: str, version: int | None = None, *, check_disk: bool = True) -> Tree | None:
         """Return the files of the current or of one version, or None; files too large to store have no content."""
@@ -377,7 +388,7 @@ class SkillStore:
             found = self._backend.read_folder(row.folder)
             return None if found is None else found.tree
         with sql.read_transaction(self.engine) as conn:
-            return self._db.load_tree(conn, row.id, version)
+            return self._db.load_version_tree(conn, row.id, version)
 
     def list_archived(self) -> list[ArchivedSkill]:
         """Return the archived skills, newest first."""
@@ -392,7 +403,9 @@ class SkillStore:
 
     # In one transaction with the write lock, or two
 
-    def _read_current(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
+    def _read_current_row_and_folder(
+        self, conn: sa.Connection, name: str
+    ) -> tuple[SkillRow | None, FolderContents | None]:
         """Return the row and folder of a name, after completing pending writes."""
         self._recorder.complete_pending_writes(conn)
         return self._record_folder_by_name(conn, name)
@@ -403,13 +416,13 @@ class SkillStore:
         found = self._recorder.record_folders(conn, [folder]).get(folder)
         return self._db.read_row(conn, folder), found
 
-    def _write_files(
+    def _replace_skill_files(
         self, name: str, make_tree: TreeFunction, author: Author, expected: int | None
     ) -> SkillWriteResult:
         """Replace a skill's files with the result of `make_tree`; equal files keep the version."""
         self._refuse_if_read_only()
         with self._cache.open_write_transaction(durable=True) as conn:
-            row, found = self._read_current(conn, name)
+            row, found = self._read_current_row_and_folder(conn, name)
             refuse_stale_version(name, 0 if row is None else row.version, expected)
             folder = name if row is None else row.folder
             if found is not None and found.problem is not None:
@@ -419,8 +432,8 @@ class SkillStore:
             if row is not None and has_same_files(before, after):
                 return SkillWriteResult(name=name, layer=self.layer, version=row.version, is_changed=False)
             write = FolderWrite(folder=folder, tree=after, before=before)
-            intent = self._recorder.plan_writes(conn, [write], author, {})
-        version = self._apply_planned_records([intent], {folder: after}).get(folder)
+            intent = self._recorder.record_planned_writes(conn, [write], author, {})
+        version = self._apply_or_roll_back_records([intent], {folder: after}).get(folder)
         # Another process has completed this write, and may have changed more since.
         if version is None:
             version = max(
@@ -428,7 +441,7 @@ class SkillStore:
             )
         return SkillWriteResult(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _apply_planned_records(
+    def _apply_or_roll_back_records(
         self, planned: Sequence[WalRecord], known_trees: Mapping[str, Tree] | None = None
     ) -> Mapping[str, int]:
         """Apply write-ahead records, or roll all back if the disk fails; return the versions written by this call."""

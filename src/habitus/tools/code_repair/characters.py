@@ -54,7 +54,7 @@ _QUOTED = re.compile(
 )
 
 
-def decode_entities(text: str) -> Iterator[tuple[str, bool]]:
+def decode_html_entities(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with HTML entities decoded once.
 
     If a bare `<` or `&` shows that not everything was escaped, the first candidate leaves strings alone.
@@ -66,9 +66,9 @@ def decode_entities(text: str) -> Iterator[tuple[str, bool]]:
     yield _decode_text(text), False
 
 
-def has_entities_in_code(text: str) -> bool:
+def has_html_entities_in_code(text: str) -> bool:
     """Whether code contains entities: `a &lt; b` parses as `a & lt` and `b`, which is never meant."""
-    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in source.split_literals(text))
+    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in source.split_text_at_literals(text))
 
 
 def _decode_text(text: str) -> str:
@@ -85,7 +85,7 @@ def _decode_entity(match: re.Match[str]) -> str:
     return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else match.group()
 
 
-def decode_escapes(text: str) -> Iterator[tuple[str, bool]]:
+def decode_escaped_line_breaks(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with escaped line breaks decoded; all escapes are decoded if one encoder made them."""
     body = text.strip("\n")
     if "\\n" not in body and '\\"' not in body:
@@ -96,7 +96,7 @@ def decode_escapes(text: str) -> Iterator[tuple[str, bool]]:
     body = body.removesuffix("\\") if body.endswith("n\\") else body
     if _ODD_ESCAPE.fullmatch(body) or _has_only_escaped_quotes(body):
         yield _ESCAPE.sub(_decode_escape, body), False
-    yield _ESCAPED_CODE.sub(_decode_code_token, body), False
+    yield _ESCAPED_CODE.sub(_decode_line_breaks_between_tokens, body), False
 
 
 def _has_only_escaped_quotes(text: str) -> bool:
@@ -111,7 +111,7 @@ def _decode_escape(match: re.Match[str]) -> str:
     return _PLAIN.get(plain, plain)
 
 
-def _decode_code_token(match: re.Match[str]) -> str:
+def _decode_line_breaks_between_tokens(match: re.Match[str]) -> str:
     r"""Decode `\n` between tokens; inside a one-line string it is what the author wrote."""
     token = match.group()
     if token.startswith(('"""', "'''")):
@@ -126,7 +126,7 @@ def strip_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
 
     If no Markdown character stands unescaped, strings were escaped with the rest.
     """
-    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in source.split_literals(text)):
+    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in source.split_text_at_literals(text)):
         return
     if not _BARE_MARKDOWN.search(text):
         yield _MARKDOWN.sub(r"\1", text), False
@@ -217,7 +217,7 @@ def _strip_line_numbers(lines: list[str]) -> str | None:
     return _dedent_lines(rest) + "\n" if len(separators) == 1 and (len(rest) > 1 or expected == 2) else None
 
 
-def strip_interpreter_prompts(text: str) -> Iterator[tuple[str, bool]]:
+def extract_input_of_interactive_session(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the input of an interactive session without its output."""
     lines = _dedent_lines(text.strip("\n").split("\n")).split("\n")
     if not _PROMPT.match(lines[0]):
@@ -233,7 +233,7 @@ def strip_interpreter_prompts(text: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(kept) + "\n", False
 
 
-def extract_from_diff(text: str) -> Iterator[tuple[str, bool]]:
+def extract_new_file_from_diff(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the new file from a diff with a single hunk at line 1; other diffs show only part of a file."""
     lines = text.strip("\n").split("\n")
     hunks = [match for line in lines if (match := _HUNK.match(line))]
@@ -247,26 +247,29 @@ def extract_from_diff(text: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(line[1:] for line in body if not line.startswith("-")) + "\n", False
 
 
-def strip_margin(text: str) -> Iterator[tuple[str, bool]]:
+def strip_common_indentation(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without a common margin of all lines, of all code lines, or of all but the first."""
     lines = text.split("\n")
-    if _measure_margin(lines):
+    if _measure_common_indentation(lines):
         yield _dedent_lines(lines), False
-    counts = source.find_code_lines(text)
-    margin = _measure_margin([line for line, is_code in zip(lines, counts, strict=True) if is_code])
-    if margin > _measure_margin(lines):
-        yield _cut_margin(lines, [True] * len(lines), margin), False
+    counts = source.find_lines_beginning_outside_strings(text)
+    margin = _measure_common_indentation([line for line, is_code in zip(lines, counts, strict=True) if is_code])
+    if margin > _measure_common_indentation(lines):
+        yield _cut_indentation_of_chosen_lines(lines, [True] * len(lines), margin), False
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     rest = [line for line, is_code in zip(lines[first + 1 :], counts[first + 1 :], strict=True) if is_code]
-    if (margin := _measure_margin(rest)) and not lines[first][:1].isspace():
+    if (margin := _measure_common_indentation(rest)) and not lines[first][:1].isspace():
         at_margin = [line[margin:] for line in rest if line.strip() and not line[margin : margin + 1].isspace()]
         if all(_TOP_LEVEL.match(line) for line in at_margin):
-            yield _cut_margin(lines, [number > first for number in range(len(lines))], margin), False
+            yield (
+                _cut_indentation_of_chosen_lines(lines, [number > first for number in range(len(lines))], margin),
+                False,
+            )
 
 
 def _dedent_lines(lines: list[str]) -> str:
     """Dedent like `textwrap.dedent`, but keep blank lines beyond the margin, as they may be in a string."""
-    margin = _measure_margin(lines)
+    margin = _measure_common_indentation(lines)
     return "\n".join(line[margin:] for line in lines)
 
 
@@ -275,11 +278,11 @@ def has_diff_hunk(text: str) -> bool:
     return any(_HUNK.match(line) for line in text.split("\n"))
 
 
-def _measure_margin(lines: list[str]) -> int:
+def _measure_common_indentation(lines: list[str]) -> int:
     return min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
 
 
-def _cut_margin(lines: list[str], chosen: list[bool], margin: int) -> str:
+def _cut_indentation_of_chosen_lines(lines: list[str], chosen: list[bool], margin: int) -> str:
     return "\n".join(
         line[min(margin, len(line) - len(line.lstrip())) :] if is_chosen else line
         for line, is_chosen in zip(lines, chosen, strict=True)
@@ -292,7 +295,7 @@ def expand_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
     A guess could move a line into another block.
     """
     lines = text.split("\n")
-    counts = source.find_code_lines(text)
+    counts = source.find_lines_beginning_outside_strings(text)
     starts = [line[0] for line, is_code in zip(lines, counts, strict=True) if is_code and line[:1] in ("\t", " ")]
     if "\t" not in text or len(set(starts)) == 0:
         return

@@ -19,7 +19,7 @@ from habitus.tools.code_repair.source import (
     CodeDefectKind,
     CodeRefused,
     has_definite_code,
-    has_program_effect,
+    has_more_than_names_and_constants,
     is_lone_literal,
     is_prose,
     parse_module,
@@ -47,14 +47,14 @@ RULES: tuple[tuple[CodeDefectKind, RepairRule], ...] = (
     (CodeDefectKind.END_TOKENS, wrappers.strip_template_tokens),
     (CodeDefectKind.JSON, wrappers.unwrap_json),
     (CodeDefectKind.FENCE, wrappers.unwrap_fences),
-    (CodeDefectKind.DIFF, characters.extract_from_diff),
-    (CodeDefectKind.PROMPTS, characters.strip_interpreter_prompts),
+    (CodeDefectKind.DIFF, characters.extract_new_file_from_diff),
+    (CodeDefectKind.PROMPTS, characters.extract_input_of_interactive_session),
     (CodeDefectKind.LINE_PREFIXES, characters.strip_line_prefixes),
-    (CodeDefectKind.ESCAPES, characters.decode_escapes),
-    (CodeDefectKind.ENTITIES, characters.decode_entities),
+    (CodeDefectKind.ESCAPES, characters.decode_escaped_line_breaks),
+    (CodeDefectKind.ENTITIES, characters.decode_html_entities),
     (CodeDefectKind.MARKDOWN, characters.strip_markdown_escapes),
     (CodeDefectKind.TYPOGRAPHY, characters.replace_typography),
-    (CodeDefectKind.INDENTATION, characters.strip_margin),
+    (CodeDefectKind.INDENTATION, characters.strip_common_indentation),
     (CodeDefectKind.MIXED_TABS, characters.expand_mixed_tabs),
     (CodeDefectKind.CHAT, wrappers.strip_chat),
 )
@@ -90,12 +90,12 @@ def repair_code(text: str) -> RepairedCode:
     module = parse_module(text)
     if module is None:
         return _search_repairs(_RepairAttempt(text=text))
-    if is_lone_literal(module) and (inner := _repair_inner_code(text)):
+    if is_lone_literal(module) and (inner := _repair_code_inside_literal(text)):
         return inner
     return RepairedCode(code=text)
 
 
-def _repair_inner_code(text: str) -> RepairedCode | None:
+def _repair_code_inside_literal(text: str) -> RepairedCode | None:
     """Return the program inside a literal. A damaged one is repaired only in JSON, which no docstring is."""
     for value, _ in wrappers.unwrap_json(text):
         attempt = _RepairAttempt(text=value, defects=(CodeDefectKind.JSON,), is_closed=True)
@@ -124,7 +124,7 @@ def _search_repairs(first: _RepairAttempt) -> RepairedCode:
     seen = {first.text}
     furthest, is_cut = first, False
     while queue and len(seen) <= MAX_ATTEMPTS:
-        for attempt in _apply_repair_rules(queue.popleft()):
+        for attempt in _apply_each_repair_rule_once(queue.popleft()):
             if attempt.text in seen:
                 # Different repairs often lead to the same text.
                 continue
@@ -140,10 +140,10 @@ def _search_repairs(first: _RepairAttempt) -> RepairedCode:
             is_cut |= _is_truncated(attempt.text, outcome)
             if len(attempt.defects) > len(furthest.defects):
                 furthest = attempt
-    raise CodeRefused(CodeDefectKind.TRUNCATED) if is_cut else _build_refusal(furthest)
+    raise CodeRefused(CodeDefectKind.TRUNCATED) if is_cut else _build_code_refused_error(furthest)
 
 
-def _apply_repair_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
+def _apply_each_repair_rule_once(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
     """Yield every text that one more repair produces; line endings and thoughts are unambiguous and come first."""
     if "\r" in attempt.text:
         yield replace(
@@ -165,21 +165,23 @@ def _apply_repair_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
 
 
 def _decide_next_action(attempt: _RepairAttempt, outcome: ast.Module | SyntaxError) -> _NextSearchAction:
-    if isinstance(outcome, SyntaxError) or not has_program_effect(outcome) or is_lone_literal(outcome):
+    if isinstance(outcome, SyntaxError) or not has_more_than_names_and_constants(outcome) or is_lone_literal(outcome):
         return _NextSearchAction.GO_ON
     # These parse by accident, so parsing is no proof.
-    if characters.has_entities_in_code(attempt.text) or wrappers.has_tilde_in_code(attempt.text):
+    if characters.has_html_entities_in_code(attempt.text) or wrappers.has_tilde_in_code(attempt.text):
         return _NextSearchAction.GO_ON
-    if not attempt.is_closed and has_truncated_end(outcome, attempt.text):
+    if not attempt.is_closed and is_end_of_parsed_code_missing(outcome, attempt.text):
         return _NextSearchAction.CUT
     return _NextSearchAction.ACCEPT
 
 
 def _is_truncated(text: str, outcome: ast.Module | SyntaxError) -> bool:
-    return isinstance(outcome, SyntaxError) and has_missing_end(outcome, text) and has_definite_code(text)
+    return (
+        isinstance(outcome, SyntaxError) and is_syntax_error_from_missing_end(outcome, text) and has_definite_code(text)
+    )
 
 
-def _build_refusal(attempt: _RepairAttempt) -> CodeRefused:
+def _build_code_refused_error(attempt: _RepairAttempt) -> CodeRefused:
     """Return the error for the most repaired text: truncated, no code, or a remaining defect."""
     text, outcome = attempt.text, parse_module_or_error(attempt.text)
     if _is_truncated(text, outcome):
@@ -216,7 +218,7 @@ _ALWAYS_KNOWN = frozenset((*dir(builtins), "lambda", "await", "yield", "not"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def has_missing_end(error: SyntaxError, text: str) -> bool:
+def is_syntax_error_from_missing_end(error: SyntaxError, text: str) -> bool:
     """Whether a text fails to parse because its end is missing."""
     if any(sign in error.msg for sign in _OPEN_AT_END):
         return True
@@ -226,13 +228,13 @@ def has_missing_end(error: SyntaxError, text: str) -> bool:
     return error.msg.startswith(_UNFINISHED) or max(error.offset or 0, error.end_offset or 0) > len(lines[-1])
 
 
-def has_truncated_end(module: ast.Module, text: str) -> bool:
+def is_end_of_parsed_code_missing(module: ast.Module, text: str) -> bool:
     """Whether code that parses, but whose wrapper was never closed, seems to be missing its end."""
     last = module.body[-1]
     if _has_half_last_name(module, text):
         return True
     for statement in _walk_last_statements(last):
-        if isinstance(statement, Function) and _has_no_effect(statement):
+        if isinstance(statement, Function) and _has_function_no_effect(statement):
             return True
     return last is not (innermost := _find_innermost_last_statement(last)) and _is_unused_expression(innermost)
 
@@ -302,7 +304,7 @@ def _is_unused_expression(statement: ast.stmt) -> bool:
     return not any(isinstance(node, ast.Call | ast.Await | ast.Yield | ast.YieldFrom) for node in ast.walk(value))
 
 
-def _has_no_effect(function: Function) -> bool:
+def _has_function_no_effect(function: Function) -> bool:
     """Whether a function has neither a result nor a visible effect, so that its end is missing."""
     fresh = {
         target.id

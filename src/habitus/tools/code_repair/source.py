@@ -53,10 +53,10 @@ def parse_module(text: str) -> ast.Module | None:
 
 def map_outside_literals(text: str, change: Callable[[str], str]) -> str:
     """Apply `change` to everything outside strings and comments."""
-    return "".join(piece if literal else change(piece) for literal, piece in split_literals(text))
+    return "".join(piece if literal else change(piece) for literal, piece in split_text_at_literals(text))
 
 
-def split_literals(text: str) -> Iterator[tuple[bool, str]]:
+def split_text_at_literals(text: str) -> Iterator[tuple[bool, str]]:
     """Yield the text in order as pairs: whether the piece is a string or comment, and the piece."""
     end = 0
     for match in LITERAL.finditer(text):
@@ -68,10 +68,10 @@ def split_literals(text: str) -> Iterator[tuple[bool, str]]:
         yield False, text[end:]
 
 
-def find_code_lines(text: str) -> list[bool]:
+def find_lines_beginning_outside_strings(text: str) -> list[bool]:
     """Return for each line whether it begins outside any string, so that its indentation counts."""
     begins = [True]
-    for literal, piece in split_literals(text):
+    for literal, piece in split_text_at_literals(text):
         begins.extend([not literal] * piece.count("\n"))
     return begins
 
@@ -93,7 +93,7 @@ def is_lone_literal(module: ast.Module) -> bool:
     )
 
 
-def has_program_effect(module: ast.Module) -> bool:
+def has_more_than_names_and_constants(module: ast.Module) -> bool:
     """Whether there is more than bare names and constants, which plain words would parse to as well."""
     return any(
         not isinstance(statement, ast.Expr) or isinstance(statement.value, ast.Call | ast.Await)

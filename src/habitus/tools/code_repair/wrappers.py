@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from habitus.tools.code_repair.source import LITERAL, has_definite_code, is_prose, parse_module, split_literals
+from habitus.tools.code_repair.source import LITERAL, has_definite_code, is_prose, parse_module, split_text_at_literals
 
 _CDATA_OPEN = re.compile(r"(?:<|&lt;)!\[CDATA\[?")
 _CDATA_CLOSE = re.compile(r"\]\](?:>|&gt;)")
@@ -83,31 +83,31 @@ def _find_code_tag(text: str) -> re.Match[str] | None:
 
 def _strip_tags(text: str) -> tuple[str, bool]:
     start, end, is_closed = 0, len(text.rstrip()), False
-    while match := _TAG.match(text, _skip_space(text, start)):
+    while match := _TAG.match(text, _find_end_of_space(text, start)):
         start = match.end()
-    while (at := _find_last_opening(text, start, end)) >= 0 and (
+    while (at := _find_opening_of_last_tag(text, start, end)) >= 0 and (
         _TAG.fullmatch(text, at, end) or _HALF_TAG.fullmatch(text, at, end)
     ):
-        end, is_closed = _skip_space_back(text, at), True
+        end, is_closed = _find_start_of_space_before(text, at), True
     if not start and not is_closed:
         return text, False
     return (text[start:end].lstrip("\n") + "\n", True) if is_closed else (text[start:].lstrip("\n"), False)
 
 
-def _find_last_opening(text: str, start: int, end: int) -> int:
+def _find_opening_of_last_tag(text: str, start: int, end: int) -> int:
     """Return where the last tag may begin, searching only the end because tags are short."""
     # A longer stretch would make this quadratic on texts full of `<`.
     near = max(start, end - 300)
     return max(text.rfind("<", near, end), text.rfind("&lt;", near, end))
 
 
-def _skip_space(text: str, at: int) -> int:
+def _find_end_of_space(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
     return at
 
 
-def _skip_space_back(text: str, at: int) -> int:
+def _find_start_of_space_before(text: str, at: int) -> int:
     while at and text[at - 1].isspace():
         at -= 1
     return at
@@ -116,7 +116,7 @@ def _skip_space_back(text: str, at: int) -> int:
 def strip_template_tokens(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without leading template tokens and everything after the first trailing one."""
     start = 0
-    while match := _TOKEN.match(text, _skip_space(text, start)):
+    while match := _TOKEN.match(text, _find_end_of_space(text, start)):
         start = match.end()
         if role := _ROLE.match(text, start):
             start = role.end()
@@ -179,8 +179,8 @@ def _find_code_field(value: Any, depth: int = 0) -> str | None:
 def strip_chat(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without sentences before and after the code, where no fence separates them."""
     lines = text.split("\n")
-    before = sum(1 for _ in takewhile(_is_chat, lines))
-    after = sum(1 for _ in takewhile(_is_chat, reversed(lines[before:])))
+    before = sum(1 for _ in takewhile(_is_chat_or_blank_line, lines))
+    after = sum(1 for _ in takewhile(_is_chat_or_blank_line, reversed(lines[before:])))
     kept = lines[before : len(lines) - after]
     said_before = any(line.strip() for line in lines[:before])
     said_after = any(line.strip() for line in lines[len(lines) - after :])
@@ -188,7 +188,7 @@ def strip_chat(text: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(kept) + "\n" * said_after, said_after
 
 
-def _is_chat(line: str) -> bool:
+def _is_chat_or_blank_line(line: str) -> bool:
     """Whether a line is blank or an unindented sentence; an indented line belongs to the code unless a list item."""
     if not line.strip():
         return True
@@ -288,7 +288,7 @@ def _has_only_prose_outside(outside: str, chosen: FencedBlock) -> bool:
 
 def has_tilde_in_code(text: str) -> bool:
     """Whether code contains `~~~`: `~~~python` parses as a triple inversion, which is never meant."""
-    return "~~~" in text and any(not literal and "~~~" in piece for literal, piece in split_literals(text))
+    return "~~~" in text and any(not literal and "~~~" in piece for literal, piece in split_text_at_literals(text))
 
 
 def _find_fences(lines: list[str]) -> Iterator[_FenceLine]:
@@ -322,7 +322,7 @@ def _split_blocks(lines: list[str], fences: list[_FenceLine], *, opened_before: 
     if opening is None:
         outside += lines[start:]
     else:
-        blocks.append(_build_last_block(opening, lines[opening.line + 1 :]))
+        blocks.append(_build_unclosed_fenced_block(opening, lines[opening.line + 1 :]))
     return blocks, "\n".join(outside)
 
 
@@ -334,7 +334,7 @@ def _build_block(opening: _FenceLine, lines: list[str], *, is_closed: bool) -> F
     return FencedBlock(tag=opening.tag, text="\n".join(lines), is_closed=is_closed)
 
 
-def _build_last_block(opening: _FenceLine, lines: list[str]) -> FencedBlock:
+def _build_unclosed_fenced_block(opening: _FenceLine, lines: list[str]) -> FencedBlock:
     """Return a block without a proper closing fence; one may be glued to the last line."""
     text = "\n".join(lines).rstrip()
     if text.endswith(opening.mark):

@@ -18,12 +18,12 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, StringConstraints, create_model
 
 from habitus.app import Habitus
-from habitus.app.conversations.chats import ChatSessions
+from habitus.app.conversations.chats import UserChatSessions
 from habitus.app.library.uploading import UploadedFile
-from habitus.app.review.inbox import InboxItem
+from habitus.app.review.inbox import ReviewInboxItem
 from habitus.app.use_cases.declaration import parse_expected_version
 from habitus.memory.model import Engram, LessonKind, LessonScope
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListItem
 from habitus.skills.model import Author, SkillSummary
 from habitus.tasks.model import Task
@@ -34,7 +34,7 @@ from habitus.web.problems import PreconditionRequired
 
 JsonObject = dict[str, Any]
 RequestHome = Annotated[Habitus, Depends(get_request_home_async)]
-RequestConversations = Annotated[ChatSessions, Depends(get_request_conversations)]
+RequestConversations = Annotated[UserChatSessions, Depends(get_request_conversations)]
 IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
 IdempotencyKeyHeader = Annotated[
     str,
@@ -52,7 +52,7 @@ def read_upload(file: UploadFile) -> UploadedFile:
 
 def to_json_value(data: object) -> Any:
     """Return data as JSON values, without characters that UTF-8 can't encode."""
-    return replace_surrogates_in_value(to_plain(data))
+    return replace_surrogates_in_value(convert_to_plain_json(data))
 
 
 class SurrogateSafeJsonResponse(JSONResponse):
@@ -174,7 +174,7 @@ TaskModel = make_response_model(
 # The schema of each type that has an `as_json` of its own.
 RESPONSE_MODELS: dict[Any, Any] = {
     Engram: LessonModel,
-    InboxItem: PendingItemModel,
+    ReviewInboxItem: PendingItemModel,
     SkillListItem: _SkillEntryModel,
     SkillDetails: _SkillDetailsModel,
     Task: TaskModel,

@@ -8,11 +8,11 @@ from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.app.library import uploading
 from habitus.app.library.importing import ImportResult
-from habitus.app.operating.idempotency import RequestAttempt, answer_once
+from habitus.app.operating.idempotency import RequestAttempt, answer_request_once_per_key
 from habitus.app.use_cases.skills import read_skill_file
 from habitus.files import build_tree_file
 from habitus.jobs.model import Job
-from habitus.plain_data import to_plain
+from habitus.plain_data import convert_to_plain_json
 from habitus.skills.auto_executed import is_auto_executed
 from habitus.web.api import schemas
 from habitus.web.api.use_case_routes import get_response_model
@@ -87,11 +87,11 @@ def upload_skills(
 
     def make(attempt: RequestAttempt) -> schemas.JsonObject:
         taken = uploading.import_upload(habitus, sent, overwrite=overwrite, id=attempt.id)
-        answer: schemas.JsonObject = schemas.to_json_value(to_plain(taken, shaped=True))
+        answer: schemas.JsonObject = schemas.to_json_value(convert_to_plain_json(taken, shaped=True))
         return answer
 
     if save:
-        return answer_once(
+        return answer_request_once_per_key(
             habitus,
             key,
             ["uploads", schemas.to_json_value(sent.name), build_tree_file(sent.content).sha256, overwrite],

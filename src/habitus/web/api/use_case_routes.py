@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from habitus.app import Habitus
-from habitus.app.operating.idempotency import RequestAttempt, answer_once
+from habitus.app.operating.idempotency import RequestAttempt, answer_request_once_per_key
 from habitus.app.use_cases.declaration import (
     REQUIRED,
     InputField,
@@ -27,7 +27,7 @@ from habitus.app.use_cases.declaration import (
     load_all_use_cases,
 )
 from habitus.errors import UserError
-from habitus.plain_data import list_json_keys, to_plain
+from habitus.plain_data import convert_to_plain_json, list_dataclass_json_attributes
 from habitus.web.api.schemas import RESPONSE_MODELS, IdempotencyKeyHeader, IfMatchHeader, SurrogateSafeJsonResponse
 from habitus.web.api.wording import API_ROOT, replace_options_by_fields
 from habitus.web.home_pool import get_home_pool, get_request_home
@@ -63,12 +63,18 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         # A link in the result has to lead back to the address that the client used.
         here = f"{http_request.url.scheme}://{http_request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.input_fields if one.is_address), here) | given
-        given = {name: _convert_field(fields[name], value) for name, value in (rest_defaults | given).items()}
+        given = {
+            name: _convert_value_to_field_type(fields[name], value) for name, value in (rest_defaults | given).items()
+        }
         wanted = case.fill_defaults(given) | case.rest_fixed_values
-        _require_version(case, wanted)
-        with get_home_pool(http_request).reopen_on_settings_change() if case.changes_settings else nullcontext():
+        _require_version_for_change(case, wanted)
+        with (
+            get_home_pool(http_request).reopen_home_with_settings_changed_in_block()
+            if case.changes_settings
+            else nullcontext()
+        ):
             try:
-                return _perform_use_case(case, get_request_home(http_request), wanted, once_key)
+                return _perform_use_case_once_per_key(case, get_request_home(http_request), wanted, once_key)
             except UserError as error:
                 error.message, error.hint = (
                     replace_options_by_fields(error.message, case),
@@ -101,7 +107,9 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
     )(endpoint)
 
 
-def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, Any], key: str) -> Response:
+def _perform_use_case_once_per_key(
+    case: UseCase[..., Any], home: Habitus, wanted: dict[str, Any], key: str
+) -> Response:
     """Run the use case, once per idempotency key, and return its result with ETag and Location."""
 
     def make(attempt: RequestAttempt) -> dict[str, Any]:
@@ -113,20 +121,22 @@ def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, 
             else None
         )
         done = case(home, **case.bind_arguments(wanted, attempt.id)) if before is None else before
-        told = to_plain(done, shaped=True)
+        told = convert_to_plain_json(done, shaped=True)
         headers = {} if case.get_version is None else {"ETag": format_etag(*case.get_version(done))}
         if case.location:
             headers["Location"] = API_ROOT + case.location.format(**told)
         return {"told": told, "headers": headers}
 
-    asked = [case.method, case.path, to_plain(wanted)]
-    answer = answer_once(home, key, asked, make) if case.accepts_idempotency_key else make(RequestAttempt())
+    asked = [case.method, case.path, convert_to_plain_json(wanted)]
+    answer = (
+        answer_request_once_per_key(home, key, asked, make) if case.accepts_idempotency_key else make(RequestAttempt())
+    )
     if case.status == HTTPStatus.NO_CONTENT:
         return Response(status_code=case.status)
     return SurrogateSafeJsonResponse(answer["told"], status_code=case.status, headers=answer["headers"])
 
 
-def _require_version(case: UseCase[..., Any], wanted: dict[str, Any]) -> None:
+def _require_version_for_change(case: UseCase[..., Any], wanted: dict[str, Any]) -> None:
     """Raise `PreconditionRequired` if a change doesn't name the version it is based on."""
     if any(one.is_version and wanted[one.name] is None for one in case.input_fields):
         raise PreconditionRequired(
@@ -134,7 +144,7 @@ def _require_version(case: UseCase[..., Any], wanted: dict[str, Any]) -> None:
         )
 
 
-def _convert_field(one: InputField, value: Any) -> Any:
+def _convert_value_to_field_type(one: InputField, value: Any) -> Any:
     """Convert a value to the field's type: a list in a path is separated by commas."""
     if one.is_list and isinstance(value, str):
         return tuple(part for part in value.split(",") if part)
@@ -208,7 +218,7 @@ def get_response_model(kind: Any) -> Any:
 def get_json_types(kind: type) -> dict[str, Any]:
     """Return the JSON keys of a record with their types."""
     hints, found = get_type_hints(kind), dict[str, Any]()
-    for name, is_inline in list_json_keys(kind) or ():
+    for name, is_inline in list_dataclass_json_attributes(kind) or ():
         own = hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]
         found |= get_json_types(own) if is_inline else {name: own}
     return found

@@ -21,10 +21,10 @@ def replace_options_by_fields(text: str, case: UseCase[..., Any]) -> str:
 
 def replace_commands_by_routes(text: str) -> str:
     """Return the text with the route of each command that has one; `habitus up`, say, stays."""
-    return _COMMAND.sub(_render_route, text)
+    return _COMMAND.sub(_replace_match_by_route, text)
 
 
-def _render_route(found: re.Match[str]) -> str:
+def _replace_match_by_route(found: re.Match[str]) -> str:
     route = _find_command_route(found["words"])
     return ("Send " if found["verb"] else "") + route if route else found[0]
 

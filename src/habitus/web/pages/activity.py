@@ -11,9 +11,9 @@ from fastapi.responses import HTMLResponse
 
 from habitus.access import Access
 from habitus.app import Habitus
-from habitus.app.conversations.past_sessions import build_turn_details, get_past_session
+from habitus.app.conversations.past_sessions import build_turn_details, get_latest_or_matching_session
 from habitus.app.home import resolve_user_filter
-from habitus.app.learning.learning import record_judgement
+from habitus.app.learning.learning import record_turn_judgement
 from habitus.app.use_cases.sessions import find_turns
 from habitus.journal.model import JudgementSourceKind, Turn
 from habitus.journal.usage import UseVerdict
@@ -78,7 +78,7 @@ def show_activity(
         found=found,
         filters=filters,
         address=urlencode({name: text for name, text in filters.items() if text}),
-        agents=habitus.journal.list_source_types(user=mine),
+        agents=habitus.journal.list_source_types_of_turns(user=mine),
         users=habitus.journal.list_users() if habitus.settings.is_admin else [],
         view=build_turn_details(habitus.journal.get_turn(first, user=mine)) if first else None,
         learned=habitus.memory.list_lessons_taught_by([first]) if first else (),
@@ -93,7 +93,7 @@ def show_conversation(request: Request, habitus: RequestHome, id: str) -> HTMLRe
 
 
 def _render_conversation(request: Request, habitus: Habitus, id: str, said: FlashMessage | None = None) -> HTMLResponse:
-    session = get_past_session(habitus.settings, habitus.journal, id)
+    session = get_latest_or_matching_session(habitus.settings, habitus.journal, id)
     views = [build_turn_details(turn) for turn in session.turns]
     return render_page(
         request,
@@ -117,5 +117,5 @@ def record_feedback(
     request: Request, habitus: RequestHome, id: str, turn: str, ok: Annotated[bool, Form()]
 ) -> HTMLResponse:
     """Record a person's feedback on a turn; later feedback replaces it."""
-    record_judgement(habitus, turn, ok=ok, by="user", source_kind=JudgementSourceKind.PERSON)
+    record_turn_judgement(habitus, turn, ok=ok, by="user", source_kind=JudgementSourceKind.PERSON)
     return _render_conversation(request, habitus, id, FlashMessage(text="Thank you. Your feedback was recorded."))

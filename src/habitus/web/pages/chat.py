@@ -14,7 +14,7 @@ from habitus.access import Access
 from habitus.agent import stream
 from habitus.agent.background import run_in_thread
 from habitus.app import Habitus
-from habitus.app.conversations.chats import ChatEvent, ChatSessions, ConsentRequested, TurnEnd
+from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, UserChatSessions
 from habitus.app.conversations.past_sessions import build_turn_details, list_past_sessions
 from habitus.errors import NotFound, UserError
 from habitus.web.api.schemas import RequestConversations, RequestHome, read_upload
@@ -35,7 +35,7 @@ def show_chat(request: Request, habitus: RequestHome, talks: RequestConversation
     return _render_chat(request, habitus, talks, id)
 
 
-def _render_chat(request: Request, habitus: Habitus, talks: ChatSessions, id: str) -> HTMLResponse:
+def _render_chat(request: Request, habitus: Habitus, talks: UserChatSessions, id: str) -> HTMLResponse:
     """Return the chat page; raise `NotFound` if the conversation doesn't exist."""
     live = talks.get_active_turn(id)
     turns = habitus.journal.list_session_turns(id, user=habitus.settings.user) if id else []
@@ -57,7 +57,7 @@ def _render_chat(request: Request, habitus: Habitus, talks: ChatSessions, id: st
     )
 
 
-def _find_chat_obstacle(talks: ChatSessions) -> UserError | None:
+def _find_chat_obstacle(talks: UserChatSessions) -> UserError | None:
     """Return the error that prevents chatting, such as a missing model, or None."""
     try:
         talks.require_chat_model()
@@ -94,7 +94,7 @@ def answer_question(
     talks: RequestConversations, id: str, number: Annotated[int, Form()], word: Annotated[stream.Consent, Form()]
 ) -> HTMLResponse:
     """Answer the question that a turn is waiting for; the question disappears."""
-    talks.answer_question(id, number, word)
+    talks.deliver_person_answer(id, number, word)
     return HTMLResponse("")
 
 
@@ -113,7 +113,9 @@ async def stream_chat_events(
     return make_event_stream(_render_live_updates(habitus, talks, id, start))
 
 
-async def _render_live_updates(habitus: Habitus, talks: ChatSessions, id: str, after: int) -> AsyncIterator[LiveUpdate]:
+async def _render_live_updates(
+    habitus: Habitus, talks: UserChatSessions, id: str, after: int
+) -> AsyncIterator[LiveUpdate]:
     """Yield an update per event of the turn, the last one with the finished turn."""
     abouts: dict[str, str] = {}
     before: ChatEvent | None = None
@@ -121,7 +123,7 @@ async def _render_live_updates(habitus: Habitus, talks: ChatSessions, id: str, a
         for happening in await talks.wait_for_events(id, after):
             after += 1
             if isinstance(happening, stream.ToolStarted):
-                abouts[happening.call] = stream.summarize_arguments(happening.arguments)
+                abouts[happening.call] = stream.get_most_descriptive_argument(happening.arguments)
             if isinstance(happening, TurnEnd):
                 data = await run_in_thread(partial(_render_finished_turn, habitus, happening))
                 yield LiveUpdate(mode=LiveUpdateMode.OVER, data=data, number=after)

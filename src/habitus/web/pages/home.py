@@ -15,11 +15,11 @@ from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
-from habitus.app.learning.learning import list_repeated_failures
-from habitus.app.learning.report_rows import ReportedRequestPage
+from habitus.app.learning.learning import list_costliest_repeated_failures
+from habitus.app.learning.report_rows import ReportRowPage
 from habitus.app.learning.reporting import MonthlyCost, ReportedNumberKind, ReportMonth, build_monthly_cost
 from habitus.app.library import explaining
-from habitus.app.review.inbox import InboxItem
+from habitus.app.review.inbox import ReviewInboxItem
 from habitus.app.use_cases import evidence, overview, review
 from habitus.app.use_cases.overview import (
     OverviewReport,
@@ -29,7 +29,7 @@ from habitus.app.use_cases.overview import (
     compute_findings_if_judged,
 )
 from habitus.evidence.model import EffectEstimate, ItemKind
-from habitus.evidence.sums import EvidenceCount
+from habitus.evidence.sums import EvidenceCountKind
 from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
 from habitus.skills.review import Proposal, ProposalAction
@@ -96,16 +96,16 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         found=found,
         scope=scope,
         tiles=_build_dashboard_tiles(found, scope),
-        counts=_list_linked_outcomes(found, scope),
+        counts=_list_outcome_counts_with_links(found, scope),
         needs=_list_attention_items(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.pending),
-        bars=charts.render_daily_bars(found.days, locate_day) if has_requests else None,
+        bars=charts.render_daily_outcome_bars(found.days, locate_day) if has_requests else None,
         effects=charts.render_confidence_intervals("Per 100 conversations", effects, line=26, long=270)
         if effects
         else None,
         is_first_run=not found.steps.request,
         cost=_build_cost_of_this_month(habitus, scope),
-        more=_build_scope_suffix(scope),
+        more=_build_scope_query_suffix(scope),
     )
 
 
@@ -134,7 +134,7 @@ def _build_turns_url(first: date, last: date, scope: UserScope, more: str = "") 
     return "/activity?" + "&".join(part for part in (since, more, scope.query) if part)
 
 
-def _list_linked_outcomes(found: OverviewReport, scope: UserScope) -> list[tuple[UseVerdict, int, str]]:
+def _list_outcome_counts_with_links(found: OverviewReport, scope: UserScope) -> list[tuple[UseVerdict, int, str]]:
     """Return how many requests have each outcome, and the address of exactly those turns."""
     first, last = found.days[0].day, found.days[-1].day
     return [
@@ -201,11 +201,11 @@ def _list_attention_items(habitus: Habitus, first: TodayReport, *, may_decide: b
     return [*others[:room], *waiting][:_MAX_ATTENTION_ITEMS]
 
 
-def _proposes_disabling(item: InboxItem) -> bool:
+def _proposes_disabling(item: ReviewInboxItem) -> bool:
     return isinstance(item.subject, Proposal) and item.subject.change.action is ProposalAction.DISABLE
 
 
-def _make_pending_attention_item(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> AttentionItem:
+def _make_pending_attention_item(habitus: Habitus, item: ReviewInboxItem, *, may_decide: bool) -> AttentionItem:
     """Return the row of a pending item: a harmless one can be approved at once, others are opened."""
     need = AttentionItem(
         text=inbox_labels.describe_item_briefly(item),
@@ -214,7 +214,7 @@ def _make_pending_attention_item(habitus: Habitus, item: InboxItem, *, may_decid
         action_label="Review",
     )
     subject, known = item.subject, habitus.review
-    if not (may_decide and isinstance(subject, Proposal) and subject.is_harmless):
+    if not (may_decide and isinstance(subject, Proposal) and subject.is_agent_text_without_findings):
         return need
     if known.is_on_other_host(subject) or known.needs_other_approver(subject):
         return need
@@ -253,7 +253,7 @@ def _list_skill_problem_items(first: TodayReport) -> Iterator[AttentionItem]:
 @router.get("/failing", access=Access.VIEWER)
 def show_recurring_failures(habitus: RequestHome) -> HTMLResponse:
     """Return recurring failures; loaded after the page, because it reads many conversations."""
-    return render_fragment("home_failing.html", failing=list_repeated_failures(habitus))
+    return render_fragment("home_failing.html", failing=list_costliest_repeated_failures(habitus))
 
 
 # The most unused skills and candidates that are listed.
@@ -265,7 +265,7 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the insights page; its slow parts are loaded afterwards."""
     scope = UserScope.read(request, habitus)
     user = resolve_user_filter(habitus.settings, scope.all_users)
-    unused, tried = insights.list_unused_skills(habitus, user), insights.list_tried_candidates(habitus)
+    unused, tried = insights.list_old_never_used_skills(habitus, user), insights.list_tried_candidates(habitus)
     return render_page(
         request,
         "insights.html",
@@ -275,7 +275,7 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
         unused_count=len(unused),
         tried=tried[:_MAX_SHOWN],
         cost=_build_cost_of_this_month(habitus, scope) if request.state.access >= Access.VIEWER else None,
-        more=_build_scope_suffix(scope),
+        more=_build_scope_query_suffix(scope),
     )
 
 
@@ -287,7 +287,7 @@ def _build_cost_of_this_month(habitus: Habitus, scope: UserScope) -> MonthlyCost
 @router.get("/insights/effects", access=Access.OPEN_READING)
 def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
     scope = UserScope.read(request, habitus)
-    effects = insights.list_skill_effects(habitus, resolve_user_filter(habitus.settings, scope.all_users))
+    effects = insights.list_best_known_skill_effects(habitus, resolve_user_filter(habitus.settings, scope.all_users))
     withhold = habitus.settings.evidence.withhold
     return render_fragment("insights_effects.html", effects=effects, withhold=withhold, scope=scope)
 
@@ -304,7 +304,7 @@ def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLR
         report=report,
         earlier=ReportMonth.containing(shown.begin - timedelta(days=1)),
         later=ReportMonth.containing(shown.end) if shown.end <= habitus.clock() else None,
-        more=_build_scope_suffix(scope),
+        more=_build_scope_query_suffix(scope),
     )
 
 
@@ -324,7 +324,9 @@ def show_month_rows(
         habitus, of=of, month=month, skill=skill, version=version, after=after, all_users=scope.all_users
     )
     back = f"/insights/month?month={month}"
-    return _render_rows(request, page, of.value, (back, f"Report {month}"), more=_build_scope_suffix(scope))
+    return _render_rows_behind_number(
+        request, page, of.value, (back, f"Report {month}"), more=_build_scope_query_suffix(scope)
+    )
 
 
 @router.get("/insights/evidence", access=Access.VIEWER)
@@ -334,7 +336,7 @@ def show_evidence_rows(
     name: str,
     version: int = 0,
     kind: ItemKind = ItemKind.SKILL,
-    of: EvidenceCount = EvidenceCount.ALL,
+    of: EvidenceCountKind = EvidenceCountKind.ALL,
     offered: bool | None = None,
     after: str = "",
 ) -> HTMLResponse:
@@ -344,11 +346,11 @@ def show_evidence_rows(
     )
     skill = name.partition("@")[0]
     back = (f"/skills/{skill}?tab=results", skill) if kind is ItemKind.SKILL else ("/insights", "Insights")
-    return _render_rows(request, page, "conversations", back)
+    return _render_rows_behind_number(request, page, "conversations", back)
 
 
-def _render_rows(
-    request: Request, page: ReportedRequestPage, title: str, back: tuple[str, str], more: str = ""
+def _render_rows_behind_number(
+    request: Request, page: ReportRowPage, title: str, back: tuple[str, str], more: str = ""
 ) -> HTMLResponse:
     """Render the rows behind a number; `back` is the address and name of the page that states it."""
     further = request.url.include_query_params(after=page.next)
@@ -356,24 +358,24 @@ def _render_rows(
     return render_page(request, "report_rows.html", page=page, title=title, back=back, address=address, more=more)
 
 
-def _build_scope_suffix(scope: UserScope) -> str:
+def _build_scope_query_suffix(scope: UserScope) -> str:
     return f"&{scope.query}" if scope.query else ""
 
 
 @router.get("/insights/confusion", access=Access.OPEN_READING)
 def show_confusion(habitus: RequestHome) -> HTMLResponse:
-    return render_fragment("insights_confusion.html", pairs=insights.list_confused_skills(habitus))
+    return render_fragment("insights_confusion.html", pairs=insights.list_confused_skill_pairs(habitus))
 
 
 @router.get("/insights/pairs", access=Access.OPEN_READING)
 def list_confused_skills(habitus: RequestHome) -> JSONResponse:
     """Return the pairs of skills that are confused; the map asks for them after it is shown, as it takes a while."""
-    return JSONResponse([(pair.name, pair.other) for pair in insights.list_confused_skills(habitus)])
+    return JSONResponse([(pair.name, pair.other) for pair in insights.list_confused_skill_pairs(habitus)])
 
 
 @router.get("/try", access=Access.OPEN_READING)
 def show_playground(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show which skills an agent would get for a request, and why."""
     text = request.query_params.get("request", "")[:10_000]
-    tried = explaining.preview_request(habitus, text) if text.strip() else None
+    tried = explaining.preview_skills_for_text(habitus, text) if text.strip() else None
     return render_page(request, "playground.html", tried=tried, request_text=text)

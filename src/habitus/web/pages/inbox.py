@@ -18,13 +18,13 @@ from habitus.app import Habitus
 from habitus.app.library import content
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
-from habitus.app.use_cases.writing import get_main_file
+from habitus.app.use_cases.writing import get_main_file_path_and_content
 from habitus.errors import NotFound, Refused, UserError
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.skills.review import Proposal, ProposalState
-from habitus.text import format_count
+from habitus.text import format_quantity
 from habitus.web import inbox_labels
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, build_diff_rows, render_fragment, render_page
@@ -54,7 +54,7 @@ class InboxFilters:
     origin: str = ""
     limit: int = _PAGE_SIZE
 
-    def matches(self, item: inbox.InboxItem) -> bool:
+    def matches(self, item: inbox.ReviewInboxItem) -> bool:
         """Whether an item passes the filters."""
         return (not self.kind or inbox_labels.get_item_kind(item) == self.kind) and (
             not self.origin or inbox_labels.get_item_origin(item) == self.origin
@@ -82,7 +82,7 @@ FilterQuery = Annotated[InboxFilters, Depends(parse_filters)]
 class InboxItemPageData:
     """Everything shown about one item; `text` can be edited before approval."""
 
-    item: inbox.InboxItem
+    item: inbox.ReviewInboxItem
     why: str
     made_on: datetime | None
     conversation: str = ""
@@ -112,7 +112,7 @@ def _render_inbox(
     request: Request,
     habitus: Habitus,
     said: FlashMessage | None = None,
-    opened: inbox.InboxItem | None = None,
+    opened: inbox.ReviewInboxItem | None = None,
     filters: InboxFilters = _NO_FILTERS,
 ) -> HTMLResponse:
     """Return the inbox with the given item open, or on a wide screen the first."""
@@ -131,14 +131,14 @@ def _render_inbox(
         filters=filters,
         is_open=opened is not None,
         view=None if first is None else _build_item_details(habitus, first),
-        decided=inbox.list_decided(habitus.review, _MAX_DECISIONS),
+        decided=inbox.list_latest_decided_changes(habitus.review, _MAX_DECISIONS),
         elsewhere=habitus.review.is_on_other_host,
         most_files=_MAX_FILES,
         next_limit=filters.limit + _PAGE_SIZE,
     )
 
 
-def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPageData:
+def _build_item_details(habitus: Habitus, item: inbox.ReviewInboxItem) -> InboxItemPageData:
     """Return the details of an item; only admins see the content of tasks that examine a skill."""
     subject = item.subject
     if isinstance(subject, Engram):
@@ -147,7 +147,7 @@ def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPag
             item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text
         )
     change = subject.change
-    if review.are_files_hidden(habitus.settings, subject):
+    if review.are_proposal_files_hidden(habitus.settings, subject):
         why, conversation = subject.author.reason, subject.conversation
         return InboxItemPageData(item=item, why=why, made_on=subject.made_on, conversation=conversation)
     is_waiting = subject.state is ProposalState.PENDING
@@ -160,10 +160,12 @@ def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPag
         new_skill=new,
         files=_list_file_changes(habitus, subject),
         similar_skills=tuple(content.diff_proposal_with_near_duplicates(habitus.skills, subject)),
-        text=get_main_file(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
+        text=get_main_file_path_and_content(change.tree)[1].decode("utf-8", "replace")
+        if change.tree and is_waiting
+        else None,
         trial=subject.trial,
         needs_other_reviewer=habitus.review.needs_other_approver(subject),
-        comparison=review.describe_comparison(habitus.settings.evidence, item),
+        comparison=review.describe_comparison_started_by_approval(habitus.settings.evidence, item),
     )
 
 
@@ -205,7 +207,7 @@ def _get_readable_proposal(habitus: Habitus, id: str) -> Proposal:
     subject = inbox.get_inbox_item(habitus, id).subject
     if isinstance(subject, Engram):
         raise NotFound(f"'{id}' is a lesson; it has no files.", hint="")
-    if review.are_files_hidden(habitus.settings, subject):
+    if review.are_proposal_files_hidden(habitus.settings, subject):
         raise Refused("Only admins can read the tasks that examine a skill.", hint="")
     return subject
 
@@ -214,8 +216,8 @@ def _list_file_changes(habitus: Habitus, proposal: Proposal, beside: str = "") -
     if beside:
         found = content.diff_proposal_with_near_duplicates(habitus.skills, proposal).get(beside, ())
     else:
-        found = content.list_proposed_changes(habitus.review, proposal)
-    return content.filter_readable_changes(found, is_admin=habitus.settings.is_admin)
+        found = content.list_file_changes_of_proposal(habitus.review, proposal)
+    return content.filter_changes_user_may_read(found, is_admin=habitus.settings.is_admin)
 
 
 @router.get("/inbox/effect/{id}", access=Access.VIEWER)
@@ -256,7 +258,7 @@ def decide_selected_items(
 
 def _decide_items(habitus: Habitus, ids: Sequence[str], reason: str, *, is_approved: bool) -> FlashMessage:
     """Decide each item by itself, so that one which can't be decided does not stop the others."""
-    done: list[review.DecisionResult] = []
+    done: list[review.ReviewDecisionResult] = []
     refused = ""
     for id in ids:
         try:
@@ -268,9 +270,9 @@ def _decide_items(habitus: Habitus, ids: Sequence[str], reason: str, *, is_appro
             refused = refused or error.message
     if not done:
         return FlashMessage(text=refused or "Select some items first.", is_bad=True)
-    text = f"{'Approved' if is_approved else 'Rejected'}: {format_count(len(done), 'item')}."
+    text = f"{'Approved' if is_approved else 'Rejected'}: {format_quantity(len(done), 'item')}."
     if left := len(ids) - len(done):
-        text += f" {format_count(left, 'item')} could not be decided: {refused}"
+        text += f" {format_quantity(left, 'item')} could not be decided: {refused}"
     return FlashMessage(text=text, undo=_merge_undo_commands([one.undo for one in done]))
 
 
@@ -285,7 +287,7 @@ def _merge_undo_commands(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]
 
 @router.post("/inbox/{id}/approve", access=Access.REVIEWER)
 def approve_item(request: Request, habitus: RequestHome, id: str, filters: FilterQuery) -> HTMLResponse:
-    following = _find_next_item(habitus, id, filters)
+    following = _find_next_item_id(habitus, id, filters)
     (done,) = review.approve_items(habitus, ids=(id,)).approved
     text = f"Approved; {done.pending_host} applies it." if done.pending_host else "Approved."
     return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following, filters)
@@ -295,7 +297,7 @@ def approve_item(request: Request, habitus: RequestHome, id: str, filters: Filte
 def reject_item(
     request: Request, habitus: RequestHome, id: str, filters: FilterQuery, reason: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
-    following = _find_next_item(habitus, id, filters)
+    following = _find_next_item_id(habitus, id, filters)
     (done,) = review.reject_items(habitus, ids=(id,), reason=reason).rejected
     subject = done.item.subject
     is_told = isinstance(subject, Proposal) and subject.author.is_automatic
@@ -310,12 +312,12 @@ def choose_among_similar_items(
     """Approve this item and reject the similar ones; undo makes all of them pending again."""
     done = review.choose_proposal(habitus, id=id, others=tuple(others))
     said = FlashMessage(
-        text=f"Approved; {format_count(len(done.rejected), 'other')} rejected.", undo=done.approved.undo
+        text=f"Approved; {format_quantity(len(done.rejected), 'other')} rejected.", undo=done.approved.undo
     )
     return _render_inbox(request, habitus, said)
 
 
-def _find_next_item(habitus: Habitus, id: str, filters: InboxFilters) -> str:
+def _find_next_item_id(habitus: Habitus, id: str, filters: InboxFilters) -> str:
     """Return the id of the next item in the list, or nothing for the last."""
     ids = [item.id for item in inbox.list_pending(habitus, with_contents=False) if filters.matches(item)]
     return next((after for one, after in itertools.pairwise(ids) if one == id), "")

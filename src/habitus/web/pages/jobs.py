@@ -17,7 +17,7 @@ from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.settings import DAYS
 from habitus.skills.sources.importing import ImportVerdict
-from habitus.text import format_count
+from habitus.text import format_quantity
 from habitus.web.api.schemas import RequestHome, read_upload
 from habitus.web.rendering import FlashMessage, render_fragment, render_page
 from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
@@ -94,7 +94,7 @@ def _render_import(request: Request, habitus: Habitus, taken: importing.ImportRe
 
 def _describe_import(taken: importing.ImportResult) -> str:
     held = sum(result.verdict is ImportVerdict.HELD for result in taken.results)
-    told = [f"Saved: {format_count(len(taken.new_skills), 'skill')}."]
+    told = [f"Saved: {format_quantity(len(taken.imported_or_updated_skill_names), 'skill')}."]
     return " ".join([*told, f"Need review: {held}."] if held else told)
 
 
@@ -131,7 +131,7 @@ def import_from_address(
     """Import skills from an address or a repository."""
     if not source.strip():
         raise Invalid("No address given.", hint="Enter https://… or OWNER/REPO.")
-    return _render_import(request, habitus, importing.add_skills_for_remote_caller(habitus, source.strip()))
+    return _render_import(request, habitus, importing.fetch_and_import_for_remote_caller(habitus, source.strip()))
 
 
 @router.post("/import/agent/{agent}", access=Access.ADMIN)

@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.operating import checking
-from habitus.app.operating.doctor import HealthCheck, HealthCheckState
+from habitus.app.operating.doctor import HealthCheckResult, HealthCheckState
 from habitus.app.use_cases import writing
-from habitus.text import format_count
+from habitus.text import format_quantity
 from habitus.web.api.schemas import RequestHome
-from habitus.web.labels import CHECK_PAGES, TOOL_STATES, capitalise_first, describe_author, get_check_label
+from habitus.web.labels import CHECK_PAGES, TOOL_STATES, capitalise_first, describe_author, get_doctor_check_label
 from habitus.web.rendering import FlashMessage, format_timestamp, render_page
 from habitus.web.routing import AccessRouter
 from habitus.web.site_map import remove_cli_commands, replace_commands_by_pages
@@ -44,7 +44,7 @@ def show_tools(request: Request, habitus: RequestHome) -> HTMLResponse:
             name=tool.name,
             text=tool.description,
             note=remove_cli_commands(tool.reason)
-            or f"{format_count(tool.cases, 'test')}"
+            or f"{format_quantity(tool.cases, 'test')}"
             + (f", passed {format_timestamp(tool.proved_on)}" if tool.proved_on else ""),
             href=f"/skills/{tool.name}?tab=code",
             badge=TOOL_STATES[tool.status][0],
@@ -110,10 +110,10 @@ def show_doctor(request: Request, habitus: RequestHome) -> HTMLResponse:
     return render_page(request, "doctor.html", care=care, works=works)
 
 
-def _make_check_row(one: HealthCheck) -> ListRow:
+def _make_check_row(one: HealthCheckResult) -> ListRow:
     mark, kind = _CHECK_BADGES[one.state]
     return ListRow(
-        name=get_check_label(one.name),
+        name=get_doctor_check_label(one.name),
         text=capitalise_first(one.detail),
         note=f"Fix: {replace_commands_by_pages(one.hint)}" if one.hint else "",
         href=CHECK_PAGES.get(one.name, "") if one.hint else "",

@@ -36,8 +36,8 @@ def _render_models(request: Request, habitus: Habitus, said: FlashMessage | None
         "model.html",
         said=said,
         required_access=Access.OWNER,
-        current=models.resolve_model_names(habitus.settings, os.environ)[0],
-        options=models.list_model_options(habitus.settings, os.environ),
+        current=models.resolve_main_and_cheap_model_names(habitus.settings, os.environ)[0],
+        options=models.list_usable_models(habitus.settings, os.environ),
         providers=[(name, spec.keys[0]) for name, spec in PROVIDERS.items() if spec.main],
     )
 
@@ -45,8 +45,8 @@ def _render_models(request: Request, habitus: Habitus, said: FlashMessage | None
 @router.post("/model/use", access=Access.OWNER)
 def use_model(request: Request, habitus: RequestHome, name: ModelName) -> HTMLResponse:
     """Use a model for chat, drafts and lessons."""
-    with get_home_pool(request).reopen_on_settings_change():
-        done = configuring.set_setting_remotely(habitus, "model", name.strip())
+    with get_home_pool(request).reopen_home_with_settings_changed_in_block():
+        done = configuring.set_setting_for_remote_user(habitus, "model", name.strip())
     said = FlashMessage(text=f"{name.strip()} is used from now on.", undo=done.undo)
     return _render_models(request, get_request_home(request), said)
 
@@ -59,7 +59,7 @@ def save_provider_key(
     key: Annotated[str, Form(max_length=1000)],
 ) -> HTMLResponse:
     """Keep a provider's key in the vault and use its model; the key is never shown again."""
-    return use_model(request, habitus, models.store_model_key(habitus.vault, provider, key))
+    return use_model(request, habitus, models.store_provider_key_in_vault(habitus.vault, provider, key))
 
 
 @router.post("/model/test", access=Access.OWNER)

@@ -121,7 +121,7 @@ def show_settings(request: Request, habitus: RequestHome) -> HTMLResponse:
 def _render_settings(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     values = {one.key: one for one in configuring.list_settings(habitus.settings, os.environ)}
     known = {key for settings in SETTING_GROUPS.values() for key in settings}
-    trusted = [(_ROOT_LABELS.get(one.root, one.root), one) for one in trusting.list_trusted(habitus)]
+    trusted = [(_ROOT_LABELS.get(one.root, one.root), one) for one in trusting.list_all_trusted_content(habitus)]
     return render_page(
         request,
         "settings.html",
@@ -140,8 +140,8 @@ def change_setting(
     request: Request, habitus: RequestHome, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
     """Change a setting; an empty value resets it to its default."""
-    with get_home_pool(request).reopen_on_settings_change():
-        done = configuring.set_setting_remotely(habitus, key, value.strip() or None)
+    with get_home_pool(request).reopen_home_with_settings_changed_in_block():
+        done = configuring.set_setting_for_remote_user(habitus, key, value.strip() or None)
     told = "Saved." if done.is_changed else "Nothing was changed."
     if done.is_overruled:
         told = "Saved, but an environment variable overrides it."
@@ -253,8 +253,10 @@ def remove_user(request: Request, habitus: RequestHome, name: str) -> HTMLRespon
 @router.post("/team/somebody-else", access=Access.ADMIN)
 def set_other_reviewer_requirement(request: Request, habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Require, or stop requiring, that another person approves one's own changes."""
-    with get_home_pool(request).reopen_on_settings_change():
-        done = configuring.set_setting_remotely(habitus, configuring.REQUIRE_OTHER_APPROVER, "true" if on else None)
+    with get_home_pool(request).reopen_home_with_settings_changed_in_block():
+        done = configuring.set_setting_for_remote_user(
+            habitus, configuring.REQUIRE_OTHER_APPROVER, "true" if on else None
+        )
     text = "Changes now need approval by another person." if on else "People may approve their own changes."
     return _render_team(request, get_request_home(request), FlashMessage(text=text, undo=done.undo))
 

@@ -43,7 +43,7 @@ def render_search_results(request: Request, habitus: RequestHome, q: str = "") -
 async def stream_changes(request: Request) -> Response:
     """Stream an event after each change of the data by any process; 503 if changes go unnoticed."""
     watcher = get_change_watcher(request)
-    if await run_in_thread(watcher.read_marker) is None:
+    if await run_in_thread(watcher.read_data_change_marker) is None:
         return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
     return make_event_stream(watcher.watch())
 
@@ -60,7 +60,7 @@ def switch_pause(habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLRespo
 @router.post("/undo", access=Access.ADMIN)
 def undo_change(request: Request, habitus: RequestHome, undo: Annotated[list[str], Form()]) -> Response:
     """Undo the change that a notice is about, then reload the page."""
-    with get_home_pool(request).reopen_on_settings_change():
+    with get_home_pool(request).reopen_home_with_settings_changed_in_block():
         done = undoing.run_undo_command(habitus, undo)
     if done.failures:
         return make_error_notice(done.failures[0], "", HTTPStatus.CONFLICT)

@@ -11,7 +11,7 @@ from habitus.access import Access
 from habitus.app.operating.identity_provider import ATTEMPT_SECONDS, CALLBACK_PATH, IdentityProvider
 from habitus.app.operating.people import UserAccount
 from habitus.errors import NotFound, Refused
-from habitus.web.rendering import render_standalone_problem
+from habitus.web.rendering import render_standalone_problem_page
 from habitus.web.routing import AccessRouter
 from habitus.web.security import SESSION_SECONDS, SIGN_IN_PATH, SignInService
 
@@ -25,12 +25,12 @@ def sign_in(request: Request, key: str = "") -> Response:
     # Login CSRF: another site must not sign a person in under a different account.
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
         hint = "To sign in as another user, paste the link into the address bar."
-        return render_standalone_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
+        return render_standalone_problem_page(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
     keys: SignInService = request.app.state.keys
     cookie = keys.redeem_sign_in_key(key)
     if cookie is None:
         hint = "A link works once. Restart 'habitus up' for a new one; existing sign-ins stay valid."
-        return render_standalone_problem(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
+        return render_standalone_problem_page(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
     return _redirect_with_session_cookie(request, "/", cookie)
 
 
@@ -63,7 +63,7 @@ def finish_provider_sign_in(request: Request, code: str = "", state: str = "", e
     sealed = request.cookies.get(_ATTEMPT_COOKIE, "")
     found, path = _require_provider(request).finish_sign_in(sealed, code, state)
     answer = _redirect_with_session_cookie(
-        request, path, keys.make_person_cookie(keys.people.admit_from_provider(found))
+        request, path, keys.make_session_cookie_for_person(keys.people.admit_account_from_provider(found))
     )
     answer.delete_cookie(_ATTEMPT_COOKIE, path=CALLBACK_PATH)
     return answer

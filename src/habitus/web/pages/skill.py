@@ -17,11 +17,16 @@ from habitus.app import Habitus
 from habitus.app.conversations import running_code
 from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
-from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage_counts
-from habitus.app.library.undoing import build_write_undo
+from habitus.app.library.browsing import SkillsUsageSummary, build_skill_rows, read_usage_of_one_skill
+from habitus.app.library.undoing import build_write_undo_command
 from habitus.app.tasks.proposing import list_pending_tasks
 from habitus.app.use_cases import improving, writing
-from habitus.app.use_cases.skills import ListSkillsRequest, locate_skill, read_skill_details, read_skill_file
+from habitus.app.use_cases.skills import (
+    ListSkillsRequest,
+    find_skill_and_refresh_from_disk,
+    read_skill_details,
+    read_skill_file,
+)
 from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.app.use_cases.uses import list_uses
 from habitus.errors import Invalid, Stale
@@ -142,31 +147,31 @@ def render_skill_page(
     **values: Any,
 ) -> HTMLResponse:
     """Return a skill's page with the given tab, or its first."""
-    located = locate_skill(habitus, name)
-    with located.open_transaction(habitus):
+    located = find_skill_and_refresh_from_disk(habitus, name)
+    with located.open_skill_read_transaction(habitus):
         shown = read_skill_details(habitus, located)
         tabs = _list_tabs(shown)
         tab = tab if tab in tabs else next(iter(tabs))
-        uses = read_skill_usage_counts(habitus, shown) if tab == "read" else None
+        uses = read_usage_of_one_skill(habitus, shown) if tab == "read" else None
     if tab == "history":
-        found = _load_history_tab(habitus, shown.item.name, old, version)
+        found = _load_history_tab_values(habitus, shown.item.name, old, version)
     elif uses is not None:
         found = _load_sidebar_facts(habitus, shown, uses)
     else:
-        found = _load_tab(habitus, shown, tab, text, file) | values
+        found = _load_tab_template_values(habitus, shown, tab, text, file) | values
     return render_page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
 
 
-def _load_history_tab(habitus: Habitus, name: str, old: int, version: int) -> dict[str, Any]:
+def _load_history_tab_values(habitus: Habitus, name: str, old: int, version: int) -> dict[str, Any]:
     """Return all versions and the diff between two of them, by default to the previous one."""
     versions = habitus.skills.list_versions(name)[::-1]
     made = None
     if version and old:
-        changes = content.list_version_changes(habitus.skills, name, old, version)
+        changes = content.list_file_changes_between_versions(habitus.skills, name, old, version)
         made = content.SkillVersionChanges(before=old, after=version, files=changes)
     elif version:
-        made = content.get_version_change(habitus.skills, name, version)
-    shown = content.filter_readable_changes(made.files if made else (), is_admin=habitus.settings.is_admin)
+        made = content.get_file_changes_of_version(habitus.skills, name, version)
+    shown = content.filter_changes_user_may_read(made.files if made else (), is_admin=habitus.settings.is_admin)
     return {"versions": versions, "made": made, "drawn": build_file_comparisons(shown)}
 
 
@@ -184,12 +189,12 @@ def _list_tabs(shown: SkillDetails) -> dict[str, str]:
     return {key: label for key, label in TABS if has.get(key, True)}
 
 
-def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: str) -> dict[str, Any]:
+def _load_tab_template_values(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: str) -> dict[str, Any]:
     """Return the template values of a tab."""
     name = shown.item.name
     match tab:
         case "raw":
-            return _load_raw_tab(habitus, shown)
+            return _load_raw_source_tab_values(habitus, shown)
         case "edit":
             return {"draft": make_skill_form(shown.skill), "reason": "", "conflict": ()}
         case "recipes":
@@ -218,7 +223,7 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
                 "diffs": _build_candidate_diffs(habitus, name, tried),
             }
         case "trust":
-            target = trusting.resolve_skill_target(habitus, name)
+            target = trusting.resolve_trust_target_of_skill(habitus, name)
             dangers = trusting.list_skill_risks(habitus.scan_tree, target)
             is_admin = habitus.settings.is_admin
             return {
@@ -228,7 +233,7 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
             }
         case "fits":
             why = (
-                explaining.explain_skill(habitus, name, explaining.build_request(habitus, text))
+                explaining.explain_skill_selection(habitus, name, explaining.build_request_of_user(habitus, text))
                 if text.strip()
                 else None
             )
@@ -237,13 +242,13 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
             return {}
 
 
-def _load_sidebar_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -> dict[str, Any]:
+def _load_sidebar_facts(habitus: Habitus, shown: SkillDetails, uses: SkillsUsageSummary) -> dict[str, Any]:
     """Return the facts beside a skill's text: effect, uses, trust and capabilities."""
     item = shown.item
     (row,) = build_skill_rows(habitus, [item], uses)
-    may = {labels.remove_file_fingerprint(str(one)) for one in list_skill_powers(item.name, shown.tree)}
+    may = {labels.remove_fingerprint_from_capability(str(one)) for one in list_skill_powers(item.name, shown.tree)}
     if "trust" in _list_tabs(shown):
-        target = trusting.resolve_skill_target(habitus, item.name)
+        target = trusting.resolve_trust_target_of_skill(habitus, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
     else:
         is_trusted = None
@@ -261,7 +266,9 @@ def _load_sidebar_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageC
     }
 
 
-def _load_raw_tab(habitus: Habitus, shown: SkillDetails, text: str | None = None, problem: str = "") -> dict[str, Any]:
+def _load_raw_source_tab_values(
+    habitus: Habitus, shown: SkillDetails, text: str | None = None, problem: str = ""
+) -> dict[str, Any]:
     """Return the source of a skill that can't be read, with the lines around the error."""
     problems = [problem] if problem else [str(one) for one in shown.item.diagnostics] or [shown.item.reason]
     found = re.search(r"\(line (\d+)\)", " ".join(problems))
@@ -288,9 +295,9 @@ def save_raw_file(
         )
     except Invalid as error:
         said = FlashMessage(text="The file still can't be read; nothing was saved.", is_bad=True)
-        values = _load_raw_tab(habitus, shown, text, error.message)
+        values = _load_raw_source_tab_values(habitus, shown, text, error.message)
         return render_skill_page(request, habitus, name, "raw", said=said, **values)
-    said = FlashMessage(text=f"Saved as version {done.version}.", undo=build_write_undo(done))
+    said = FlashMessage(text=f"Saved as version {done.version}.", undo=build_write_undo_command(done))
     return render_skill_page(request, habitus, name, said=said)
 
 
@@ -301,7 +308,7 @@ def _build_candidate_diffs(
     kept = {version.number for version in habitus.skills.list_versions(name)}
     return {
         one.candidate.id: build_file_comparisons(
-            content.list_candidate_changes(habitus.skills, name, one.candidate.base, one.candidate.text)
+            content.list_file_changes_of_new_main_text(habitus.skills, name, one.candidate.base, one.candidate.text)
         )
         for one in found.candidates
         if one.candidate.base in kept
@@ -369,7 +376,7 @@ def start_improvement(
 @router.post("/skills/{name}/turn", access=Access.ADMIN)
 def switch_skill(request: Request, habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Switch a skill on or off."""
-    done = writing.switch_skills(habitus, [name], on=on)
+    done = writing.enable_or_disable_skills(habitus, [name], on=on)
     return render_skill_page(
         request, habitus, name, said=FlashMessage(text=f"It is {'on' if on else 'off'} now.", undo=done.undo)
     )
@@ -378,7 +385,7 @@ def switch_skill(request: Request, habitus: RequestHome, name: str, on: Annotate
 @router.post("/skills/{name}/trust", access=Access.ADMIN)
 def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Trust a skill as it is now, or revoke that."""
-    target = trusting.resolve_skill_target(habitus, name)
+    target = trusting.resolve_trust_target_of_skill(habitus, name)
     if on:
         trusting.store_trust(habitus, target)
     else:

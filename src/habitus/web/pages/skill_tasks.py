@@ -9,9 +9,9 @@ from fastapi.responses import HTMLResponse
 
 from habitus.access import Access
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.tasks.mining import MiningSource
+from habitus.app.tasks.mining import TaskMiningSourceKind
 from habitus.app.use_cases import review, tasks
-from habitus.text import format_count
+from habitus.text import format_quantity
 from habitus.web.api.schemas import RequestHome
 from habitus.web.pages.skill import render_skill_page
 from habitus.web.rendering import FlashMessage
@@ -35,17 +35,17 @@ def mine_tasks(
     habitus: RequestHome,
     name: str,
     ids: Annotated[list[str] | None, Form()] = None,
-    source: Annotated[MiningSource, Form()] = MiningSource.SESSIONS,
+    source: Annotated[TaskMiningSourceKind, Form()] = TaskMiningSourceKind.SESSIONS,
 ) -> HTMLResponse:
     """List accepted requests or variants that could become tasks, or add those that were ticked."""
     if ids:
         added = tasks.mine_tasks(habitus, source, skill=name, only=tuple(ids), apply=True).found
         # Who ticked them has seen what is asked and what decides: that is the review.
         review.approve_items(habitus, ids=tuple({str(one.proposal) for one in added}))
-        said = FlashMessage(text=f"{format_count(len(added), 'task')} added.")
+        said = FlashMessage(text=f"{format_quantity(len(added), 'task')} added.")
         return render_skill_page(request, habitus, name, "improve", said=said)
     found = tasks.mine_tasks(habitus, source, skill=name).found
-    is_varied = source is MiningSource.VARIANTS
+    is_varied = source is TaskMiningSourceKind.VARIANTS
     none = (
         "No task whose answer can be recomputed." if is_varied else "No recurring requests with an accepted result yet."
     )
@@ -74,5 +74,7 @@ def approve_ticked_tasks(
         review.approve_items(habitus, ids=(str(proposal),), only=tuple(ids))
     else:
         review.reject_items(habitus, ids=(str(proposal),), reason="no task was ticked")
-    said = FlashMessage(text=f"{format_count(len(ids or ()), 'task')} added.", undo=("review", "reopen", str(proposal)))
+    said = FlashMessage(
+        text=f"{format_quantity(len(ids or ()), 'task')} added.", undo=("review", "reopen", str(proposal))
+    )
     return render_skill_page(request, habitus, name, "improve", said=said)

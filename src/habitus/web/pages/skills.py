@@ -13,13 +13,13 @@ from fastapi import Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.access import Access
-from habitus.app.conversations.running_code import run_tool, run_tool_cases
+from habitus.app.conversations.running_code import run_tool, run_tool_test_cases
 from habitus.app.library.browsing import SkillSortOrder, browse_skills, build_skill_map
 from habitus.app.use_cases import recipes, writing
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.errors import Invalid
 from habitus.skills.model import SkillSource, SkillState, Stage
-from habitus.text import format_count
+from habitus.text import format_quantity
 from habitus.web import charts
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_fragment, render_page
@@ -110,7 +110,7 @@ def _build_list_url(given: Mapping[str, object], path: str = "/skills", **change
 @router.post("/skills/{name}/switch", access=Access.ADMIN)
 def switch_listed_skill(habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Switch a skill on or off in its row."""
-    done = writing.switch_skills(habitus, [name], on=on)
+    done = writing.enable_or_disable_skills(habitus, [name], on=on)
     item = habitus.skills.find(name)
     said = FlashMessage(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
     return render_fragment("switch.html", item=item, said=said)
@@ -134,10 +134,11 @@ def _apply_bulk_action(habitus: RequestHome, act: str, names: list[str]) -> Flas
         return FlashMessage(text="Select some skills first.", is_bad=True)
     if act == "away":
         gone = writing.remove_skills(habitus, names=tuple(names))
-        return FlashMessage(text=f"Archived: {format_count(len(gone.skills), 'skill')}.", undo=gone.undo)
-    done = writing.switch_skills(habitus, names, on=act == "on")
+        return FlashMessage(text=f"Archived: {format_quantity(len(gone.skills), 'skill')}.", undo=gone.undo)
+    done = writing.enable_or_disable_skills(habitus, names, on=act == "on")
     return FlashMessage(
-        text=f"Switched {'on' if act == 'on' else 'off'}: {format_count(len(names), 'skill')}.", undo=done.undo
+        text=f"Switched {'on' if act == 'on' else 'off'}: {format_quantity(len(names), 'skill')}.",
+        undo=done.undo,
     )
 
 
@@ -155,7 +156,7 @@ def run_skill_tool(habitus: RequestHome, name: str, payload: PayloadField = "{}"
 @router.post("/skills/{name}/test", access=Access.ADMIN)
 def test_skill_tool(habitus: RequestHome, name: str) -> HTMLResponse:
     """Run the tool's recorded cases again."""
-    return render_fragment("tested.html", report=run_tool_cases(habitus, [name])[name])
+    return render_fragment("tested.html", report=run_tool_test_cases(habitus, [name])[name])
 
 
 @router.post("/skills/{name}/recipes/{recipe}", access=Access.ADMIN)

@@ -9,7 +9,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    join_text,
+    extract_message_text,
     list_or_empty,
     mapping_or_empty,
     read_transcript_by_rows,
@@ -34,7 +34,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 def _add_thread(talk: TranscriptBuilder, thread: Mapping[str, object]) -> None:
     trees = list_or_empty(mapping_or_empty(mapping_or_empty(thread.get("env")).get("initial")).get("trees"))
-    talk.set_project(next((string_or_empty(mapping_or_empty(tree).get("uri")) for tree in trees), ""))
+    talk.set_project_if_unknown(next((string_or_empty(mapping_or_empty(tree).get("uri")) for tree in trees), ""))
     for message in map(mapping_or_empty, list_or_empty(thread.get("messages"))):
         _add_message(talk, message)
 
@@ -42,7 +42,7 @@ def _add_thread(talk: TranscriptBuilder, thread: Mapping[str, object]) -> None:
 def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
     parts = [mapping_or_empty(part) for part in list_or_empty(message.get("content"))]
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts):
-        talk.add_request(join_text(message.get("content")))
+        talk.add_request(extract_message_text(message.get("content")))
     for part in parts:
         match part.get("type"):
             case "tool_use":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from habitus.events import EventKind, build_event
 from habitus.learning.transcripts.model import (
-    OpenCall,
+    CallAwaitingResult,
     SkillUse,
     Transcript,
     TranscriptDraft,
@@ -20,7 +20,7 @@ from habitus.learning.transcripts.model import (
     infer_call_outcome,
     parse_user_refusal,
 )
-from habitus.learning.transcripts.reading import join_text, read_json_objects, string_or_empty
+from habitus.learning.transcripts.reading import extract_message_text, read_json_objects, string_or_empty
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "claude_code"
@@ -52,8 +52,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     session = _ClaudeCodeSession(path.stem, redactor)
     for row in read_json_objects(path, unread):
         session.add_row(row)
-        if session.draft.is_large:
-            yield session.take_piece()
+        if session.draft.has_enough_events_for_piece:
+            yield session.remove_and_return_finished_turns()
     session.draft.unread.update(unread)
     yield session.finish()
 
@@ -87,7 +87,7 @@ class _ClaudeCodeSession:
         self._line += 1
         if self._is_repeated_line(string_or_empty(row.get("uuid"))):
             return
-        self.draft.project = self.draft.project or self._read_directory(row)
+        self.draft.project = self.draft.project or self._get_redacted_directory(row)
         match row.get("type"):
             case "user":
                 self._add_user_row(row)
@@ -100,7 +100,7 @@ class _ClaudeCodeSession:
             case _:
                 self.draft.unread["unknown line"] += 1
 
-    def _read_directory(self, row: Mapping[str, object]) -> str:
+    def _get_redacted_directory(self, row: Mapping[str, object]) -> str:
         """Return the redacted directory of a line; the last one is cached, because it hardly ever changes."""
         given = string_or_empty(row.get("cwd"))[:1000]
         if given != self._cwd[0]:
@@ -118,12 +118,12 @@ class _ClaudeCodeSession:
             del self._seen_lines[next(iter(self._seen_lines))]
         return False
 
-    def take_piece(self) -> Transcript:
+    def remove_and_return_finished_turns(self) -> Transcript:
         """Return the turns that have ended, and drop all state about them."""
         going_on = [
             turn for turn in self.draft.turns if turn is self._main or self._line - turn.last_line < _OPEN_LINES
         ]
-        piece = self.draft.take_piece(without=going_on)
+        piece = self.draft.remove_and_return_finished_turns(without=going_on)
         self.draft.calls = {id: call for id, call in self.draft.calls.items() if not call.turn.is_handed_on}
         self._sides = {root: turn for root, turn in self._sides.items() if not turn.is_handed_on}
         self._roots = {line: root for line, root in self._roots.items() if root in self._sides}
@@ -137,11 +137,11 @@ class _ClaudeCodeSession:
         return self.draft.finish()
 
     def _add_user_row(self, row: Mapping[str, object]) -> None:
-        blocks = self._read_blocks(row)
+        blocks = self._list_content_blocks(row)
         is_asked = not row.get("isSidechain") and (words := _read_request(row, blocks))
         if is_asked:
             self._main = self.draft.open_turn()
-        turn = self._find_turn(row)
+        turn = self._get_or_open_turn_of_line(row)
         if is_asked:
             self.draft.add_utterance(turn, words, after=self._stopped, at=_read_timestamp(row))
             self._stopped = None
@@ -152,14 +152,14 @@ class _ClaudeCodeSession:
                 self._add_result(turn, row, block)
 
     def _add_assistant_row(self, row: Mapping[str, object]) -> None:
-        turn = self._find_turn(row)
+        turn = self._get_or_open_turn_of_line(row)
         message = row.get("message")
         answer = string_or_empty(message.get("id")) if isinstance(message, Mapping) else ""
         # One answer may be spread over several lines.
         if not answer or self._answers.get(turn.id) != answer:
             self._answers[turn.id] = answer
             turn.round_idx += 1
-        for block in self._read_blocks(row):
+        for block in self._list_content_blocks(row):
             if block.get("type") in ("tool_use", "server_tool_use"):
                 self._add_call(turn, row, block)
 
@@ -170,9 +170,9 @@ class _ClaudeCodeSession:
         args = block.get("input")
         if name == "Skill":
             self._skills[call_id] = _read_skill_name(args, self._redactor)
-        self.draft.add_call(turn, call_id, name, args, at=_read_timestamp(row), cwd=self._read_directory(row))
+        self.draft.add_call(turn, call_id, name, args, at=_read_timestamp(row), cwd=self._get_redacted_directory(row))
 
-    def _record_skill_use(self, call: OpenCall, success: bool | None) -> None:
+    def _record_skill_use(self, call: CallAwaitingResult, success: bool | None) -> None:
         if skill := self._skills.pop(call.id, ""):
             use = SkillUse(skill=skill, turn=call.turn.id, round_idx=call.round_idx, success=success)
             self.draft.skill_uses.append(use)
@@ -184,7 +184,7 @@ class _ClaudeCodeSession:
             return
         if call.is_answered:
             return
-        text = join_text(block.get("content"))
+        text = extract_message_text(block.get("content"))
         structured = row.get("toolUseResult")
         reading = infer_call_outcome(
             call.args,
@@ -194,11 +194,13 @@ class _ClaudeCodeSession:
             spoken=(string_or_empty(structured),),
         )
         if reading.success is None:
-            self._add_refusal(turn, row, block, text)
+            self._record_user_refusal(turn, row, block, text)
         self.draft.add_result(call, reading, text, at=_read_timestamp(row))
         self._record_skill_use(call, reading.success)
 
-    def _add_refusal(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
+    def _record_user_refusal(
+        self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str
+    ) -> None:
         structured = row.get("toolUseResult")
         is_person, words = parse_user_refusal(row, block, texts=(text, string_or_empty(structured)))
         if is_person and words:
@@ -208,10 +210,10 @@ class _ClaudeCodeSession:
 
     def _add_turn_cap_event(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
-            turn = self._find_turn(row)
+            turn = self._get_or_open_turn_of_line(row)
             self.draft.add_event(turn, build_event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
 
-    def _read_blocks(self, row: Mapping[str, object]) -> list[Mapping[str, object]]:
+    def _list_content_blocks(self, row: Mapping[str, object]) -> list[Mapping[str, object]]:
         message = row.get("message")
         content = message.get("content") if isinstance(message, Mapping) else None
         if isinstance(content, str):
@@ -221,15 +223,15 @@ class _ClaudeCodeSession:
             return []
         return [block for block in content if isinstance(block, Mapping)]
 
-    def _find_turn(self, row: Mapping[str, object]) -> TurnDraft:
+    def _get_or_open_turn_of_line(self, row: Mapping[str, object]) -> TurnDraft:
         if row.get("isSidechain"):
-            turn = self._find_side_turn(row)
+            turn = self._get_or_open_sidechain_turn(row)
         else:
             self._main = turn = self._main or self.draft.open_turn()
         turn.last_line = self._line
         return turn
 
-    def _find_side_turn(self, row: Mapping[str, object]) -> TurnDraft:
+    def _get_or_open_sidechain_turn(self, row: Mapping[str, object]) -> TurnDraft:
         uuid, parent = string_or_empty(row.get("uuid")), string_or_empty(row.get("parentUuid"))
         root = string_or_empty(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root

@@ -12,8 +12,8 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
+    extract_message_text,
     format_unix_timestamp,
-    join_text,
     list_or_empty,
     mapping_or_empty,
     read_transcript_by_rows,
@@ -68,7 +68,7 @@ class _ClineTask:
                         string_or_empty(part.get("id")), string_or_empty(part.get("name")), part.get("input"), at=at
                     )
                 case "tool_result", _:
-                    text = join_text(part.get("content"))
+                    text = extract_message_text(part.get("content"))
                     has_failed = part.get("is_error") is True or bool(_FAILED.match(text)) or None
                     self._add_result(string_or_empty(part.get("tool_use_id")), text, has_failed=has_failed, at=at)
                 case "text", "assistant":
@@ -85,7 +85,7 @@ class _ClineTask:
 
     def _add_user_text(self, text: str, at: str) -> None:
         if folder := _WORKING_DIRECTORY.search(text):
-            self.talk.set_project(folder[1].strip())
+            self.talk.set_project_if_unknown(folder[1].strip())
         text = _ENVIRONMENT_DETAILS.sub("", text)
         if (result := _TOOL_RESULT.match(text)) and self._waiting:
             said = text[result.end() :]

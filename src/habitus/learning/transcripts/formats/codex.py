@@ -13,7 +13,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    join_text,
+    extract_message_text,
     mapping_or_empty,
     read_transcript_by_rows,
     string_or_empty,
@@ -44,10 +44,10 @@ def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
             if payload.get("parent_thread_id") or payload.get("originator") == "codex_exec":
                 talk.is_side = True
             if cwd := string_or_empty(payload.get("cwd")):
-                talk.set_project(cwd)
+                talk.set_project_if_unknown(cwd)
                 talk.cwd = talk.redact_directory(cwd)
         case "response_item":
-            _add_item(talk, payload, at)
+            _add_call_or_result(talk, payload, at)
         case "event_msg":
             _add_event(talk, payload, at)
         case "compacted" | "world_state" | "token_usage_record":
@@ -61,17 +61,21 @@ def _add_event(talk: TranscriptBuilder, payload: Mapping[str, object], at: str) 
         case "user_message":
             talk.add_request(string_or_empty(payload.get("message")), at=at)
         case "item_completed" if mapping_or_empty(payload.get("item")).get("type") == "UserMessage":
-            talk.add_request(join_text(mapping_or_empty(payload.get("item")).get("content")), at=at)
+            talk.add_request(extract_message_text(mapping_or_empty(payload.get("item")).get("content")), at=at)
         case "turn_aborted":
             talk.mark_interrupted()
 
 
-def _add_item(talk: TranscriptBuilder, item: Mapping[str, object], at: str) -> None:
+def _add_call_or_result(talk: TranscriptBuilder, item: Mapping[str, object], at: str) -> None:
     id = string_or_empty(item.get("call_id"))
     if item.get("type") in _CALLS:
         args = item.get("arguments") or item.get("input") or item.get("action")
         talk.add_call(id, string_or_empty(item.get("name")) or "shell", args, at=at)
     elif item.get("type") in _RESULTS:
         output = item.get("output")
-        text = join_text(mapping_or_empty(output).get("content")) if isinstance(output, dict) else join_text(output)
+        text = (
+            extract_message_text(mapping_or_empty(output).get("content"))
+            if isinstance(output, dict)
+            else extract_message_text(output)
+        )
         talk.add_result(id, text, fields=(item, output), at=at)

@@ -9,7 +9,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    join_text,
+    extract_message_text,
     list_or_empty,
     mapping_or_empty,
     read_transcript_by_rows,
@@ -39,7 +39,7 @@ def _add_event(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
     )
     match kind:
         case "session.start" | "session.resume":
-            talk.set_project(
+            talk.set_project_if_unknown(
                 string_or_empty(mapping_or_empty(data.get("context")).get("cwd")) or string_or_empty(data.get("cwd"))
             )
         case "user.message":
@@ -61,7 +61,7 @@ def _add_event(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
 def _add_result(talk: TranscriptBuilder, data: Mapping[str, object], at: str) -> None:
     result, error = data.get("result"), data.get("error")
     text = string_or_empty(mapping_or_empty(error).get("message")) or string_or_empty(error) or string_or_empty(result)
-    text = text or join_text(mapping_or_empty(result).get("content")) or join_text(result)
+    text = text or extract_message_text(mapping_or_empty(result).get("content")) or extract_message_text(result)
     said = data.get("success")
     has_failed = not said if isinstance(said, bool) else True if error else None
     talk.add_result(

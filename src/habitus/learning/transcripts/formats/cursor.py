@@ -10,7 +10,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    join_text,
+    extract_message_text,
     mapping_or_empty,
     read_transcript_by_rows,
     string_or_empty,
@@ -35,7 +35,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 def _add_row(talk: TranscriptBuilder, row: Mapping[str, object]) -> None:
     if row.get("role") == "user":
-        text = join_text(mapping_or_empty(row.get("message")).get("content"))
+        text = extract_message_text(mapping_or_empty(row.get("message")).get("content"))
         asked = _QUERY.findall(text)
         talk.add_request("\n".join(asked) if asked else text)
     elif row.get("type") == "turn_ended" and string_or_empty(row.get("status")) in ("aborted", "cancelled"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    join_text,
+    extract_message_text,
     list_or_empty,
     mapping_or_empty,
     read_json_objects,
@@ -42,12 +42,12 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
     for row in read_json_objects(path, unread):
         # Only some versions write the directory; the folder's name, set below, replaces it otherwise.
-        talk.set_project(next(filter(None, map(string_or_empty, list_or_empty(row.get("directories")))), ""))
+        talk.set_project_if_unknown(next(filter(None, map(string_or_empty, list_or_empty(row.get("directories")))), ""))
         messages = row.get("messages")
         for message in messages if isinstance(messages, list) else (row,):
             _add_message(talk, mapping_or_empty(message))
-            yield from talk.take_pieces()
-    talk.set_project(_find_project(path.parent.parent) if path.parent.name == "chats" else "")
+            yield from talk.yield_finished_turns_once_many()
+    talk.set_project_if_unknown(_find_project(path.parent.parent) if path.parent.name == "chats" else "")
     yield talk.finish(unread)
 
 
@@ -73,7 +73,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
     at = string_or_empty(message.get("timestamp"))[:40]
     match message.get("type"):
         case "user":
-            talk.add_request(join_text(message.get("content")), at=at)
+            talk.add_request(extract_message_text(message.get("content")), at=at)
         case "gemini":
             for call in map(mapping_or_empty, list_or_empty(message.get("toolCalls"))):
                 _add_call(talk, call, string_or_empty(call.get("timestamp"))[:40] or at)
@@ -87,7 +87,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
 
 def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
     id, status = string_or_empty(call.get("id")), string_or_empty(call.get("status")).lower()
-    name, text = string_or_empty(call.get("name")), _join_results(call.get("result"))
+    name, text = string_or_empty(call.get("name")), _get_result_text(call.get("result"))
     talk.add_call(id, name, call.get("args"), at=at)
     if name != _SHELL_TOOL:
         talk.add_result(id, text, fields=(call,), has_failed=_FAILED_BY_STATUS.get(status), at=at)
@@ -109,7 +109,7 @@ def _parse_shell_result(text: str) -> tuple[str, int]:
     return "" if said == "(empty)" else said, max(numbers, default=0)
 
 
-def _join_results(value: object) -> str:
+def _get_result_text(value: object) -> str:
     """Return a tool's result: a text, or the `output` or `error` of its function responses."""
     if isinstance(value, str):
         return value
@@ -118,4 +118,4 @@ def _join_results(value: object) -> str:
         for part in list_or_empty(value)
     ]
     said = [string_or_empty(response.get("output")) or string_or_empty(response.get("error")) for response in responses]
-    return "\n".join(filter(None, said)) or join_text(value)
+    return "\n".join(filter(None, said)) or extract_message_text(value)

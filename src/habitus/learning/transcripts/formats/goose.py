@@ -10,9 +10,9 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
+    extract_message_text,
     format_unix_timestamp,
-    has_tables,
-    join_text,
+    has_sqlite_tables,
     list_or_empty,
     mapping_or_empty,
     parse_json,
@@ -25,7 +25,7 @@ SOURCE = "goose"
 
 
 def recognizes_file(path: Path) -> bool:
-    return has_tables(path, ("sessions", "messages"))
+    return has_sqlite_tables(path, ("sessions", "messages"))
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
@@ -37,7 +37,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     talk, columns = TranscriptBuilder(str(row["id"]), SOURCE, redactor), row.keys()
-    talk.set_project(string_or_empty(row["working_dir"]) if "working_dir" in columns else "")
+    talk.set_project_if_unknown(string_or_empty(row["working_dir"]) if "working_dir" in columns else "")
     query = (
         "SELECT role, content_json, created_timestamp FROM messages WHERE session_id = ? ORDER BY created_timestamp, id"
     )
@@ -66,5 +66,5 @@ def _add_part(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> N
                 True if result.get("status") == "error" or mapping_or_empty(value).get("isError") is True else None
             )
             talk.add_result(
-                id, string_or_empty(result.get("error")) or join_text(content), has_failed=has_failed, at=at
+                id, string_or_empty(result.get("error")) or extract_message_text(content), has_failed=has_failed, at=at
             )

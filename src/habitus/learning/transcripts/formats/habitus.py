@@ -22,11 +22,11 @@ def recognizes_row(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of lines with the same session, in pieces."""
     return read_transcripts_by_id(
-        path, SOURCE, redactor, lambda row: str(row["session"]) if _is_event(row) else "", _add_event
+        path, SOURCE, redactor, lambda row: str(row["session"]) if _is_valid_event_row(row) else "", _add_event
     )
 
 
-def _is_event(row: dict[str, object]) -> bool:
+def _is_valid_event_row(row: dict[str, object]) -> bool:
     types = {"kind": str, "detail": dict, "severity": int, "round": int}
     is_typed = all(isinstance(row[name], type_) for name, type_ in types.items() if name in row)
     return recognizes_row(row) and is_typed and row["kind"] in set(EventKind)
@@ -44,7 +44,7 @@ def _add_event(draft: TranscriptDraft, row: dict[str, Any]) -> None:
     draft.add_event(draft.turns[-1], event)
 
 
-def write_lines(transcript: Transcript) -> Iterator[str]:
+def render_transcript_as_lines(transcript: Transcript) -> Iterator[str]:
     """Yield the lines of a transcript, with line ends; reading them returns the same turns."""
     for turn in transcript.turns:
         for event in turn.events:

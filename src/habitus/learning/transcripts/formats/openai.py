@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, infer_call_outcome
-from habitus.learning.transcripts.reading import join_text, read_json_objects
+from habitus.learning.transcripts.model import CallAwaitingResult, Transcript, TranscriptDraft, infer_call_outcome
+from habitus.learning.transcripts.reading import extract_message_text, read_json_objects
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"
@@ -35,8 +35,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if messages is None:
             loose = loose or _OpenAIConversation(path.stem, redactor)
             loose.add_message(row)
-            if loose.draft.is_large:
-                yield loose.draft.take_piece(without=loose.draft.turns[-1:])
+            if loose.draft.has_enough_events_for_piece:
+                yield loose.draft.remove_and_return_finished_turns(without=loose.draft.turns[-1:])
             continue
         conversation = _OpenAIConversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
         for message in messages:
@@ -76,7 +76,7 @@ class _OpenAIConversation:
             case "user":
                 self.draft.open_turn()
             case "assistant":
-                self._add_answer(message)
+                self._add_calls_of_answer(message)
             case "function_call" | "custom_tool_call":
                 self._add_call(
                     message.get("call_id"), message.get("name"), message.get("arguments") or message.get("input")
@@ -88,7 +88,7 @@ class _OpenAIConversation:
             case _:
                 self.draft.unread["unknown message"] += 1
 
-    def _add_answer(self, message: Mapping[str, object]) -> None:
+    def _add_calls_of_answer(self, message: Mapping[str, object]) -> None:
         self.draft.turn.round_idx += 1
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
@@ -111,6 +111,6 @@ class _OpenAIConversation:
         name, args = str(message.get("name") or (call.name if call else "unknown")), call.args if call else None
         content = message.get("content", message.get("output"))
         is_text = content is None or isinstance(content, str | list)
-        text = join_text(content) if is_text else json.dumps(content, default=str)
-        came = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
+        text = extract_message_text(content) if is_text else json.dumps(content, default=str)
+        came = CallAwaitingResult(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
         self.draft.add_result(came, infer_call_outcome(args, text, fields=(message,)), text, weak=True)

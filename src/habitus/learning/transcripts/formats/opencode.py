@@ -15,7 +15,7 @@ from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
     format_unix_timestamp,
-    is_database,
+    is_sqlite_database,
     mapping_or_empty,
     parse_json,
     read_database_transcripts,
@@ -28,7 +28,7 @@ _FAILED_BY_STATUS = {"completed": False, "error": True}
 
 
 def recognizes_file(path: Path) -> bool:
-    return is_database(path)
+    return is_sqlite_database(path)
 
 
 def recognizes_row(row: Mapping[str, object]) -> bool:
@@ -38,8 +38,8 @@ def recognizes_row(row: Mapping[str, object]) -> bool:
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session; an unknown database yields one that reports the error."""
-    if not is_database(path):
-        return iter([_read_stored_session(path, redactor)])
+    if not is_sqlite_database(path):
+        return iter([_read_session_file(path, redactor)])
     return read_database_transcripts(
         path, SOURCE, "SELECT * FROM session ORDER BY rowid", partial(_read_session, redactor)
     )
@@ -48,7 +48,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     keys = row.keys()
     talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side="parent_id" in keys and bool(row["parent_id"]))
-    talk.set_project(string_or_empty(row["directory"]) if "directory" in keys else "")
+    talk.set_project_if_unknown(string_or_empty(row["directory"]) if "directory" in keys else "")
     query = (
         "SELECT message.data AS message, part.data AS part FROM part JOIN message ON message.id = part.message_id "
         "WHERE message.session_id = ? ORDER BY message.id, part.id"
@@ -58,14 +58,14 @@ def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3
     return talk.finish()
 
 
-def _read_stored_session(path: Path, redactor: Redactor) -> Transcript:
+def _read_session_file(path: Path, redactor: Redactor) -> Transcript:
     """Read the session of one file, with its messages and parts in the folders beside it."""
     session = mapping_or_empty(parse_json(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
     talk = TranscriptBuilder(
         string_or_empty(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID"))
     )
-    talk.set_project(string_or_empty(session.get("directory")))
+    talk.set_project_if_unknown(string_or_empty(session.get("directory")))
     for message in sorted((storage / "message" / path.stem).glob("*.json")):
         for part in sorted((storage / "part" / message.stem).glob("*.json")):
             _add_part(

@@ -10,7 +10,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    join_text,
+    extract_message_text,
     list_or_empty,
     mapping_or_empty,
     read_json_objects,
@@ -31,17 +31,17 @@ def recognizes_row(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    return read_transcript_by_rows(path, talk, partial(_add_entry, talk, _find_live_branch(path)))
+    return read_transcript_by_rows(path, talk, partial(_add_entry, talk, _list_live_branch_ids(path)))
 
 
 def _add_entry(talk: TranscriptBuilder, live: Collection[str], row: Mapping[str, object]) -> None:
     if row.get("type") == "session":
-        talk.set_project(string_or_empty(row.get("cwd")))
+        talk.set_project_if_unknown(string_or_empty(row.get("cwd")))
     elif row.get("type") == "message" and (not live or string_or_empty(row.get("id")) in live):
         _add_message(talk, mapping_or_empty(row.get("message")), string_or_empty(row.get("timestamp"))[:40])
 
 
-def _find_live_branch(path: Path) -> set[str]:
+def _list_live_branch_ids(path: Path) -> set[str]:
     """Return the ids of the last entry and its ancestors.
 
     Empty if the entries have no parents, as in older versions.
@@ -62,7 +62,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object], at: str
     content = message.get("content")
     match message.get("role"):
         case "user":
-            talk.add_request(join_text(content), at=at)
+            talk.add_request(extract_message_text(content), at=at)
         case "assistant":
             for part in map(mapping_or_empty, list_or_empty(content)):
                 if part.get("type") == "toolCall":
@@ -74,4 +74,6 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object], at: str
         case "toolResult":
             failed = message.get("isError")
             id = string_or_empty(message.get("toolCallId"))
-            talk.add_result(id, join_text(content), has_failed=failed if isinstance(failed, bool) else None, at=at)
+            talk.add_result(
+                id, extract_message_text(content), has_failed=failed if isinstance(failed, bool) else None, at=at
+            )

@@ -26,7 +26,7 @@ from habitus.learning.transcripts.formats import (
     vscode,
     zed,
 )
-from habitus.learning.transcripts.model import Transcript, join_pieces
+from habitus.learning.transcripts.model import Transcript, join_transcript_pieces
 from habitus.learning.transcripts.reading import read_json_objects
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -79,7 +79,7 @@ def read_transcripts(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: 
     for piece in read_pieces(path, redactor, source=source):
         waiting.append(piece)
         if not piece.goes_on:
-            yield join_pieces(waiting)
+            yield join_transcript_pieces(waiting)
             waiting = []
 
 

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
+    extract_message_text,
     format_unix_timestamp,
-    join_text,
     list_or_empty,
     mapping_or_empty,
     parse_json,
@@ -43,17 +43,17 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             state = row
         elif row["kind"] == 0:
             state = row.get("v")
-        elif not _apply_operation(state, row):
+        elif not _apply_patch_to_session_state(state, row):
             unread["operation that does not fit"] += 1
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    talk.set_project(_read_project(path))
+    talk.set_project_if_unknown(_read_workspace_folder(path))
     for number, request in enumerate(map(mapping_or_empty, list_or_empty(mapping_or_empty(state).get("requests")))):
         _add_request(talk, request, str(number))
-        yield from talk.take_pieces()
+        yield from talk.yield_finished_turns_once_many()
     yield talk.finish(unread)
 
 
-def _apply_operation(state: Any, row: Mapping[str, object]) -> bool:
+def _apply_patch_to_session_state(state: Any, row: Mapping[str, object]) -> bool:
     keys = list_or_empty(row.get("k"))
     try:
         for key in keys[:-1]:
@@ -73,7 +73,7 @@ def _apply_operation(state: Any, row: Mapping[str, object]) -> bool:
     return True
 
 
-def _read_project(path: Path) -> str:
+def _read_workspace_folder(path: Path) -> str:
     beside = path.parent.parent / "workspace.json"
     return (
         unquote(string_or_empty(mapping_or_empty(parse_json(beside.read_bytes())).get("folder")))
@@ -113,4 +113,6 @@ def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], id: str, at: 
     if part.get("isConfirmed") is False or mapping_or_empty(part.get("isConfirmed")).get("type") == 0:
         fields.append({"status": "rejected"})
     has_failed = True if details.get("isError") is True else None
-    talk.add_result(id, text or join_text(part.get("pastTenseMessage")), has_failed=has_failed, fields=fields, at=at)
+    talk.add_result(
+        id, text or extract_message_text(part.get("pastTenseMessage")), has_failed=has_failed, fields=fields, at=at
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from habitus.learning.transcripts.model import Transcript
 from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
-    has_tables,
+    has_sqlite_tables,
     list_or_empty,
     mapping_or_empty,
     parse_json,
@@ -26,7 +26,7 @@ _MAX_THREAD_BYTES = 64 << 20
 
 
 def recognizes_file(path: Path) -> bool:
-    return has_tables(path, ("threads",))
+    return has_sqlite_tables(path, ("threads",))
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
@@ -41,7 +41,9 @@ def _read_thread(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.
     talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=is_side)
     thread = mapping_or_empty(_unpack_thread(row["data_type"], row["data"]))
     trees = list_or_empty(mapping_or_empty(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
-    talk.set_project(next((string_or_empty(mapping_or_empty(tree).get("worktree_path")) for tree in trees), ""))
+    talk.set_project_if_unknown(
+        next((string_or_empty(mapping_or_empty(tree).get("worktree_path")) for tree in trees), "")
+    )
     for message in map(mapping_or_empty, list_or_empty(thread.get("messages"))):
         if said := mapping_or_empty(message.get("User")):
             talk.add_request(

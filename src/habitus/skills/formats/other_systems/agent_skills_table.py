@@ -203,13 +203,13 @@ def _read_row_entries(
     for number, row in enumerate(rows, 1):
         place = f"{origin}, row {number}"
         try:
-            yield _build_incoming(row, place)
+            yield _build_incoming_skill(row, place)
         except (UnreadableEntryError, Invalid) as problem:
             name = to_text(row.get("_id")) if isinstance(row, dict) else ""
             yield SkippedEntry(origin=place, name=name, reason=describe_read_error(problem))
 
 
-def _build_incoming(row: Any, origin: str) -> IncomingSkill:
+def _build_incoming_skill(row: Any, origin: str) -> IncomingSkill:
     notes = DiagnosticCollector(origin)
     if isinstance(row, UnreadableEntryError):
         raise row
@@ -227,7 +227,7 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
     skill = _build_skill_from_row(values, called, notes)
     return IncomingSkill(
         name=skill.name,
-        tree=conversion.build_imported_folder(skill, {}),
+        tree=conversion.build_imported_skill_files(skill, {}),
         origin=origin,
         format="table",
         enabled=parse_flag(values.get("enabled"), "enabled", notes, True),

@@ -63,7 +63,9 @@ class AntonFormat(disk.SkillFolderFormat):
         skill = _build_skill(path.name, meta, _decode_text(files.pop(STEPS_FILE), STEPS_FILE), files, notes)
         yield IncomingSkill(
             name=skill.name,
-            tree=conversion.build_imported_folder(skill, _rename_folder(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)),
+            tree=conversion.build_imported_skill_files(
+                skill, _rename_folder(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)
+            ),
             origin=origin,
             format=self.name,
             counters=_parse_counters(stats, notes),
@@ -75,7 +77,7 @@ class AntonFormat(disk.SkillFolderFormat):
     def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         """Return a skill in the layout that it came in; one from elsewhere in the older, which every Anton reads."""
         if conversion.get_remembered_values(item.skill, "anton").get("layout") == _SKILL_MD_LAYOUT:
-            return _build_skill_md_folder(item)
+            return _build_folder_in_skill_md_layout(item)
         label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
         main = trees.find_main_file(item.tree)
         own = {path: file for path, file in item.tree.items() if path != main}
@@ -205,7 +207,7 @@ def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dic
     return found
 
 
-def _build_skill_md_folder(item: OutgoingSkill) -> tuple[str, Tree]:
+def _build_folder_in_skill_md_layout(item: OutgoingSkill) -> tuple[str, Tree]:
     skill, stated = item.skill, item.skill.metadata
     unread = DiagnosticCollector(STATS_FILE)
     is_same_day = parse_timestamp_field(stated.get("created_at"), "created_at", unread) == skill.created_on
@@ -246,11 +248,16 @@ def _build_meta(skill: Skill, label: str, files: Tree) -> dict[str, Any]:
 
 def _build_stats(item: OutgoingSkill) -> dict[str, Any]:
     stages = {
-        key: {**pack_counters(item.get_counters(stage)), "confidence": _compute_confidence(item.get_counters(stage))}
+        key: {
+            **pack_counters(item.get_stage_counters(stage)),
+            "confidence": _compute_confidence(item.get_stage_counters(stage)),
+        }
         for key, stage in _STAGES.items()
     }
     return {"total_recalls": sum(stage["recommended"] for stage in stages.values()), **stages}
 
 
 def _compute_confidence(counters: UsageCounts) -> float:
-    return round(lifecycle.compute_reliability(counters), 4) if counters.succeeded or counters.failed else 0.0
+    return (
+        round(lifecycle.compute_success_rate_lower_bound(counters), 4) if counters.succeeded or counters.failed else 0.0
+    )

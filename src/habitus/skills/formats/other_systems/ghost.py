@@ -81,12 +81,12 @@ class GhostFormat(SkillFormat):
             if place.name == PLAYBOOK:
                 yield from ghost_json.parse_playbook(values, shown)
             elif place.name == COMPOSED:
-                yield from _collect_skill_parts(_parse_composed_skills(entries, shown), skills)
+                yield from _group_parts_by_skill(_parse_composed_skills(entries, shown), skills)
             else:
-                yield from _collect_skill_parts(_read_registry(place.parent, dict(entries), shown), skills)
+                yield from _group_parts_by_skill(_read_registry_tools(place.parent, dict(entries), shown), skills)
         for name in sorted(skills):
             try:
-                yield _build_incoming(name, skills[name])
+                yield _build_incoming_skill(name, skills[name])
             except (UnreadableEntryError, Invalid) as problem:
                 yield SkippedEntry(origin=skills[name].origin, name=name, reason=str(problem))
 
@@ -148,7 +148,7 @@ class _GhostRecipe:
     notes: DiagnosticCollector
 
 
-def _collect_skill_parts(
+def _group_parts_by_skill(
     found: Iterable[_GhostTool | _GhostRecipe | SkippedEntry], skills: dict[str, _GhostSkillParts]
 ) -> Iterator[ImportEntry]:
     for item in found:
@@ -170,7 +170,7 @@ def _collect_skill_parts(
 # Tools
 
 
-def _read_registry(folder: Path, entries: Mapping[str, Any], origin: str) -> Iterator[_GhostTool | SkippedEntry]:
+def _read_registry_tools(folder: Path, entries: Mapping[str, Any], origin: str) -> Iterator[_GhostTool | SkippedEntry]:
     top = origin.removesuffix(f"/{REGISTRY}")
     for called, entry in entries.items():
         yield _read_tool(folder, called, entry, top)
@@ -223,7 +223,7 @@ def _read_unregistered_tools(folder: Path, known: set[str], top: str) -> Iterato
             yield _read_tool(folder, path.stem, entries.get(path.stem, {}), top)
 
 
-def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
+def _build_incoming_skill(name: str, parts: _GhostSkillParts) -> IncomingSkill:
     notes = parts.notes
     tool, recipes = parts.tool, parts.recipes
     counters: dict[Stage, UsageCounts] = {}
@@ -239,7 +239,7 @@ def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
     skill = _build_skill(name, tool, recipes, status, notes)
     return IncomingSkill(
         name=name,
-        tree=conversion.build_imported_folder(skill, files),
+        tree=conversion.build_imported_skill_files(skill, files),
         origin=parts.origin,
         format="ghost",
         counters={stage: found for stage, found in counters.items() if found != UsageCounts()},
@@ -347,7 +347,7 @@ class _GhostToolExport:
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
-def _export_tool(item: OutgoingSkill) -> _GhostToolExport | None:
+def _build_tool_export(item: OutgoingSkill) -> _GhostToolExport | None:
     manifest, code = item.tree.get(trees.TOOL_FILE), item.tree.get(trees.TOOL_CODE)
     if manifest is None or code is None or manifest.content is None or code.content is None:
         return None
@@ -358,7 +358,7 @@ def _export_tool(item: OutgoingSkill) -> _GhostToolExport | None:
     skill = item.skill
     memory = conversion.get_remembered_values(skill, "ghost")
     status = item.status or to_text(memory.get("status")) or "active"
-    counters = item.get_counters(Stage.CODE)
+    counters = item.get_stage_counters(Stage.CODE)
     extra = memory.get("entry")
     entry: dict[str, Any] = {
         "name": conversion.get_original_name(skill, "ghost", _make_identifier(skill.name)),
@@ -414,7 +414,7 @@ class _GhostExportBuilder:
 
     def add_skill(self, item: OutgoingSkill) -> None:
         """Add the tool and recipes of a skill; a skill with neither, or with a taken name, is skipped."""
-        tool, recipes = _export_tool(item), _export_recipes(item)
+        tool, recipes = _build_tool_export(item), _build_composed_skill_entries(item)
         if tool is None and not recipes:
             self._skip_skill(item, "It has neither a tool nor a recipe; this layout has no place for prose.")
         if tool is not None and self.tools.setdefault(tool.entry["name"], tool) is not tool:
@@ -454,7 +454,7 @@ def _parse_composed_skills(entries: Iterable[tuple[str, Any]], origin: str) -> I
             yield SkippedEntry(origin=origin, name=name, reason=str(problem))
 
 
-def _export_recipes(item: OutgoingSkill) -> list[dict[str, Any]]:
+def _build_composed_skill_entries(item: OutgoingSkill) -> list[dict[str, Any]]:
     file = item.tree.get(trees.CHUNKS_FILE)
     notes = DiagnosticCollector(trees.CHUNKS_FILE)
     recipes = recipes_md.parse_recipes(file.content, notes) if file and file.content else []
@@ -470,7 +470,7 @@ def _export_recipes(item: OutgoingSkill) -> list[dict[str, Any]]:
             skill=skill,
             status=item.status or to_text(extra.pop("status", "")) or "active",
             # A skill counts its recipes together, so the first one carries the counts.
-            counters=item.get_counters(Stage.CHUNKS) if number == 0 else UsageCounts(),
+            counters=item.get_stage_counters(Stage.CHUNKS) if number == 0 else UsageCounts(),
             created_on=parse_timestamp_field(extra.pop("created_at", None), "created_at", notes)
             or item.skill.created_on,
             extra=extra,

@@ -23,7 +23,7 @@ from habitus.skills.formats.foreign_values import (
     to_text,
     unpack_counters,
 )
-from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_referenced_names
+from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_referenced_variable_names
 from habitus.skills.model import Severity
 from habitus.use_counts import UsageCounts
 
@@ -88,7 +88,7 @@ def parse_composed_skill(name: str, value: Any, notes: DiagnosticCollector) -> G
         prose=to_text(value.get("trigger_description") or value.get("description")),
         steps=steps,
         branches=sides,
-        params=_parse_params([*steps, *(step for side in sides.values() for step in side)], ours),
+        params=_derive_recipe_params([*steps, *(step for side in sides.values() for step in side)], ours),
         mode="" if mode == "sequential" else mode,
     )
     return GhostComposedSkill(
@@ -123,10 +123,10 @@ def render_composed_skill(entry: GhostComposedSkill) -> dict[str, Any]:
     }
 
 
-def _parse_params(steps: Sequence[RecipeStep], ours: Any) -> dict[str, Any]:
+def _derive_recipe_params(steps: Sequence[RecipeStep], ours: Any) -> dict[str, Any]:
     """Return the parameters: every `$name` in a step that no step saves, described as we exported it if we did."""
     saved = {to_text(step.get("save_as")) for step in steps}
-    used = dict.fromkeys(name for step in steps for name in sorted(list_referenced_names(step.get("params"))))
+    used = dict.fromkeys(name for step in steps for name in sorted(list_referenced_variable_names(step.get("params"))))
     known = ours.get("params") if isinstance(ours, dict) else None
     stated = known if isinstance(known, dict) else {}
     # No type: Ghost puts in whatever value it is given.

@@ -64,12 +64,12 @@ class IstotaFormat(disk.SkillFolderFormat):
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if (path / INDEX_FILE).is_file():
-            yield from _read_index(path, origin)
+            yield from _read_indexed_skills(path, origin)
             return
         notes = DiagnosticCollector(origin)
         files = disk.read_folder(path, notes)
         main, toml = files.pop(MAIN_FILE, None), files.pop(TOML_FILE, None)
-        yield _build_incoming(path, path.name, main, toml, files, origin, notes)
+        yield _build_incoming_skill(path, path.name, main, toml, files, origin, notes)
 
     def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         folder = conversion.get_original_name(item.skill, "istota", names.to_tool_name(item.skill.name))
@@ -93,7 +93,7 @@ class IstotaFormat(disk.SkillFolderFormat):
         return folder, files
 
 
-def _read_index(path: Path, origin: str) -> Iterator[ImportEntry]:
+def _read_indexed_skills(path: Path, origin: str) -> Iterator[ImportEntry]:
     """Read the oldest form: one file per skill, and all manifests in one index."""
     try:
         index = tomllib.loads(disk.read_file(path / INDEX_FILE, limit=2**20).decode())
@@ -108,12 +108,12 @@ def _read_index(path: Path, origin: str) -> Iterator[ImportEntry]:
                 )
             main = build_tree_file(disk.read_file(path / f"{name}.md", limit=frontmatter_fields.MAX_BYTES))
             toml = build_tree_file(_render_toml(fields).encode("utf-8", "replace"))
-            yield _build_incoming(path / name, name, main, toml, {}, here, DiagnosticCollector(here))
+            yield _build_incoming_skill(path / name, name, main, toml, {}, here, DiagnosticCollector(here))
         except (UnreadableEntryError, OSError) as problem:
             yield SkippedEntry(origin=here, name=name, reason=describe_read_error(problem))
 
 
-def _build_incoming(
+def _build_incoming_skill(
     path: Path,
     original_name: str,
     main: TreeFile | None,
@@ -133,7 +133,7 @@ def _build_incoming(
     skill = _fit_skill_to_skill_md(parsed.skill, original_name, toml, notes)
     return IncomingSkill(
         name=skill.name,
-        tree=conversion.build_imported_folder(
+        tree=conversion.build_imported_skill_files(
             skill, _add_cli_shim(files, original_name, notes) if skill.manifest.cli else files
         ),
         origin=origin,
