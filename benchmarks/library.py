@@ -102,9 +102,7 @@ def counting(processes: int, increments: int) -> Metrics:
         for worker in workers:
             worker.join()
         seconds = time.perf_counter() - started
-        found = (
-            UsageCache(open_store(home).engine).read_counts_by_skill(["user"])["user", "skill-00000"][Stage.STEPS].used
-        )
+        found = UsageCache(open_store(home).engine).read_use_counts(["user"])["user", "skill-00000"][Stage.STEPS].used
         return {
             "increments_wanted": processes * increments,
             "increments_found": found,

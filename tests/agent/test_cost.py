@@ -59,7 +59,12 @@ def statements() -> Iterator[list[str]]:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
 
 
-_LEARNING = ("credit_skills_and_lessons_of_turn", "credit_skills_and_lessons_of_request", "scan_directories_for_manual_changes", "learn")
+_LEARNING = (
+    "credit_skills_and_lessons_of_turn",
+    "credit_skills_and_lessons_of_request",
+    "scan_directories_for_manual_changes",
+    "learn",
+)
 
 
 def is_learning() -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_explicit_outcome_with_full_weight
+from habitus.agent.recorder import build_full_weight_outcome
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
@@ -186,7 +186,7 @@ def ask_in_sessions(direct: Direct, asked: Sequence[tuple[str, str]], went: Outc
                 project=habitus.project,
                 messages=(encode_message_for_journal(AssistantMessage(text=reply)),),
                 selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
-                outcomes=(build_explicit_outcome_with_full_weight(went, "user", JudgementSourceKind.PERSON),),
+                outcomes=(build_full_weight_outcome(went, "user", JudgementSourceKind.PERSON),),
             )
             habitus.journal.record_complete_turn(turn)
 

@@ -32,7 +32,7 @@ def count(store: SkillStore, name: str = "csv-summary", *, stage: Stage = Stage.
 
 
 def counts_of(store: SkillStore, name: str = "csv-summary", **options: Any) -> dict[Stage, UsageCounts]:
-    return UsageCache(store.engine).read_counts_by_skill([store.key], [name], **options).get((store.key, name), {})
+    return UsageCache(store.engine).read_use_counts([store.key], [name], **options).get((store.key, name), {})
 
 
 class Ticking:

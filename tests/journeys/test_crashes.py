@@ -35,7 +35,7 @@ def world(store: SkillStore) -> World:
         archived=tuple(sorted(item.name for item in store.list_archived())),
         counted={
             name: {stage.value: counts.used for stage, counts in stages.items()}
-            for (_, name), stages in UsageCache(store.engine).read_counts_by_skill([store.key]).items()
+            for (_, name), stages in UsageCache(store.engine).read_use_counts([store.key]).items()
         },
     )
 

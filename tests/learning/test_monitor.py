@@ -58,9 +58,7 @@ def test_active_nudges_once_per_detector_and_turn() -> None:
     assert acc.collect_nudges() == ()
     fail(acc)
     rule = RULES["repeated_tool_error"][1]
-    assert [lesson.nudge_message for lesson in acc.collect_nudges()] == [
-        f"[Habitus self-check — repeated_tool_error] {rule}"
-    ]
+    assert [lesson.nudge for lesson in acc.collect_nudges()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
     assert acc.collect_nudges() == ()
     fail(acc)
     assert [lesson.detector for lesson in acc.collect_nudges()] == ["repeated_error_signature"]

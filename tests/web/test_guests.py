@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_explicit_outcome_with_full_weight
+from habitus.agent.recorder import build_full_weight_outcome
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
@@ -41,7 +41,7 @@ def ask_three_times(habitus: Habitus, user: str, request: str) -> None:
             project=habitus.project,
             messages=(encode_message_for_journal(AssistantMessage(text="They come to 4242.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(build_explicit_outcome_with_full_weight(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
+            outcomes=(build_full_weight_outcome(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
         )
         habitus.journal.record_complete_turn(turn)
 

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_explicit_outcome_with_full_weight
+from habitus.agent.recorder import build_full_weight_outcome
 from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts
@@ -74,7 +74,7 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
             user=habitus.settings.user,
             messages=(encode_message_for_journal(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
             selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
-            outcomes=(build_explicit_outcome_with_full_weight(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
+            outcomes=(build_full_weight_outcome(OutcomeKind.OK, "user", JudgementSourceKind.PERSON),),
         )
         habitus.journal.record_complete_turn(turn)
     page = browser.post("/skills/brew-tea/tasks/mine").text

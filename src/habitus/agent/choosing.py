@@ -285,13 +285,13 @@ class ExposureAssigner:
         """Assign a skill shown as one line, on the menu or beside a request."""
         size, is_sure = estimate_tokens(format_menu_line(summary, cue)), summary.manifest.always_include
         return self.assign_whether_to_show_item(
-            make_skill_evidence_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
+            make_skill_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
         )
 
     def assign_whether_to_show_skill_text(self, skill: Skill) -> bool:
         """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
         return self.assign_whether_to_show_item(
-            make_skill_evidence_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
+            make_skill_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
         )
 
     def record_assigned_version(self, assigned: AssignedVersion) -> None:
@@ -344,9 +344,7 @@ class ExposureAssigner:
         )
 
     def _can_show_eager_skill(self, choice: EagerSkill) -> bool:
-        if not self.is_withheld(
-            make_skill_evidence_item(choice.summary), is_sure=choice.summary.manifest.always_include
-        ):
+        if not self.is_withheld(make_skill_item(choice.summary), is_sure=choice.summary.manifest.always_include):
             return True
         return self.assign_whether_to_show_skill_line(choice.summary)
 
@@ -376,9 +374,7 @@ class ExposureAssigner:
         other = drawn(left)
         if {*menu.shown} ^ {*other.shown} != {last, left}:
             return menu, {}
-        if self.lots.is_last_place_given_to_second(
-            make_skill_evidence_item(known[last]), make_skill_evidence_item(known[left])
-        ):
+        if self.lots.is_last_place_given_to_second(make_skill_item(known[last]), make_skill_item(known[left])):
             return other, {left: True, last: False}
         return menu, {last: True, left: False}
 
@@ -411,7 +407,7 @@ class ExposureAssigner:
         return tuple(found)
 
 
-def make_skill_evidence_item(skill: SkillSummary) -> EvidenceItem:
+def make_skill_item(skill: SkillSummary) -> EvidenceItem:
     """Return the evidence item of a skill in its layer and version."""
     return EvidenceItem(kind=ItemKind.SKILL, name=format_skill_address(skill.name, skill.layer), version=skill.version)
 
@@ -466,12 +462,12 @@ class UserProjectMemory:
         is_withheld = self.offers.is_withheld
         return tuple(
             note
-            for note in self.scratchpad_description_lessons_with_withheld
+            for note in self.scratchpad_lessons_with_withheld
             if not is_withheld(make_lesson_evidence_item(note), is_sure=note.is_confirmed_by_person)
         )
 
     @cached_property
-    def scratchpad_description_lessons_with_withheld(self) -> tuple[RecalledLesson, ...]:
+    def scratchpad_lessons_with_withheld(self) -> tuple[RecalledLesson, ...]:
         """The same lessons with those that are withheld."""
         lessons = partial(self.cortex.recall_scratchpad_lessons, user=self.user, project=self.project)
         return self.outage.read_or_default(lessons, ())

@@ -214,7 +214,7 @@ def _require_string(value: object) -> str:
     return value
 
 
-def has_tool_or_recipe_replaced_steps(
+def has_stage_replaced_steps(
     steps: str, stages: Collection[str], *, request: str, events: Sequence[AgentEvent], messages: Sequence[ChatMessage]
 ) -> bool:
     """Whether a skill's tool or recipe acted rather than its `steps`; `stages` are their callable names.

@@ -13,16 +13,11 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import run_in_thread
-from habitus.agent.choosing import ExposureAssigner, make_skill_evidence_item
+from habitus.agent.choosing import ExposureAssigner, make_skill_item
 from habitus.agent.history import MessageHistory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.evidence.model import UnitRandomizer
-from habitus.evidence.versions import (
-    AssignedVersion,
-    ComparisonVariant,
-    LiveComparison,
-    get_or_assign_conversation_version,
-)
+from habitus.evidence.versions import AssignedVersion, ComparisonVariant, LiveComparison, assign_conversation_version
 from habitus.files import TreeFile, read_tree_file
 from habitus.redact import Redactor
 from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacementResult
@@ -69,9 +64,7 @@ class ConversationVersionPins:
         if self._seen is seen and self._pinned is not None:
             return self._pinned
         found = (
-            self._assign_compared_version(one)
-            for one in self.load()
-            if _is_compared_version_still_current(seen, library, one)
+            self._assign_compared_version(one) for one in self.load() if _is_comparison_current(seen, library, one)
         )
         assigned = {one.comparison.skill: one for one in found if one is not None}
         self._assigned = assigned
@@ -89,10 +82,10 @@ class ConversationVersionPins:
         known = self._assigned.get(comparison.skill)
         if known is not None and known.comparison.item == comparison.item:
             return replace(known, comparison=comparison)
-        return get_or_assign_conversation_version(comparison, lots, began_on)
+        return assign_conversation_version(comparison, lots, began_on)
 
 
-def _is_compared_version_still_current(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
+def _is_comparison_current(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
     """Whether the changed version is the current one: a later edit, or a rollback, holds for every conversation."""
     item = seen.by_name.get(one.skill)
     if item is None or item.summary is None or (item.layer, item.summary.version) != (one.layer, one.new):
@@ -184,7 +177,7 @@ class LibraryView:
         """Scan the directories of a large library for manual changes, for the next turn."""
         self.outage.try_write(self.library.snapshot, "look at the skill directories")
 
-    def list_skill_names_loadable_in_turn(self) -> frozenset[str]:
+    def list_loadable_skill_names(self) -> frozenset[str]:
         """Return the names the model may load in this turn: those selected, and those added since."""
         known, now, chosen = self._may_load, self.snapshot, self.selection
         if known is None or known[0] is not now or known[1] is not chosen:
@@ -203,16 +196,12 @@ class LibraryView:
         """
         if self.forgets:
             return self.offers.assign_whether_to_show_skill_line(summary)
-        return not self.offers.is_withheld(make_skill_evidence_item(summary), is_sure=summary.manifest.always_include)
+        return not self.offers.is_withheld(make_skill_item(summary), is_sure=summary.manifest.always_include)
 
     def list_loadable_and_pending_skill_names(self) -> Set[str]:
         """Return the loadable names and those written in this conversation that are pending."""
         waiting = self.get_pending_skills_of_conversation()
-        return (
-            {*self.list_skill_names_loadable_in_turn(), *waiting}
-            if waiting
-            else self.list_skill_names_loadable_in_turn()
-        )
+        return {*self.list_loadable_skill_names(), *waiting} if waiting else self.list_loadable_skill_names()
 
     def explain_why_skill_is_unavailable(self, name: str) -> str:
         """Return why a skill is unavailable in this turn; "" if this model or user must not know of it."""
@@ -504,7 +493,7 @@ def build_skill_services_for_sandbox(view: LibraryView) -> Mapping[str, Callable
     files = SupportingFileReaderAndPlacer(view)
 
     async def list_skills(tag: Any) -> list[dict[str, Any]]:
-        allowed = view.list_skill_names_loadable_in_turn()
+        allowed = view.list_loadable_skill_names()
         found = [item.summary for item in view.snapshot.listing if item.summary and item.name in allowed]
         return [
             {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
@@ -515,7 +504,7 @@ def build_skill_services_for_sandbox(view: LibraryView) -> Mapping[str, Callable
     async def read(argument: Any) -> dict[str, Any]:
         name, path = argument if isinstance(argument, list) and len(argument) == 2 else (argument, None)
         wanted = names.canonicalize_name(str(name))
-        if wanted not in view.list_skill_names_loadable_in_turn():
+        if wanted not in view.list_loadable_skill_names():
             raise NotFound(f"No skill '{name}'.")
         if path is not None:
             return await run_in_thread(

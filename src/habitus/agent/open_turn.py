@@ -238,7 +238,7 @@ class OpenTurn(TurnState):
         with self.attach_telemetry():
             told = await run_in_thread(
                 lambda: self.recorder.record_finished_turn(
-                    self, can_have_untold_library_news=self.composer.can_have_untold_library_news
+                    self, can_have_library_news=self.composer.can_have_library_news
                 )
             )
         self._stretch.end()

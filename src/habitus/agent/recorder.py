@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from habitus.agent.choosing import UserProjectMemory, make_skill_evidence_item
-from habitus.agent.history import encode_message_for_journal, has_tool_or_recipe_replaced_steps
+from habitus.agent.choosing import UserProjectMemory, make_skill_item
+from habitus.agent.history import encode_message_for_journal, has_stage_replaced_steps
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import PreparedUserInput
@@ -95,7 +95,7 @@ class TurnRecorder:
         )
         self._outage.try_write(lambda: self._parts.journal.record_turn_start(so_far), "write down that a turn began")
 
-    def record_finished_turn(self, turn: TurnState, *, can_have_untold_library_news: bool) -> RecordingResult:
+    def record_finished_turn(self, turn: TurnState, *, can_have_library_news: bool) -> RecordingResult:
         """Record the finished turn and its counts; return notices and the number of pending changes."""
         parts, outage = self._parts, self._outage
         shown = self._list_skills_shown_for_request(turn)
@@ -117,7 +117,7 @@ class TurnRecorder:
             and (
                 outage.failure_reason
                 or not outage.try_write(
-                    lambda: self._record_what_prompt_showed(turn, can_have_untold_library_news), "count shown lessons"
+                    lambda: self._record_what_prompt_showed(turn, can_have_library_news), "count shown lessons"
                 )
             )
         ):
@@ -140,7 +140,7 @@ class TurnRecorder:
             _ShownSkill(
                 skill=skill,
                 is_asked=name in turn.asked,
-                has_trace=self._has_skill_left_trace_in_turn(turn, skill, if_unclear=name in turn.asked),
+                has_trace=self._has_skill_left_trace(turn, skill, if_unclear=name in turn.asked),
             )
             for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items()
         ]
@@ -150,24 +150,18 @@ class TurnRecorder:
         parts, request = self._parts, turn.user_input.request
         parts.tools.record_tool_exposures(turn.shown_tools)
         if turn.has_shown_scratchpad:
-            for note in parts.memory.scratchpad_description_lessons_with_withheld:
+            for note in parts.memory.scratchpad_lessons_with_withheld:
                 parts.view.offers.assign_whether_to_show_lesson(note, is_steady=True)
         kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.list_evidence_items_of_tools(called), False)
-        used |= {
-            make_skill_evidence_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN
-        }
+        used |= {make_skill_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN}
         return parts.view.offers.list_turn_exposures(kind, used)
 
-    def _has_skill_left_trace_in_turn(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
+    def _has_skill_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
         answers = [message for message in turn.messages if isinstance(message, AssistantMessage)]
-        calls = [
-            call
-            for one in answers
-            for call in one.calls
-            if call.name not in self._parts.tools.read_only_builtin_tool_names
-        ]
+        harmless = self._parts.tools.read_only_tool_names
+        calls = [call for one in answers for call in one.calls if call.name not in harmless]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(one.text for one in answers), turn.reply]
         stages, request = self._parts.tools.list_tool_and_recipe_names(skill.name), turn.user_input.request.text
         return has_left_trace_of_steps(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
@@ -175,9 +169,8 @@ class TurnRecorder:
     def write_turns_kept_during_outage(self) -> None:
         """Write journal entries that were kept while the database was down, by whichever process."""
         if not self._parts.spool.is_empty:
-            self._outage.try_write(
-                lambda: self._parts.spool.replay_into_journal(self._parts.journal), "write pending turns"
-            )
+            spool, journal = self._parts.spool, self._parts.journal
+            self._outage.try_write(lambda: spool.replay_into_journal(journal), "write pending turns")
 
     def _write_turn_or_keep_for_later(self, turn: Turn) -> bool:
         """Write the turn after earlier pending ones, or keep it for later. False if it could not be kept at all."""
@@ -212,7 +205,7 @@ class TurnRecorder:
             found.append(use)
         return tuple(found)
 
-    def _record_what_prompt_showed(self, turn: TurnState, can_have_untold_library_news: bool) -> None:
+    def _record_what_prompt_showed(self, turn: TurnState, can_have_library_news: bool) -> None:
         parts, request, view = self._parts, turn.user_input.request, self._parts.view
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
@@ -223,7 +216,7 @@ class TurnRecorder:
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.view.review.mark_rejections_reported(one.id for one in turn.composed.turned_down)
                 parts.memory.cortex.mark_rejections_told(one.id for one in turn.composed.unlearned)
-        if turn.outcome.is_ok and can_have_untold_library_news and request.source_type in INTERACTIVE_SOURCES:
+        if turn.outcome.is_ok and can_have_library_news and request.source_type in INTERACTIVE_SOURCES:
             parts.journal.store_hashes_of_seen_skills(
                 parts.view.user.name, menu.list_visible_skill_hashes(view.snapshot, parts.gate_context)
             )
@@ -231,9 +224,7 @@ class TurnRecorder:
     def _has_tool_or_recipe_replaced_steps(self, turn: TurnState, skill: Skill) -> bool:
         """Whether the skill's tool or recipe acted, so that its steps get neither credit nor blame."""
         stages, request = self._parts.tools.list_tool_and_recipe_names(skill.name), turn.user_input.request.text
-        return has_tool_or_recipe_replaced_steps(
-            skill.body, stages, request=request, events=turn.events, messages=turn.messages
-        )
+        return has_stage_replaced_steps(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
 
     def credit_skills_and_lessons_of_turn(self, turn: TurnState) -> None:
         """Credit the skills and lessons of a turn that succeeded."""
@@ -401,12 +392,10 @@ def build_journal_turn(
 def _build_turn_outcome(turn: TurnState) -> TurnOutcome:
     done = turn.outcome
     if turn.judged_by == MODEL:
-        said = build_explicit_outcome_with_full_weight(done.kind, MODEL, JudgementSourceKind.MODEL, done.reason)
+        said = build_full_weight_outcome(done.kind, MODEL, JudgementSourceKind.MODEL, done.reason)
         return replace(said, weight=_BY_ITSELF)
     if turn.judged_by:
-        return build_explicit_outcome_with_full_weight(
-            done.kind, turn.judged_by, JudgementSourceKind.PROGRAM, done.reason
-        )
+        return build_full_weight_outcome(done.kind, turn.judged_by, JudgementSourceKind.PROGRAM, done.reason)
     # Inferred from how it ended.
     return _build_inferred_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
 
@@ -443,10 +432,8 @@ def _list_skills_with_placement(turn: TurnState, withheld: Collection[str]) -> l
         replace(one, place=SkillPlacementKind.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
         for one in (*chosen, *menu)
     ]
-    out = [
-        SelectedSkill(name=name, place=SkillPlacementKind.LEFT_OUT, reason=why)
-        for name, why in turn.selection.left_out.items()
-    ]
+    left_out = turn.selection.left_out.items()
+    out = [SelectedSkill(name=name, place=SkillPlacementKind.LEFT_OUT, reason=why) for name, why in left_out]
     return [*found, *out[:_MOST_LINES]]
 
 
@@ -454,9 +441,8 @@ def _build_loaded_skill_record(skill: Skill, turn: TurnState) -> SelectedSkill:
     invoked = turn.user_input.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _build_placed_skill_record(
-        skill, SkillPlacementKind.LOADED, "the model asked for it" if skill.name in turn.asked else came
-    )
+    reason = "the model asked for it" if skill.name in turn.asked else came
+    return _build_placed_skill_record(skill, SkillPlacementKind.LOADED, reason)
 
 
 # Places in which the model read the text.
@@ -490,7 +476,7 @@ _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2
 _CAP = 0.5
 
 
-def build_explicit_outcome_with_full_weight(
+def build_full_weight_outcome(
     kind: OutcomeKind, source: str, source_kind: JudgementSourceKind, reason: str = ""
 ) -> TurnOutcome:
     """Return a judgement with full weight, by a person, a validator or the calling program."""

@@ -17,11 +17,7 @@ from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts.composer import ConversationServices, PromptComposer
 from habitus.agent.prompts.prompt import PromptSection
-from habitus.agent.recorder import (
-    TurnRecorder,
-    build_explicit_outcome_with_full_weight,
-    record_judgement_and_credit_success,
-)
+from habitus.agent.recorder import TurnRecorder, build_full_weight_outcome, record_judgement_and_credit_success
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
 from habitus.agent.user_input import SubmittedRequest, redact_and_validate_user_input
@@ -158,9 +154,7 @@ class Session:
 
         A person's word outweighs a validator's, and that a program's; within a kind, the last word counts.
         """
-        return self._conversation.judge_turn(
-            turn, build_explicit_outcome_with_full_weight(kind, source, source_kind, reason)
-        )
+        return self._conversation.judge_turn(turn, build_full_weight_outcome(kind, source, source_kind, reason))
 
     def switch_model(self, model: Model) -> None:
         """Continue with another model."""

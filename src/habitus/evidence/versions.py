@@ -71,7 +71,7 @@ class AssignedVersion:
         return f"version {self.version}, drawn to be compared with version {other}"
 
 
-def get_or_assign_conversation_version(
+def assign_conversation_version(
     comparison: LiveComparison, lots: UnitRandomizer, began_on: datetime
 ) -> AssignedVersion | None:
     """Return the version for a conversation: it keeps what it began with, and what it once drew.

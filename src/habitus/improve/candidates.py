@@ -71,7 +71,7 @@ class Candidate:
         return f"{self.why} ({self.state.value}{f': {self.reason}' if self.reason else ''})"
 
 
-def count_candidates_gated_on_tasks(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
+def count_gated_candidates(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
     """Return how many candidates were gated on any of these tasks or variants of them: they share the error."""
     families = set(map(get_task_family, tasks))
     return sum(1 for one in candidates if one.number and not families.isdisjoint(map(get_task_family, one.tasks)))
@@ -108,7 +108,7 @@ class DraftedChange(BaseModel):
     edits: list[DraftedEdit] = Field(default_factory=list, description=f"At most {MOST_EDITS} edits of its text.")
 
 
-async def ask_model_for_drafted_change(
+async def ask_model_for_draft(
     model: BudgetedModel, material: str, *, is_to_shorten: bool, redactor: Redactor
 ) -> DraftedChange:
     return await ask_for_structured_answer(

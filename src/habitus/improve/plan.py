@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from habitus.improve.candidates import count_candidates_gated_on_tasks
+from habitus.improve.candidates import count_gated_candidates
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_remaining_error_share
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
@@ -148,7 +148,7 @@ def plan_improve_run(
 ) -> RunPlan:
     """Plan a run; `model` is what our own agent solves with, whose price is known before a rollout is."""
     candidates = store.list_candidates(subject.name)
-    gated = count_candidates_gated_on_tasks(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
+    gated = count_gated_candidates(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
     count = 1 if request.has_given_candidate else request.candidates
     rollouts = (0 if request.has_given_candidate else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (
@@ -213,9 +213,7 @@ def _compute_dollars_for_tokens(tokens: int, model: str) -> float:
     return (compute_usage_price(TokenUsage(input_tokens=tokens), model) or 0.0) if model else 0.0
 
 
-def list_practice_rollouts_with_current_version(
-    store: ImproveStore, subject: SkillWithTasks, solver: str = ""
-) -> list[Rollout]:
+def list_practice_rollouts(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> list[Rollout]:
     """Return the practice of all runs with today's version by one solver."""
     made = store.list_rollouts(skill=subject.name, side=TaskSplit.PRACTICE, candidate=solver)
     return [one for one in made if one.version == subject.version and one.is_counted]

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.exam import PassRateDifferenceInterval, compute_pass_rate_difference_interval
-from habitus.improve.gate import GateHypothesis, GateRule, RolloutPairCounts, pair_rollouts_of_whole_rounds
+from habitus.improve.gate import GateHypothesis, GateRule, RolloutPairCounts, pair_whole_rounds
 from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import format_quantity
@@ -86,7 +86,7 @@ def build_candidate_report(candidate: Candidate, rollouts: Sequence[Rollout]) ->
     )
 
 
-def build_gate_rule_of_candidate(candidate: Candidate) -> GateRule:
+def make_gate_rule(candidate: Candidate) -> GateRule:
     return GateRule(
         tasks=len(candidate.tasks),
         families=len(set(map(get_task_family, candidate.tasks))),
@@ -104,7 +104,7 @@ def _compare_versions_on_split(
         if side is TaskSplit.GATE
         else tuple(dict.fromkeys(one.task for one in rollouts if one.side is side))
     )
-    pairs = pair_rollouts_of_whole_rounds(rollouts, side, tasks)
+    pairs = pair_whole_rounds(rollouts, side, tasks)
     if not pairs:
         return None
     tally, rounds = RolloutPairCounts.from_pairs(pairs), len(pairs) // len(tasks)

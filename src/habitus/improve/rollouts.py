@@ -32,7 +32,7 @@ Solve = Callable[[Task, Rollout], Awaitable[Rollout]]
 SolverFactory = Callable[[bool], Awaitable[TaskSolver]]  # of the new version, or of today's
 
 
-def interleave_versions_of_each_task(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
+def interleave_versions(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
     """Yield every task of a round once with each version; the version that was second last time is first."""
     for place, task in enumerate(tasks):
         for is_new in (False, True) if (number + place) % 2 else (True, False):
@@ -68,7 +68,7 @@ class RolloutRunner:
     def rollouts(self) -> list[Rollout]:
         return self.store.list_rollouts(run=self.run)
 
-    def stop_starting_rollouts(self, reason: str) -> None:
+    def stop_rollouts(self, reason: str) -> None:
         self.stopped = self.stopped or reason
 
     async def run_round(
@@ -123,10 +123,10 @@ class RolloutRunner:
                         self.store, planned, partial(self._solve_task_rejecting_listed_answers, solver), task
                     )
                 except BaseException:
-                    self.stop_starting_rollouts("it was cut off")  # nobody else begins meanwhile
+                    self.stop_rollouts("it was cut off")  # nobody else begins meanwhile
                     raise
                 if not done.is_infra:
                     return
                 if self.budget.is_reached:
-                    self.stop_starting_rollouts(f"its budget is spent: {self.budget.summary}")
-            self.stop_starting_rollouts(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")
+                    self.stop_rollouts(f"its budget is spent: {self.budget.summary}")
+            self.stop_rollouts(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")

@@ -44,7 +44,7 @@ def list_rule_based_drafts(subject: SkillWithTasks, proven: Sequence[str]) -> It
             yield RuleBasedDraft(skill=replace(subject.skill, body=body), source=f"{BY_RULE}: remedy", why=why)
 
 
-def draft_skill_with_worked_example(
+def draft_worked_example(
     subject: SkillWithTasks, tasks: Sequence[Task], practice: Sequence[Rollout], redact: Callable[[str], str]
 ) -> RuleBasedDraft | None:
     """Attach the shortest accepted run as a worked example; None if there is none, or if the skill has an example."""

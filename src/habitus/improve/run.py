@@ -19,33 +19,18 @@ from habitus.improve.candidates import (
     Candidate,
     CandidateState,
     apply_drafted_edits,
-    ask_model_for_drafted_change,
-    count_candidates_gated_on_tasks,
+    ask_model_for_draft,
+    count_gated_candidates,
     describe_practice_for_drafter,
     find_candidate_objection,
     was_skill_never_opened,
 )
-from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, RolloutPairCounts, pair_rollouts_of_whole_rounds
-from habitus.improve.plan import (
-    PRACTICE_ROUNDS,
-    ImproveRequest,
-    list_practice_rollouts_with_current_version,
-    plan_improve_run,
-)
-from habitus.improve.report import (
-    CandidateReport,
-    build_candidate_report,
-    build_gate_rule_of_candidate,
-    format_candidate_report,
-)
-from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions_of_each_task
-from habitus.improve.rule_based_drafts import (
-    BY_RULE,
-    RuleBasedDraft,
-    draft_skill_with_worked_example,
-    list_rule_based_drafts,
-)
-from habitus.improve.shortening import drop_untraced_sentences, shorten_skill_by_dropping_blocks
+from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, RolloutPairCounts, pair_whole_rounds
+from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_improve_run
+from habitus.improve.report import CandidateReport, build_candidate_report, format_candidate_report, make_gate_rule
+from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
+from habitus.improve.rule_based_drafts import BY_RULE, RuleBasedDraft, draft_worked_example, list_rule_based_drafts
+from habitus.improve.shortening import drop_skill_blocks, drop_untraced_sentences
 from habitus.improve.tasks import get_main_text
 from habitus.learning.budget import BudgetedModel
 from habitus.llm.model import TokenUsage
@@ -54,7 +39,7 @@ from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
-from habitus.tasks.leaks import list_answers_passing_task_checks
+from habitus.tasks.leaks import list_passing_answers
 from habitus.tasks.model import Task, get_task_family
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
@@ -127,9 +112,7 @@ class ImproveRun:
         try:
             async with self._exits:
                 accepted = await (
-                    self._gate_given_candidate()
-                    if self.request.has_given_candidate
-                    else self._draft_and_gate_until_accepted()
+                    self._gate_given_candidate() if self.request.has_given_candidate else self._try_drafted_candidates()
                 )
                 proposal = await self._run_exam_and_propose(accepted) if accepted is not None else None
         finally:
@@ -161,9 +144,9 @@ class ImproveRun:
         parsed = trees.parse_skill_tree(self.name, _replace_main_text(self.subject.tree, text))
         if parsed.skill is None:
             raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", hint="Fix it, and try again.")
-        return self._screen_and_store_candidate(parsed.skill, text, why=why, source=source)
+        return self._store_candidate(parsed.skill, text, why=why, source=source)
 
-    async def _draft_and_gate_until_accepted(self) -> Candidate | None:
+    async def _try_drafted_candidates(self) -> Candidate | None:
         for candidate in self._list_own_and_left_open_candidates():
             if (accepted := await self._run_gate(candidate)) is not None:
                 return accepted
@@ -197,36 +180,32 @@ class ImproveRun:
         if (ruled := await asyncio.to_thread(self._draft_by_first_untried_rule)) is not None:
             return ruled
         if self.drafter is None:
-            self.runner.stop_starting_rollouts(
+            self.runner.stop_rollouts(
                 "there is no model to draft a candidate; give one with --candidate FILE, or name a --model"
             )
             return None
         for number in range(PRACTICE_ROUNDS):
-            await self._run_missing_rollouts_of_round(
-                TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None
-            )
+            await self._complete_round(TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None)
         if self.runner.stopped:
             return None
         if (ruled := await asyncio.to_thread(self._draft_by_first_untried_rule)) is not None:
             return ruled
         material, drafter = (
-            await asyncio.to_thread(self._describe_practice_for_drafter),
-            self.drafter.copy_with_separate_usage(),
+            await asyncio.to_thread(self._describe_practice),
+            self.drafter.copy_with_own_usage(),
         )
         try:
-            draft = await ask_model_for_drafted_change(
+            draft = await ask_model_for_draft(
                 drafter, material, is_to_shorten=self.request.shorter, redactor=self.redactor
             )
             skill, why = apply_drafted_edits(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
             skill, why = self.subject.skill, f"no candidate could be drafted: {str(error) or 'it took too long'}"
-            self.runner.stop_starting_rollouts(why)
+            self.runner.stop_rollouts(why)
             if drafter.usage == TokenUsage():
                 return None
         # A draft that came to nothing was paid for, too.
-        return await asyncio.to_thread(
-            self._screen_and_store_candidate, skill, why=why, source=drafter.name, paid=drafter.usage
-        )
+        return await asyncio.to_thread(self._store_candidate, skill, why=why, source=drafter.name, paid=drafter.usage)
 
     def _draft_by_first_untried_rule(self) -> Candidate | None:
         """Draft by the first rule that has not been tried on this version; None once all have been."""
@@ -239,23 +218,21 @@ class ImproveRun:
             drafts = shorter
         else:
             made = self._list_practice_rollouts()
-            example = draft_skill_with_worked_example(
-                self.subject, practice, made, lambda text: self.redactor.redact(text).text
-            )
+            example = draft_worked_example(self.subject, practice, made, lambda text: self.redactor.redact(text).text)
             drafts = [*list_rule_based_drafts(self.subject, proven), *([example] if example is not None else [])]
             # That a version is not worse takes many tasks; where there are fewer, no rollout is spent on it.
             gate = [task.id for task in self.subject.tasks[TaskSplit.GATE]]
             rule = GateRule(
                 tasks=max(len(gate), 1),
                 families=len(set(map(get_task_family, gate))),
-                number=count_candidates_gated_on_tasks(candidates, gate) + 1,
+                number=count_gated_candidates(candidates, gate) + 1,
                 claim=GateHypothesis.NOT_WORSE,
             )
             drafts += [] if rule.problem else [one for one in shorter if one.source == UNTRACED]
         for one in drafts:
             if (one.source, one.why) not in tried:
                 claim = GateHypothesis.NOT_WORSE if one in shorter else GateHypothesis.BETTER
-                return self._screen_and_store_candidate(
+                return self._store_candidate(
                     one.skill, one.text, why=one.why, source=one.source, files=one.files, claim=claim
                 )
         return None
@@ -263,7 +240,7 @@ class ImproveRun:
     def _list_shorter_drafts(self) -> list[RuleBasedDraft]:
         old, runs = self.subject.skill, [one.solver_actions for one in self._list_practice_rollouts() if one.is_ok]
         shorter = {
-            BY_RULE: (shorten_skill_by_dropping_blocks(old), "say things twice, or what no step needs"),
+            BY_RULE: (drop_skill_blocks(old), "say things twice, or what no step needs"),
             UNTRACED: (drop_untraced_sentences(old, runs), "left no trace in an accepted run"),
         }
         return [
@@ -276,19 +253,19 @@ class ImproveRun:
             if new is not None
         ]
 
-    def _describe_practice_for_drafter(self) -> str:
+    def _describe_practice(self) -> str:
         tried = [one.description for one in self._list_settled_candidates()]
         tasks = self.subject.tasks[TaskSplit.PRACTICE]
         return describe_practice_for_drafter(self.subject.skill, tasks, self._list_practice_rollouts(), tried)
 
     def _list_practice_rollouts(self) -> list[Rollout]:
-        return list_practice_rollouts_with_current_version(self.store, self.subject, self.request.solver)
+        return list_practice_rollouts(self.store, self.subject, self.request.solver)
 
     def _list_settled_candidates(self) -> list[Candidate]:
         settled = [one for one in self.store.list_candidates(self.name) if one.state is not CandidateState.OPEN]
         return settled[-_MOST_REMEMBERED:]
 
-    def _screen_and_store_candidate(
+    def _store_candidate(
         self,
         new: Skill,
         text: str = "",
@@ -334,7 +311,7 @@ class ImproveRun:
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
         practice = tasks[TaskSplit.PRACTICE]
         known = "\n".join(
-            [old.body, *(text for task in practice for text in (task.request, *list_answers_passing_task_checks(task)))]
+            [old.body, *(text for task in practice for text in (task.request, *list_passing_answers(task)))]
         )
         # An undone edit may have been long: what it goes back to was in use.
         is_known = is_given or source == f"{BY_RULE}: undo"
@@ -360,39 +337,37 @@ class ImproveRun:
         if candidate.state is not CandidateState.OPEN:
             return None
         if not candidate.number:
-            tried = count_candidates_gated_on_tasks(
+            tried = count_gated_candidates(
                 await asyncio.to_thread(self.store.list_candidates, self.name), candidate.tasks
             )
-            rule = replace(build_gate_rule_of_candidate(candidate), number=tried + 1)
+            rule = replace(make_gate_rule(candidate), number=tried + 1)
             # Asked before a number is given: a candidate beyond the last has no error to spend.
             if not rule.allowed_error:
-                self.runner.stop_starting_rollouts(f"{rule.problem}; add new tasks")
+                self.runner.stop_rollouts(f"{rule.problem}; add new tasks")
                 return None
             candidate = await asyncio.to_thread(self.store.assign_gate_number_to_candidate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
-            self.runner.stop_starting_rollouts(f"the gate's task '{gone[0]}' is gone since its candidate began")
+            self.runner.stop_rollouts(f"the gate's task '{gone[0]}' is gone since its candidate began")
             return None
-        gate, tasks = build_gate_rule_of_candidate(candidate), [by_id[id] for id in candidate.tasks]
+        gate, tasks = make_gate_rule(candidate), [by_id[id] for id in candidate.tasks]
         while True:
             made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
-            pairs = pair_rollouts_of_whole_rounds(made, TaskSplit.GATE, candidate.tasks)
+            pairs = pair_whole_rounds(made, TaskSplit.GATE, candidate.tasks)
             tally = RolloutPairCounts.from_pairs(pairs) if pairs else RolloutPairCounts()
             verdict = gate.decide_verdict(tally) if pairs else GateVerdict.OPEN
             if verdict is not GateVerdict.OPEN:
                 return await asyncio.to_thread(
-                    self._store_gate_verdict_of_candidate,
+                    self._store_verdict,
                     candidate,
                     verdict,
                     gate.explain_shortage_of_tasks(verdict, tally),
                 )
             if self.runner.stopped:
                 return None
-            await self._run_missing_rollouts_of_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
+            await self._complete_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
 
-    def _store_gate_verdict_of_candidate(
-        self, candidate: Candidate, verdict: GateVerdict, reason: str
-    ) -> Candidate | None:
+    def _store_verdict(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
         state, gate = _STATES[verdict], self._build_report(candidate).gate
         assert gate is not None, "there was a whole round"
         is_shorter = candidate.claim is GateHypothesis.NOT_WORSE
@@ -408,12 +383,12 @@ class ImproveRun:
             await asyncio.to_thread(self.store.update_candidate, failed)
             return None
         for number in range(self.request.rounds):
-            await self._run_missing_rollouts_of_round(TaskSplit.EXAM, tasks, number, candidate)
+            await self._complete_round(TaskSplit.EXAM, tasks, number, candidate)
             if self.runner.stopped:
                 return None
             made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
             if RolloutPairCounts.from_pairs(
-                pair_rollouts_of_whole_rounds(made, TaskSplit.EXAM, [task.id for task in tasks])
+                pair_whole_rounds(made, TaskSplit.EXAM, [task.id for task in tasks])
             ).is_repeated:
                 break
         return await asyncio.to_thread(self._propose_candidate_if_exam_passed, candidate)
@@ -450,7 +425,7 @@ class ImproveRun:
         added = {path: build_tree_file(text.encode()) for path, text in candidate.files.items()}
         return {**_replace_main_text(self.subject.tree, candidate.text), **added}
 
-    async def _run_missing_rollouts_of_round(
+    async def _complete_round(
         self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None
     ) -> None:
         """Solve every task with each version (in practice: with today's), but for what is stored already."""
@@ -459,18 +434,18 @@ class ImproveRun:
         )
         made = await asyncio.to_thread(stored)
         done = {(one.side, one.round, one.task, one.is_new) for one in made if one.is_counted}
-        both = interleave_versions_of_each_task(tasks, number) if candidate else ((task, False) for task in tasks)
+        both = interleave_versions(tasks, number) if candidate else ((task, False) for task in tasks)
         wanted = [(task, is_new) for task, is_new in both if (side, number, task.id, is_new) not in done]
         key = candidate.id if candidate is not None else self.request.solver
         await self.runner.run_round(
             side,
             number,
             wanted,
-            lambda is_new: self._get_solver_with_version(candidate if is_new else None),
+            lambda is_new: self._get_version_solver(candidate if is_new else None),
             candidate=key,
         )
 
-    async def _get_solver_with_version(self, candidate: Candidate | None) -> TaskSolver:
+    async def _get_version_solver(self, candidate: Candidate | None) -> TaskSolver:
         """Return the solver with this version; each is set up once."""
         key = candidate.id if candidate is not None else ""
         async with self._opening:

@@ -32,7 +32,7 @@ _WORDY = (
 )
 
 
-def shorten_skill_by_dropping_blocks(skill: Skill) -> Skill | None:
+def drop_skill_blocks(skill: Skill) -> Skill | None:
     """Return the skill without the blocks whose loss saves most; None where there is little to take away."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
     kept = _drop_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")

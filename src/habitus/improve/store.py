@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.improve.candidates import Candidate, CandidateState, count_candidates_gated_on_tasks
+from habitus.improve.candidates import Candidate, CandidateState, count_gated_candidates
 from habitus.improve.gate import GateHypothesis
 from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
@@ -88,7 +88,7 @@ class ImproveStore:
         table = improve_candidates
         with sql.write_transaction(self._engine, lock=table.name) as connection:
             rows = connection.execute(sa.select(table).where(table.c.skill == candidate.skill, table.c.number > 0))
-            tried = count_candidates_gated_on_tasks(map(_candidate_from_row, rows), candidate.tasks)
+            tried = count_gated_candidates(map(_candidate_from_row, rows), candidate.tasks)
             begun = replace(candidate, number=tried + 1)
             connection.execute(table.update().where(table.c.id == candidate.id).values(_candidate_to_row(begun)))
         return begun

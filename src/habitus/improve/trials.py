@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from habitus.errors import Invalid
-from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions_of_each_task
+from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions
 from habitus.improve.tasks import SkillWithTasks
 from habitus.tasks.files import parse_json_rows, parse_task, parse_tasks_toml
 from habitus.tasks.model import Task
@@ -51,7 +51,7 @@ async def run_trial_pair_by_pair(
     own = {task.id: task for tasks in plan.subject.tasks.values() for task in tasks}
     for number in range(plan.runs):
         for place, task in enumerate(plan.tasks):
-            pair = interleave_versions_of_each_task([task], number + place)
+            pair = interleave_versions([task], number + place)
             # A case of the person's may have the id of a task that it is not.
             candidate = build_trial_candidate_name(model) if own.get(task.id) == task else TRIAL
             await runner.run_round(TaskSplit.GATE, number, pair, solver_of, candidate=candidate)

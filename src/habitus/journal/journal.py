@@ -88,7 +88,7 @@ class Journal:
 
     def record_complete_turn(self, turn: Turn) -> None:
         """Record a complete turn, replacing its earlier record; secrets are redacted."""
-        with self._open_transaction_reporting_count_changes(turn.id) as connection:
+        with self._open_counting_transaction(turn.id) as connection:
             # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
@@ -109,11 +109,11 @@ class Journal:
 
     def record_use(self, use: ItemUse) -> None:
         """Record a use at once, such as a run of a skill's code."""
-        with self._open_transaction_reporting_count_changes(use.turn) as connection:
+        with self._open_counting_transaction(use.turn) as connection:
             usage.insert_missing_uses(connection, [use])
 
     @contextmanager
-    def _open_transaction_reporting_count_changes(self, turn: str) -> Iterator[sa.Connection]:
+    def _open_counting_transaction(self, turn: str) -> Iterator[sa.Connection]:
         """Open a transaction that changes uses or judgements of a turn, and report how the counts changed by it."""
         # A lock per turn: of two judgements at once, the second must see the first.
         with sql.write_transaction(self._engine, lock=f"usage:{turn}") as connection:
@@ -137,9 +137,7 @@ class Journal:
         A second outcome from the same source replaces the first, unless the first came from a stronger kind of source.
         """
         with sql.read_transaction(self._engine) as connection:
-            query = sa.select(turns).where(
-                sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _build_turn_user_condition(user)
-            )
+            query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _filter_by_user(user))
             row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
             known = (
                 evidence_records.find_turn_with_recorded_outcome(connection, turn, user)
@@ -148,16 +146,14 @@ class Journal:
             )
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
-        with self._open_transaction_reporting_count_changes(known.turn) as connection:
+        with self._open_counting_transaction(known.turn) as connection:
             evidence_records.record_outcomes_of_turn(connection, known, [outcome], self._clock())
             # If the turn was pruned, its exposures and uses still learn from the outcome.
             if row is not None:
-                self._store_outcome_unless_source_is_weaker(connection, known.turn, outcome)
+                self._store_outcome_unless_weaker(connection, known.turn, outcome)
         return known.turn
 
-    def _store_outcome_unless_source_is_weaker(
-        self, connection: sa.Connection, turn: str, outcome: TurnOutcome
-    ) -> None:
+    def _store_outcome_unless_weaker(self, connection: sa.Connection, turn: str, outcome: TurnOutcome) -> None:
         same = (outcomes.c.turn == turn, outcomes.c.source == outcome.source)
         known = connection.execute(sa.select(outcomes.c.source_kind).where(*same)).scalar()
         if known is not None and JudgementSourceKind(known).rank > outcome.source_kind.rank:
@@ -171,11 +167,7 @@ class Journal:
     def get_turn(self, id: str, *, user: str | None = None) -> Turn:
         """Return a turn with its messages, events, selections, outcomes and exposures."""
         with sql.read_transaction(self._engine) as connection:
-            row = (
-                connection.execute(sa.select(turns).where(turns.c.id == id, _build_turn_user_condition(user)))
-                .mappings()
-                .first()
-            )
+            row = connection.execute(sa.select(turns).where(turns.c.id == id, _filter_by_user(user))).mappings().first()
             if row is None:
                 raise NotFound(f"There is no turn '{id}'.", hint="See 'habitus sessions list'.")
             turn = turn_from_row(
@@ -190,7 +182,7 @@ class Journal:
 
     def list_session_turns(self, session: str, *, user: str | None = None) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        query = sa.select(turns.c.id).where(turns.c.session == session, _build_turn_user_condition(user))
+        query = sa.select(turns.c.id).where(turns.c.session == session, _filter_by_user(user))
         query = query.order_by(turns.c.started_on, turns.c.id)
         return [self.get_turn(id) for id in self._read_query_column(query)]
 
@@ -203,21 +195,21 @@ class Journal:
         self, conversation: str, *, limit: int, user: str | None = None
     ) -> list[Turn]:
         """Return the last turns of a conversation, newest first, with only their chosen skills and outcomes."""
-        query = sa.select(turns).where(turns.c.conversation == conversation, _build_turn_user_condition(user))
+        query = sa.select(turns).where(turns.c.conversation == conversation, _filter_by_user(user))
         return self._load_brief_turns(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
     def list_latest_turns_of_all_conversations(self, *, limit: int, user: str | None = None) -> list[Turn]:
         """Return the latest real turns of all conversations, newest first, in brief."""
         return self._load_brief_turns(
             sa.select(turns)
-            .where(_build_real_turn_condition(), _build_turn_user_condition(user))
+            .where(_filter_real_turns(), _filter_by_user(user))
             .order_by(turns.c.started_on.desc())
             .limit(limit)
         )
 
     def find_turns(self, criteria: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
         """Return the real turns that match, newest first, in brief; `after` is the last turn of the page before."""
-        query = sa.select(turns).where(_build_real_turn_condition(), _build_turn_user_condition(criteria.user))
+        query = sa.select(turns).where(_filter_real_turns(), _filter_by_user(criteria.user))
         if criteria.text:
             query = query.where(turns.c.request.icontains(criteria.text, autoescape=True))
         if criteria.source_type:
@@ -252,13 +244,11 @@ class Journal:
 
     def list_source_types_of_turns(self, *, user: str | None = None) -> list[str]:
         """Return the source types of real turns, sorted."""
-        return self._list_distinct_column_values(
-            turns.c.source_type, _build_real_turn_condition(), _build_turn_user_condition(user)
-        )
+        return self._list_distinct_values(turns.c.source_type, _filter_real_turns(), _filter_by_user(user))
 
     def list_users(self) -> list[str]:
         """Return the users that have real turns, sorted."""
-        return self._list_distinct_column_values(turns.c.user, _build_real_turn_condition())
+        return self._list_distinct_values(turns.c.user, _filter_real_turns())
 
     def _call_in_read_transaction(
         self, load: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **options: P.kwargs
@@ -270,23 +260,19 @@ class Journal:
         with sql.read_transaction(self._engine) as connection:
             return connection.execute(query).scalars().all()
 
-    def _list_distinct_column_values(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
+    def _list_distinct_values(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
         return sorted(self._read_query_column(sa.select(column).where(*where).distinct()))
 
     def find_brief_turn(self, id: str, *, user: str | None = None) -> Turn | None:
         """Return a turn in brief, by its id or caller id; None if the journal does not have it."""
-        query = sa.select(turns).where(
-            sa.or_(turns.c.id == id, turns.c.caller_id == id), _build_turn_user_condition(user)
-        )
+        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _filter_by_user(user))
         return next(iter(self._load_brief_turns(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
     def iterate_latest_finished_turns(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
         """Yield the latest finished real turns, oldest first, with messages, events, chosen or loaded skills and
         outcomes.
         """
-        query = sa.select(turns.c.id).where(
-            turns.c.ended_on.is_not(None), _build_real_turn_condition(), _build_turn_user_condition(user)
-        )
+        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _filter_real_turns(), _filter_by_user(user))
         ids = self._read_query_column(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))[::-1]
         # In batches, because databases limit the number of parameters in one IN clause.
         for start in range(0, len(ids), _BATCH_SIZE):
@@ -323,7 +309,7 @@ class Journal:
                 sa.func.count().label("turns"),
                 sa.func.min(turns.c.user).label("user"),
             )
-            .where(_build_turn_user_condition(user))
+            .where(_filter_by_user(user))
             .group_by(turns.c.session)
             .having(is_behind)
             .order_by(last.desc(), turns.c.session)
@@ -332,20 +318,13 @@ class Journal:
         )
         # The title is the beginning of the session's first request, read only for the page being shown.
         opening = sa.select(sa.func.substr(turns.c.request, 1, 80)).where(turns.c.session == latest.c.id)
-        title = (
-            opening.where(_build_turn_user_condition(user))
-            .order_by(turns.c.started_on, turns.c.id)
-            .limit(1)
-            .scalar_subquery()
-        )
+        title = opening.where(_filter_by_user(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
         with sql.read_transaction(self._engine) as connection:
             query = sa.select(latest, title.label("title")).order_by(latest.c.last_turn_on.desc(), latest.c.id)
             return [SessionSummary(**row) for row in connection.execute(query).mappings()]
 
     def _get_last_turn_time_of_session(self, session: str, user: str | None) -> datetime:
-        query = sa.select(sa.func.max(turns.c.started_on)).where(
-            turns.c.session == session, _build_turn_user_condition(user)
-        )
+        query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _filter_by_user(user))
         (found,) = self._read_query_column(query)
         if found is None:
             raise Invalid(f"No page of sessions begins after '{session}'.", hint="Start again without 'after'.")
@@ -354,7 +333,7 @@ class Journal:
 
     def list_session_ids(self, *, user: str | None = None) -> frozenset[str]:
         """Return the ids of all sessions that have turns."""
-        return frozenset(self._list_distinct_column_values(turns.c.session, _build_turn_user_condition(user)))
+        return frozenset(self._list_distinct_values(turns.c.session, _filter_by_user(user)))
 
     def count_requests_by_day(self, number: int, *, user: str | None = None) -> tuple[usage.DailyRequestCounts, ...]:
         """Return the requests of the last days by what is known about them."""
@@ -376,7 +355,7 @@ class Journal:
 
     def load_request_texts_of_turns(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
         """Return the requests of those of these turns that are stored."""
-        query = sa.select(turns.c.id, turns.c.request).where(turns.c.id.in_(ids), _build_turn_user_condition(user))
+        query = sa.select(turns.c.id, turns.c.request).where(turns.c.id.in_(ids), _filter_by_user(user))
         with sql.read_transaction(self._engine) as connection:
             return {row.id: row.request for row in connection.execute(query)}
 
@@ -388,7 +367,7 @@ class Journal:
         """Count the stored requests that a lesson was chosen for, one of each conversation."""
         return self._call_in_read_transaction(usage.count_requests_with_lesson, lesson, user)
 
-    def get_last_request_time_by_agent_kind(self, *, user: str | None = None) -> dict[str, datetime]:
+    def get_last_request_times(self, *, user: str | None = None) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""
         return self._call_in_read_transaction(evidence_records.load_last_request_time_by_agent_kind, user)
 
@@ -521,11 +500,11 @@ def list_chosen_non_sticky_skills_of_turn(turn: Turn) -> tuple[str, ...]:
     )
 
 
-def _build_real_turn_condition() -> sa.ColumnElement[bool]:
+def _filter_real_turns() -> sa.ColumnElement[bool]:
     return turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)
 
 
-def _build_turn_user_condition(user: str | None) -> sa.ColumnElement[bool]:
+def _filter_by_user(user: str | None) -> sa.ColumnElement[bool]:
     return sa.true() if user is None else turns.c.user == user
 
 

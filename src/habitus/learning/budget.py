@@ -301,7 +301,7 @@ class BudgetedModel:
         self.usage = TokenUsage()
         self._model = model
 
-    def copy_with_separate_usage(self) -> BudgetedModel:
+    def copy_with_own_usage(self) -> BudgetedModel:
         """Return the same model, paid from the same budget, with a usage of its own."""
         return BudgetedModel(self._model, self.budget)
 

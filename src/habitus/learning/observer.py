@@ -103,7 +103,7 @@ class Learner:
         told.update(new)
         return [
             *(f"[Habitus remedy] {remedy}" for remedy in new),
-            *(lesson.nudge_message for lesson in self._acc.collect_nudges()),
+            *(lesson.nudge for lesson in self._acc.collect_nudges()),
         ]
 
     def _forget_calls_and_told_remedies(self) -> None:

@@ -252,11 +252,7 @@ class Cortex:
         Texts are never rewritten. If the choice fails or makes no sense, everything is kept. Without `choose` the most
         useful rules stay; lessons have a cap of their own.
         """
-        gone = tuple(
-            e
-            for e in recalling.select_engrams_to_drop_from_overfull_kinds(self._ledger, choose)
-            if self._viewer.can_see(e)
-        )
+        gone = tuple(e for e in recalling.select_overflowing_engrams(self._ledger, choose) if self._viewer.can_see(e))
         return gone if dry_run else self._archive_lessons_and_sync_pages(gone, "a compaction kept others")
 
     def _archive_lessons_and_sync_pages(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:

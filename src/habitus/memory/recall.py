@@ -247,9 +247,7 @@ def _iterate_less_useful_duplicates(
             yield replace(engram, reason=f"{twin.id} says the same")
 
 
-def select_engrams_to_drop_from_overfull_kinds(
-    ledger: EngramRepository, choose: CompactionChooser | None
-) -> list[Engram]:
+def select_overflowing_engrams(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
     """Return the entries that a choice drops where a kind has too many in one scope; empty if the choice fails.
 
     Without a choice the least useful rules are dropped; lessons have a cap of their own.

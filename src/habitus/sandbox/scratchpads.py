@@ -26,12 +26,7 @@ from habitus import operating_system, resident_process
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.locks import hold_lock
 from habitus.redact import Redactor
-from habitus.resident_process import (
-    connect_to_process,
-    get_lock_path,
-    open_private_file,
-    serve_until_idle,
-)
+from habitus.resident_process import connect_to_process, get_lock_path, open_private_file, serve_until_idle
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.model import Cell, CellTimeouts, compute_cell_timeouts
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, check_scratchpad_name

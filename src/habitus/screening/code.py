@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from habitus.screening.code_context import CodeFinding, SkillCodeContext, get_compiled_command_pattern
+from habitus.screening.code_context import CodeFinding, SkillCodeContext, get_command_pattern
 from habitus.screening.hosts import HostClassifier
 from habitus.screening.javascript_code import find_javascript_threats
 from habitus.screening.python_code import find_python_threats
@@ -27,6 +27,6 @@ def _find_threats_by_language(code: str, language: str, context: SkillCodeContex
         return find_python_threats(code, context)
     if _JAVASCRIPT.fullmatch(language):
         return find_javascript_threats(code, context)
-    if get_compiled_command_pattern("read_whole").fullmatch(language):
+    if get_command_pattern("read_whole").fullmatch(language):
         return find_shell_threats_and_output(code, context)[0]
     return find_threats_without_parser(code, context)

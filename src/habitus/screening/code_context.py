@@ -91,12 +91,12 @@ def merge_taints(flows: Iterable[Taint]) -> Taint:
     return functools.reduce(lambda a, b: a | b, flows, NOTHING)
 
 
-def copy_taint_with_text(flow: Taint, text: str) -> Taint:
+def replace_text(flow: Taint, text: str) -> Taint:
     return replace(flow, text=text)
 
 
 @functools.cache
-def get_compiled_command_pattern(name: str) -> re.Pattern[str]:
+def get_command_pattern(name: str) -> re.Pattern[str]:
     """Return a pattern of `rules/commands.toml`."""
     table = load_rule_table("commands")
     return re.compile({**table["pieces"], **table["javascript"], **table["python"], **table["unparsed"]}[name])

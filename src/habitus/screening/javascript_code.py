@@ -14,9 +14,9 @@ from habitus.screening.code_context import (
     CodeFinding,
     SkillCodeContext,
     Taint,
-    copy_taint_with_text,
-    get_compiled_command_pattern,
+    get_command_pattern,
     merge_taints,
+    replace_text,
 )
 from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import find_hosts, is_throwaway_host
@@ -76,7 +76,7 @@ class _JavaScriptTracer:
         match node.type:
             case "string" | "template_string":
                 parts = [self.evaluate_taint_of_node(part, depth + 1) for part in node.named_children]
-                return copy_taint_with_text(merge_taints(parts), "".join(part.text for part in parts))
+                return replace_text(merge_taints(parts), "".join(part.text for part in parts))
             case "escape_sequence":
                 return Taint(text={"\\n": "\n", "\\t": "\t"}.get(_node_text(node), _node_text(node)[1:]))
             case "string_fragment" | "number":
@@ -94,12 +94,12 @@ class _JavaScriptTracer:
                 return self._evaluate_taint_of_call(node, depth)
             case "binary_expression":
                 parts = [self.evaluate_taint_of_node(part, depth + 1) for part in node.named_children]
-                return copy_taint_with_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
+                return replace_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
             case "for_in_statement":
                 self._assign_taint_to_pattern_names(
                     node.child_by_field_name("left"), self._evaluate_taint_of_field(node, "right", depth)
                 )
-            case "pair" if get_compiled_command_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
+            case "pair" if get_command_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
                 return replace(self._evaluate_taint_of_field(node, "value", depth), secret="")
             case "pair":
                 return self._evaluate_taint_of_field(node, "value", depth)
@@ -117,7 +117,7 @@ class _JavaScriptTracer:
         dotted = self._resolve_name(node)
         if dotted == "process.env":
             return Taint(secret="all environment variables")
-        if get_compiled_command_pattern("browser_stores").fullmatch(dotted):
+        if get_command_pattern("browser_stores").fullmatch(dotted):
             return Taint(secret=f"the page's {dotted.partition('.')[2]}")
         if found := re.fullmatch(r"process\.env\.(\w+)", dotted):
             home = found[1].upper() in ("HOME", "USERPROFILE")
@@ -125,12 +125,10 @@ class _JavaScriptTracer:
                 Taint(text="~")
                 if home
                 else Taint(
-                    keys=frozenset({found[1]})
-                    if get_compiled_command_pattern("key_name").search(found[1])
-                    else frozenset()
+                    keys=frozenset({found[1]}) if get_command_pattern("key_name").search(found[1]) else frozenset()
                 )
             )
-        return copy_taint_with_text(self._evaluate_taint_of_field(node, "object", depth), "")
+        return replace_text(self._evaluate_taint_of_field(node, "object", depth), "")
 
     def _bind_assigned_names_to_taint(self, node: Node, depth: int) -> Taint:
         target = node.child_by_field_name("name") or node.child_by_field_name("left")
@@ -142,7 +140,7 @@ class _JavaScriptTracer:
             self._record_import_names(target, module[1])
         elif self._resolve_name(value) == "process.env" and target.type == "object_pattern":
             keys = re.findall(r"\w+", _node_text(target))
-            flow = Taint(keys=frozenset(filter(get_compiled_command_pattern("key_name").search, keys)))
+            flow = Taint(keys=frozenset(filter(get_command_pattern("key_name").search, keys)))
         self._assign_taint_to_pattern_names(target, flow)
         return flow
 
@@ -152,7 +150,7 @@ class _JavaScriptTracer:
             return
         if target.type in ("identifier", "shorthand_property_identifier_pattern", "property_identifier"):
             old = self.names.get(_node_text(target), NOTHING)
-            self.names[_node_text(target)] = copy_taint_with_text(old | flow, flow.text or old.text)
+            self.names[_node_text(target)] = replace_text(old | flow, flow.text or old.text)
         for child in target.named_children if target.type != "member_expression" else ():
             self._assign_taint_to_pattern_names(child, flow)
 
@@ -243,52 +241,50 @@ class _JavaScriptTracer:
         everything = merge_taints([owner, *flows])
         if name == "os.homedir":
             return Taint(text="~")
-        if get_compiled_command_pattern("joins").fullmatch(name):
+        if get_command_pattern("joins").fullmatch(name):
             mark = "/" if name.startswith("path") else ""
-            return copy_taint_with_text(
+            return replace_text(
                 everything, mark.join(one.text for one in flows if one.text) if mark else everything.text
             )
-        if get_compiled_command_pattern("reads").fullmatch(name) and get_compiled_command_pattern("secret_path").search(
-            first.text
-        ):
+        if get_command_pattern("reads").fullmatch(name) and get_command_pattern("secret_path").search(first.text):
             return Taint(secret=first.text)
-        if get_compiled_command_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
+        if get_command_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
             return Taint(secret="what is typed or stored in the browser")
-        if get_compiled_command_pattern("lists").fullmatch(name):
+        if get_command_pattern("lists").fullmatch(name):
             return Taint(
                 personal=first.text.rstrip("/*")
-                if get_compiled_command_pattern("personal_root").fullmatch(first.text)
+                if get_command_pattern("personal_root").fullmatch(first.text)
                 else owner.personal
             )
-        if get_compiled_command_pattern("decodes").fullmatch(name) or (
+        if get_command_pattern("decodes").fullmatch(name) or (
             name == "buffer.from" and flows[1:] and flows[1].text in ("base64", "hex")
         ):
             return replace(everything, decoded=True, text="")
-        if get_compiled_command_pattern("sends").fullmatch(name):
-            return self._trace_and_report_network_use(name, flows, plain)
-        if get_compiled_command_pattern("hands_on").fullmatch(name) and merge_taints(flows).secret and self.foreign:
+        if get_command_pattern("sends").fullmatch(name):
+            return self._judge_network_use(name, flows, plain)
+        if get_command_pattern("hands_on").fullmatch(name) and merge_taints(flows).secret and self.foreign:
             self._report(
                 ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(merge_taints(flows).secret, self.foreign)
             )
         if (
-            get_compiled_command_pattern("evaluates").fullmatch(name)
+            get_command_pattern("evaluates").fullmatch(name)
             and (everything.fetched or everything.decoded)
             and "=>" not in _node_text(plain[0] if plain else None)[:80]
         ):
             source = f"whatever {everything.fetched} sends" if everything.fetched else "text that it decodes first"
             self._report(ThreatKind.RUNS_DOWNLOADS, f"Runs {source}.")
-        if get_compiled_command_pattern("runs").fullmatch(name) and not name.startswith(("regexp", "/")):
+        if get_command_pattern("runs").fullmatch(name) and not name.startswith(("regexp", "/")):
             printed = self._trace_and_report_command(name, flows, plain)
             return Taint(shell=self.has_shell, secret=printed.secret or printed.token)
-        if get_compiled_command_pattern("writes").fullmatch(name) and len(flows) > 1:
+        if get_command_pattern("writes").fullmatch(name) and len(flows) > 1:
             self._report_threats_of_file_write(first, flows[1])
-        if get_compiled_command_pattern("deletes").fullmatch(name):
+        if get_command_pattern("deletes").fullmatch(name):
             self._report_threats_of_inner_code(f"rm -rf {first.text or 'x'}")
             if first.personal:
                 self._report(ThreatKind.DESTROYS, f"Deletes the files below {first.personal}.")
         return everything
 
-    def _trace_and_report_network_use(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
+    def _judge_network_use(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
         texts = [*(flow.text for flow in flows), *(_node_text(one)[:2_000] for one in plain)]
         named = re.search(r"host(?:name)?\s*:\s*['\"`]([\w.-]+)", " ".join(texts))
         hosts = [*([named[1]] if named else []), *(host for text in texts for host in find_hosts(text))]

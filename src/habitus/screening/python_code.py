@@ -11,13 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from habitus.screening.code_context import (
-    READS_SECRETS,
-    SENDS_FAR,
-    CodeFinding,
-    SkillCodeContext,
-    get_compiled_command_pattern,
-)
+from habitus.screening.code_context import READS_SECRETS, SENDS_FAR, CodeFinding, SkillCodeContext, get_command_pattern
 from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import HostKind, find_hosts, is_host_of_other_service, is_throwaway_host
 from habitus.screening.values import NONE, PythonValueTable, ValueOrigin, ValueOrigins, is_open_function
@@ -116,18 +110,18 @@ class _PythonThreatFinder(ast.NodeVisitor):
         text = " ".join(map(self.values.evaluate_constant_text, node.args))
         if (
             self.foreign
-            and get_compiled_command_pattern("python_imports").fullmatch(name)
+            and get_command_pattern("python_imports").fullmatch(name)
             and any(path in text for path in self.values.downloaded)
         ):
             self.report(ThreatKind.RUNS_DOWNLOADS, _HIGH, node, f"Imports what it downloads from {self.foreign}.")
-        if get_compiled_command_pattern("python_evaluates").fullmatch(name):
+        if get_command_pattern("python_evaluates").fullmatch(name):
             if is_foreign:
                 self.report(
                     ThreatKind.RUNS_DOWNLOADS, _HIGH, node, f"Runs code that was downloaded or decoded: {name}()."
                 )
             elif not (name.endswith("compile") or _is_evaluated_without_builtins(node)):
                 self.report("evaluates", _NOTE, node, f"{name}() runs text as code.")
-        elif get_compiled_command_pattern("python_unpickles").fullmatch(name) and not any(
+        elif get_command_pattern("python_unpickles").fullmatch(name) and not any(
             word.arg in ("Loader", "weights_only") for word in node.keywords
         ):
             why = f"{name}() can run code that is hidden in the data."
@@ -137,8 +131,8 @@ class _PythonThreatFinder(ast.NodeVisitor):
 
     def _report_threats_of_command(self, name: str, node: ast.Call) -> None:
         if not node.args or not (
-            get_compiled_command_pattern("python_runs_shell").fullmatch(name)
-            or get_compiled_command_pattern("python_runs").fullmatch(name)
+            get_command_pattern("python_runs_shell").fullmatch(name)
+            or get_command_pattern("python_runs").fullmatch(name)
         ):
             return
         first = node.args[0]
@@ -158,7 +152,7 @@ class _PythonThreatFinder(ast.NodeVisitor):
             self.report(ThreatKind.RUNS_DOWNLOADS, _HIGH, node, "Runs a command that was downloaded or decoded.")
         if ValueOrigin.PERSONAL in origins and re.match(r"(?:rm|shred|gpg|openssl|del)\b", text):
             self.report(ThreatKind.DESTROYS, _HIGH, node, "Deletes the person's files one by one.")
-        if get_compiled_command_pattern("python_spy_command").search(text):
+        if get_command_pattern("python_spy_command").search(text):
             self.report("spies", _NOTE, node, "Reads the clipboard, the screen or the keychain.")
         self._report_threats_of_inner_code(text, node)
 
@@ -172,19 +166,19 @@ class _PythonThreatFinder(ast.NodeVisitor):
         )
         if name == "os.environ.items" or takes_all:
             self.report("environment_dump", _NOTE, node, "Reads all environment variables.")
-        if get_compiled_command_pattern("python_spies").fullmatch(name):
+        if get_command_pattern("python_spies").fullmatch(name):
             self.report("spies", _NOTE, node, "Reads the clipboard, the screen, the keyboard, the camera or passwords.")
 
     def _report_threats_of_network_use(self, name: str, node: ast.Call) -> None:
         first = self.values.evaluate_constant_text(node.args[0]).strip() if node.args else ""
         target = next(find_hosts(first), first if _CONNECTS.search(name) and _HOST_NAME.fullmatch(first) else "")
         is_far = self.context.is_foreign_host(target) and "://" in first[:8]
-        is_sending = get_compiled_command_pattern("python_sends").fullmatch(name) is not None
+        is_sending = get_command_pattern("python_sends").fullmatch(name) is not None
         self.foreign = self.foreign or (
             target if self.context.is_foreign_host(target) and (is_far or is_sending) else ""
         )
         # Whatever the library, a call with a stranger's address and more to say sends that there.
-        if is_sending or is_far or get_compiled_command_pattern("python_gets").fullmatch(name):
+        if is_sending or is_far or get_command_pattern("python_gets").fullmatch(name):
             bodies = [word.value for word in node.keywords if word.arg in _BODIES]
             bodies += node.args if is_sending and not target else node.args[1:]
             bodies += node.args[:1] if is_far or is_sending else []
@@ -229,14 +223,14 @@ class _PythonThreatFinder(ast.NodeVisitor):
             if is_theirs:
                 self.report(ThreatKind.DESTROYS, _HIGH, node, "Overwrites the person's files one by one.")
         elif is_open_function(name) and any(map(self.values.has_secret_path_in_expression, [*operands, node])):
-            is_settings = get_compiled_command_pattern("settings_file").search(
+            is_settings = get_command_pattern("settings_file").search(
                 " ".join(map(self.values.evaluate_constant_text, operands))
             )
             rule = "reads_settings" if is_settings else READS_SECRETS
             self.report(rule, _NOTE, node, "Reads a file that holds credentials.")
         if name.endswith("SetValueEx") and self.has_run_key:
             self.report(ThreatKind.STARTS_ITSELF, _HIGH, node, "Makes itself start with Windows.")
-        if get_compiled_command_pattern("python_deletes").fullmatch(name):
+        if get_command_pattern("python_deletes").fullmatch(name):
             self._report_threats_of_inner_code(
                 "rm -rf " + " ".join(filter(None, map(self.values.evaluate_constant_text, operands))), node
             )

@@ -13,7 +13,7 @@ from functools import cached_property
 from habitus.files import Tree, TreeFile
 from habitus.screening import file_kinds
 from habitus.screening.code import find_code_threats
-from habitus.screening.code_context import CodeFinding, get_compiled_command_pattern
+from habitus.screening.code_context import CodeFinding, get_command_pattern
 from habitus.screening.findings import (
     Finding,
     RiskLevel,
@@ -147,9 +147,7 @@ def _scan_unreadable_file(path: str, file: TreeFile, references: file_kinds.File
         yield _make_finding(
             path, 1, "bytes_in_script", RiskLevel.HIGH, "A script with bytes that are no text hides what it does.", path
         )
-    elif _extract_readable_text_of_file(path, file) is None and not get_compiled_command_pattern("media").search(
-        path.lower()
-    ):
+    elif _extract_readable_text_of_file(path, file) is None and not get_command_pattern("media").search(path.lower()):
         yield _make_finding(path, 1, "opaque_file", RiskLevel.NOTE, "A binary file can't be looked into.", path)
 
 
@@ -225,7 +223,7 @@ class ScannedFile:
     def _scan_code_block(self, block: CodeBlock) -> Iterator[Finding]:
         """A block that can be run counts as a script, wherever it stands."""
         language = "sh" if SHELL_FENCES.fullmatch(block.language) else block.language
-        is_worth_reading = get_compiled_command_pattern("marks_of_code").search(block.text) is not None
+        is_worth_reading = get_command_pattern("marks_of_code").search(block.text) is not None
         for found in find_code_threats(block.text, language, self.hosts) if is_worth_reading else ():
             is_held = found.severity is RiskLevel.HIGH and (
                 block.is_runnable or self._is_finding_kept_for_file_kind(found)
@@ -237,22 +235,21 @@ class ScannedFile:
     def _scan_commands_in_sentence(self, unit: ParagraphOrListItem) -> Iterator[Finding]:
         """Commands in a sentence, marked as such or not; the sentence may excuse them."""
         text = unit.text
-        if not get_compiled_command_pattern("command_marks").search(text) and not (
+        if not get_command_pattern("command_marks").search(text) and not (
             "`" in text and self.hosts.find_first_foreign_host(text)
         ):
             return
         starts = [(found.start(1), found[1]) for found in _INLINE.finditer(text)]
         starts += [
             (found.start(), text[found.start() : found.start() + 2_000])
-            for found in get_compiled_command_pattern("command").finditer(text)
+            for found in get_command_pattern("command").finditer(text)
         ][:20]
         for start, command in starts:
             sentence = _get_sentence_at(text, start)
             before = text[max(0, start - 160) : start]
             for found in (
                 find_code_threats(command.split("`")[0], "sh", self.hosts)
-                if get_compiled_command_pattern("command_marks").search(command)
-                or self.hosts.find_first_foreign_host(command)
+                if get_command_pattern("command_marks").search(command) or self.hosts.find_first_foreign_host(command)
                 else ()
             ):
                 is_excused = found.rule != ThreatKind.SENDS_SECRETS and is_command_excused(sentence, before)
@@ -265,7 +262,7 @@ class ScannedFile:
 
     def _scan_lines_to_add_to_files(self, unit: ParagraphOrListItem, after: str) -> Iterator[Finding]:
         """A line that is to be added to a file is the command that writes it."""
-        paths = [*get_compiled_command_pattern("written_path").finditer(unit.text)]
+        paths = [*get_command_pattern("written_path").finditer(unit.text)]
         if not paths or is_command_excused(unit.text, unit.text[: paths[0].start()]):
             return
         path = (

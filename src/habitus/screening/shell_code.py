@@ -15,10 +15,10 @@ from habitus.screening.code_context import (
     CodeFinding,
     SkillCodeContext,
     Taint,
-    copy_taint_with_text,
     get_command_names,
-    get_compiled_command_pattern,
+    get_command_pattern,
     merge_taints,
+    replace_text,
 )
 from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import find_hosts, is_throwaway_host
@@ -69,10 +69,10 @@ class _ShellTracer:
         """Trace a script part by part and return what it prints."""
         printed = NOTHING
         for self.lines_before, root in parse_shell_script_in_parts(source):
-            printed = printed | self.trace_output_of_node(root, NOTHING, 0)
+            printed = printed | self.trace_node_output(root, NOTHING, 0)
         return printed
 
-    def trace_output_of_node(self, node: Node, stdin: Taint, depth: int) -> Taint:
+    def trace_node_output(self, node: Node, stdin: Taint, depth: int) -> Taint:
         """Return what the node writes to its output."""
         if depth > _MOST_DEPTH:
             raise RecursionError
@@ -81,7 +81,7 @@ class _ShellTracer:
                 return self._trace_command(node, stdin, depth)
             case "pipeline":
                 for stage in node.named_children:
-                    stdin = self.trace_output_of_node(stage, stdin, depth + 1)
+                    stdin = self.trace_node_output(stage, stdin, depth + 1)
                 return stdin
             case "redirected_statement":
                 return self._trace_redirect(node, stdin, depth)
@@ -103,16 +103,16 @@ class _ShellTracer:
                 return NOTHING
         flow = NOTHING
         for child in node.named_children:
-            flow = flow | self.trace_output_of_node(child, stdin, depth + 1)
+            flow = flow | self.trace_node_output(child, stdin, depth + 1)
         return flow
 
     def _trace_assignment(self, node: Node, depth: int) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
-            self.variables[get_node_text(name)] = self._evaluate_taint_of_argument(value, depth)
+            self.variables[get_node_text(name)] = self._evaluate_argument(value, depth)
 
     def _trace_loop(self, node: Node, depth: int) -> None:
-        values = [self._evaluate_taint_of_argument(value, depth) for value in node.children_by_field_name("value")]
+        values = [self._evaluate_argument(value, depth) for value in node.children_by_field_name("value")]
         if (name := node.child_by_field_name("variable")) is not None:
             self.variables[get_node_text(name)] = merge_taints(
                 self._mark_globbed_personal_files(value) for value in values
@@ -122,18 +122,16 @@ class _ShellTracer:
         """Files that a glob names one by one are the person's where it covers a folder of theirs."""
         if flow.personal or not flow.text.rstrip().endswith("*"):
             return flow
-        return flow | Taint(personal=self._get_word_if_personal_folder(flow.text.rstrip("*/") or "/"))
+        return flow | Taint(personal=self._match_personal_folder(flow.text.rstrip("*/") or "/"))
 
-    def _evaluate_taint_of_argument(self, node: Node, depth: int) -> Taint:
+    def _evaluate_argument(self, node: Node, depth: int) -> Taint:
         """Return what an argument or a value holds, with its text as far as it is known."""
         if depth > _MOST_DEPTH:
             raise RecursionError
         match node.type:
             case "word" | "number" | "string_content" | "variable_name" | "regex" | "special_variable_name":
                 return Taint(
-                    text=get_compiled_command_pattern("home").sub(
-                        "~", get_node_text(node).replace("\\ ", " ").replace("\\", "")
-                    )
+                    text=get_command_pattern("home").sub("~", get_node_text(node).replace("\\ ", " ").replace("\\", ""))
                 )
             case "raw_string":
                 return Taint(text=get_node_text(node)[1:-1])
@@ -142,26 +140,18 @@ class _ShellTracer:
             case "simple_expansion" | "expansion":
                 return self._expand_variable_into_taint(get_node_text(node))
             case "command_substitution" | "process_substitution":
-                return merge_taints(
-                    self.trace_output_of_node(child, NOTHING, depth + 1) for child in node.named_children
-                )
-        parts = [
-            self._evaluate_taint_of_argument(child, depth + 1)
-            for child in node.children
-            if child.type not in ('"', "$")
-        ]
+                return merge_taints(self.trace_node_output(child, NOTHING, depth + 1) for child in node.named_children)
+        parts = [self._evaluate_argument(child, depth + 1) for child in node.children if child.type not in ('"', "$")]
         text = "".join(part.text for part in parts)[:_MOST_TEXT]
         return (
-            Taint(text=get_compiled_command_pattern("home").sub("~", text))
+            Taint(text=get_command_pattern("home").sub("~", text))
             if not parts
-            else copy_taint_with_text(merge_taints(parts), get_compiled_command_pattern("home").sub("~", text))
+            else replace_text(merge_taints(parts), get_command_pattern("home").sub("~", text))
         )
 
     def _expand_variable_into_taint(self, text: str) -> Taint:
         name = _VARIABLE.search(text)
-        if name is None or (
-            name[1] not in self.variables and not get_compiled_command_pattern("key_name").search(name[1])
-        ):
+        if name is None or (name[1] not in self.variables and not get_command_pattern("key_name").search(name[1])):
             return Taint(text="~" if name is not None and name[1] == "HOME" else text)
         if name[1] in self.variables:
             return self.variables[name[1]]
@@ -174,21 +164,19 @@ class _ShellTracer:
                 (child.type for child in part.children if child.type in (">", ">>", "&>", ">&", ">|", "<", "&>>")), ""
             )
             if part.type == "herestring_redirect":
-                stdin = stdin | merge_taints(
-                    self._evaluate_taint_of_argument(child, depth + 1) for child in part.named_children
-                )
+                stdin = stdin | merge_taints(self._evaluate_argument(child, depth + 1) for child in part.named_children)
             elif part.type == "heredoc_redirect":
                 body = next((child for child in part.named_children if child.type == "heredoc_body"), None)
                 stdin = stdin | Taint(text=get_node_text(body)[:_MOST_TEXT] if body is not None else "")
                 for child in part.named_children:  # `cat <<EOF | sh` and `cat <<EOF > file` hang below the mark
                     if child.type == "file_redirect":
                         written += [
-                            self._evaluate_taint_of_argument(target, depth + 1).text
+                            self._evaluate_argument(target, depth + 1).text
                             for target in child.children_by_field_name("destination")
                         ]
             else:
                 targets = [
-                    self._evaluate_taint_of_argument(target, depth + 1).text
+                    self._evaluate_argument(target, depth + 1).text
                     for target in part.children_by_field_name("destination")
                 ]
                 if operator == "<":
@@ -197,11 +185,11 @@ class _ShellTracer:
                     written += targets
         body = node.child_by_field_name("body")
         self.line = self.lines_before + node.start_point[0] + 1
-        if any(
-            get_compiled_command_pattern("remote").search(target) for target in written
-        ) and get_compiled_command_pattern("interactive").search(get_node_text(node)):
+        if any(get_command_pattern("remote").search(target) for target in written) and get_command_pattern(
+            "interactive"
+        ).search(get_node_text(node)):
             self._report(ThreatKind.OPENS_ACCESS, "Opens a shell on this machine for someone else.")
-        flow = self.trace_output_of_node(body, stdin, depth + 1) if body is not None else stdin
+        flow = self.trace_node_output(body, stdin, depth + 1) if body is not None else stdin
         self.socket = next((target for target in written if target.startswith("/dev/tcp/")), self.socket)
         for target in written:
             self._record_and_report_file_write(self.socket or target if target.isdigit() else target, flow)
@@ -214,14 +202,10 @@ class _ShellTracer:
             return self.files[path]
         if path.startswith("/dev/tcp/"):
             return Taint(fetched=path.split("/")[3])
-        return Taint(
-            secret=path
-            if get_compiled_command_pattern("path").fullmatch(path)
-            and get_compiled_command_pattern("secret_path").search(path)
-            else ""
-        )
+        is_secret = get_command_pattern("path").fullmatch(path) and get_command_pattern("secret_path").search(path)
+        return Taint(secret=path if is_secret else "")
 
-    def _get_taint_of_downloaded_file(self, word: str) -> Taint:
+    def _get_download_taint(self, word: str) -> Taint:
         """What a file that was downloaded, or lies in a folder that was, would run."""
         folder = next((host for folder, host in self.folders.items() if word.startswith(f"{folder}/")), "")
         return self.files.get(word, NOTHING) | Taint(fetched=folder)
@@ -229,7 +213,7 @@ class _ShellTracer:
     def _record_and_report_file_write(self, path: str, flow: Taint) -> None:
         self.files[path] = self.files.get(path, NOTHING) | flow
         content = flow.text
-        if "authorized_keys" in path and (get_compiled_command_pattern("public_key").search(content) or flow.fetched):
+        if "authorized_keys" in path and (get_command_pattern("public_key").search(content) or flow.fetched):
             self._report(ThreatKind.OPENS_ACCESS, f"Lets whoever has a foreign key log in ({path}).")
         elif path.startswith("/dev/tcp/") and flow.secret:
             self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(flow.secret, path.split("/")[3]))
@@ -237,29 +221,24 @@ class _ShellTracer:
             self._report(ThreatKind.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
         elif "bypassPermissions" in content and "settings" in path:
             self._report(ThreatKind.WEAKENS, f"Has the agent act without asking the person ({path}).")
-        elif get_compiled_command_pattern("startup_path").search(path) or (
+        elif get_command_pattern("startup_path").search(path) or (
             path.endswith("package.json") and re.search(r"\"(?:pre|post)install\"", content)
         ):
             self._report_threats_of_autostart(path, flow)
-        elif get_compiled_command_pattern("package_settings").search(path) and (
+        elif get_command_pattern("package_settings").search(path) and (
             host := self.context.hosts.find_first_foreign_host(content)
         ):
             self._report(ThreatKind.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
 
     def _report_threats_of_autostart(self, path: str, flow: Taint) -> None:
         """What is written where it is run by itself is judged by what it would do then."""
-        lines = [get_compiled_command_pattern("cron").sub(r"\1", line) for line in flow.text.split("\n")[:50]]
+        lines = [get_command_pattern("cron").sub(r"\1", line) for line in flow.text.split("\n")[:50]]
         inner = self.context.find_inner_code_threats("\n".join(lines), "sh")
         host = flow.fetched or self.context.hosts.find_first_foreign_host(flow.text)
         does = next((one.why for one in inner if one.severity is RiskLevel.HIGH), "")
-        if does or host or get_compiled_command_pattern("hidden_program").search(flow.text):
-            what = (
-                f"{does[:1].lower()}{does[1:].rstrip('.')}"
-                if does
-                else f"leads to {host}"
-                if host
-                else "a hidden program"
-            )
+        if does or host or get_command_pattern("hidden_program").search(flow.text):
+            unexplained = f"leads to {host}" if host else "a hidden program"
+            what = f"{does[:1].lower()}{does[1:].rstrip('.')}" if does else unexplained
             self._report(ThreatKind.STARTS_ITSELF, f"Makes something start by itself ({path}): {what}.")
 
     def _trace_command(self, node: Node, stdin: Taint, depth: int) -> Taint:
@@ -268,13 +247,11 @@ class _ShellTracer:
         for child in node.named_children:
             if child.type == "variable_assignment":
                 self._trace_assignment(child, depth)
-        first = self._evaluate_taint_of_argument(named, depth + 1) if named is not None else NOTHING
-        arguments = [
-            first,
-            *(self._evaluate_taint_of_argument(one, depth + 1) for one in node.children_by_field_name("argument")),
-        ]
+        first = self._evaluate_argument(named, depth + 1) if named is not None else NOTHING
+        given = node.children_by_field_name("argument")
+        arguments = [first, *(self._evaluate_argument(one, depth + 1) for one in given)]
         here = [
-            self._evaluate_taint_of_argument(child, depth + 1)
+            self._evaluate_argument(child, depth + 1)
             for part in node.children_by_field_name("redirect")
             for child in part.named_children
         ]
@@ -297,8 +274,8 @@ class _ShellTracer:
             if found := pattern.match(line):
                 self._report(threat, why.format(*(found.groups(default="") or ("",))))
         if name == "find" and (places := [at for at, word in enumerate(words) if word in ("-exec", "-execdir")]):
-            root = next((root for word in words[1:] if (root := self._get_word_if_personal_folder(word))), "")
-            is_rubbish = get_compiled_command_pattern("rubbish").search(line) is not None
+            root = next((root for word in words[1:] if (root := self._match_personal_folder(word))), "")
+            is_rubbish = get_command_pattern("rubbish").search(line) is not None
             each = Taint(personal="" if is_rubbish else root, secret=self._find_key_file_in_words(words))
             inner = [each if "{}" in one.text else one for one in arguments[places[0] + 1 :] if one.text not in "+;"]
             if inner and inner[0].text:
@@ -319,12 +296,12 @@ class _ShellTracer:
                 if not word.startswith("-"):
                     self._record_and_report_file_write(word, stdin)
         self._report_threats_of_installation(name, words)
-        is_run = name in get_command_names("runners") or self._get_taint_of_downloaded_file(words[0]).fetched
+        is_run = name in get_command_names("runners") or self._get_download_taint(words[0]).fetched
         printed = self._trace_and_report_execution(name, arguments, stdin) if is_run else NOTHING
         if name in self.functions and self.calls < _MOST_CALLS:
             self.calls += 1
             self.variables |= {str(place): one for place, one in enumerate(arguments[1:], 1)}
-            return self.trace_output_of_node(self.functions[name], stdin, 0)
+            return self.trace_node_output(self.functions[name], stdin, 0)
         return printed | self._trace_output_of_command(name, arguments, stdin)
 
     def _trace_output_of_command(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
@@ -333,34 +310,34 @@ class _ShellTracer:
         given = merge_taints(arguments[1:])
         if name in ("env", "printenv", "set", "export") and len(words) == 1:
             return Taint(secret="all environment variables")
-        if found := get_compiled_command_pattern("secret_command").match(" ".join([name, *words[1:]])):
+        if found := get_command_pattern("secret_command").match(" ".join([name, *words[1:]])):
             self._report(READS_SECRETS, f"Reads the output of '{found[0]}'.", RiskLevel.NOTE)
             return Taint(secret=f"the output of '{found[0]}'")
-        if found := get_compiled_command_pattern("token_command").match(" ".join([name, *words[1:]])):
+        if found := get_command_pattern("token_command").match(" ".join([name, *words[1:]])):
             return Taint(token=f"the output of '{found[0]}'")
         read = (
             NOTHING
             if name in get_command_names("no_readers")
             else merge_taints(self._read_file(parse_file_named_by_argument(word)) for word in words[1:])
         )
-        if read.secret and not get_compiled_command_pattern("settings_file").search(read.secret):
+        if read.secret and not get_command_pattern("settings_file").search(read.secret):
             self._report(READS_SECRETS, f"Reads {read.secret}.", RiskLevel.NOTE)
         if name in get_command_names("copiers"):
-            read = read | Taint(personal=next(filter(None, map(self._get_word_if_personal_folder, words[1:])), ""))
-        through = copy_taint_with_text(
+            read = read | Taint(personal=next(filter(None, map(self._match_personal_folder, words[1:])), ""))
+        through = replace_text(
             stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
         )
         if name in ("cat", "head", "tail") and not read.secret:
-            through = copy_taint_with_text(through, merge_taints([stdin, read]).text)
+            through = replace_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
             host = through.fetched or self.context.hosts.find_first_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
         if is_decoder_command(name, words):
             return Taint(secret=through.secret, fetched=through.fetched, decoded=True, text="")
         if name in get_command_names("senders"):
-            return self._trace_and_report_network_use(name, arguments, stdin | read)
+            return self._judge_network_use(name, arguments, stdin | read)
         if name in get_command_names("enumerate"):
-            root = next((root for word in words[1:] if (root := self._get_word_if_personal_folder(word))), "")
+            root = next((root for word in words[1:] if (root := self._match_personal_folder(word))), "")
             secret = (through.secret if name in ("grep", "rg") else "") or self._find_key_file_in_words(words)
             if secret and root:
                 self._report(READS_SECRETS, f"Looks for {secret} below {root}.", RiskLevel.NOTE)
@@ -373,7 +350,7 @@ class _ShellTracer:
                     self.files[word] = through
         return through
 
-    def _trace_and_report_network_use(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
+    def _judge_network_use(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         hosts = [host for word in words[1:] for host in find_hosts(word)]
         if name in ("nc", "ncat", "netcat", "telnet", "scp", "rsync", "ssh", "sftp"):
@@ -385,7 +362,7 @@ class _ShellTracer:
         target = next(filter(self.context.is_foreign_host, hosts), hosts[0] if hosts else "")
         body, keys = stdin, stdin.keys
         for before, one in zip(["", *words], arguments, strict=False):
-            is_login = get_compiled_command_pattern("authenticates").search(f"{before} {one.text}")
+            is_login = get_command_pattern("authenticates").search(f"{before} {one.text}")
             body = body if is_login and not one.secret else body | one
             keys = keys | one.keys
         if stdin.shell and target:
@@ -394,14 +371,14 @@ class _ShellTracer:
             self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(stdin.token, target))
         if stdin.secret if name in ("ssh", "openssl") else body.secret:
             self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(body.secret, target))
-        elif is_throwaway_host(target) and get_compiled_command_pattern("uploads").search(" ".join(words)):
+        elif is_throwaway_host(target) and get_command_pattern("uploads").search(" ".join(words)):
             self._report(
                 ThreatKind.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute."
             )
         elif body.personal and self.context.is_foreign_host(target):
             self._report(ThreatKind.SENDS_PRIVATE_DATA, f"Sends the files below {body.personal} to {target}.")
         elif self.context.is_foreign_host(target) and (
-            name not in get_command_names("fetchers") or get_compiled_command_pattern("uploads").search(" ".join(words))
+            name not in get_command_names("fetchers") or get_command_pattern("uploads").search(" ".join(words))
         ):
             self._report(SENDS_FAR, f"Sends data to {target}.", RiskLevel.NOTE)
         for key in self.context.find_keys_of_other_services(keys, target):
@@ -420,22 +397,18 @@ class _ShellTracer:
 
     def _trace_and_report_execution(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
-        takes_stdin = name in get_command_names("shells") | {"iex", "invoke-expression"} or all(
-            word.startswith("-") for word in words[1:]
-        )
+        is_shell = name in get_command_names("shells") | {"iex", "invoke-expression"}
+        takes_stdin = is_shell or all(word.startswith("-") for word in words[1:])
         code = stdin if takes_stdin and not {"-c", "-m", "-e", "-ne", "-pe"} & set(words) else NOTHING
-        code = code | merge_taints(arguments[1:]) | merge_taints(map(self._get_taint_of_downloaded_file, words))
+        code = code | merge_taints(arguments[1:]) | merge_taints(map(self._get_download_taint, words))
         if code.fetched:
             self._report(ThreatKind.RUNS_DOWNLOADS, f"Runs whatever {code.fetched} sends.")
         elif code.decoded:
             self._report(ThreatKind.RUNS_DOWNLOADS, "Runs text that it decodes first, so that nobody reads it.")
         inner = code.text if name in ("eval", "iex") else ""
         for place, word in enumerate(words[1:], 1):
-            if (
-                re.fullmatch(r"-\w*[cer]", word)
-                and place + 1 < len(words)
-                and name in get_command_names("interpreters")
-            ):
+            is_code_next = re.fullmatch(r"-\w*[cer]", word) and place + 1 < len(words)
+            if is_code_next and name in get_command_names("interpreters"):
                 inner = words[place + 1]
         if not inner and takes_stdin and name in get_command_names("interpreters"):
             inner = stdin.text
@@ -455,7 +428,7 @@ class _ShellTracer:
 
     def _report_threats_of_installation(self, name: str, words: Sequence[str]) -> None:
         line = " ".join(words)
-        if found := get_compiled_command_pattern("installs_from").search(line):
+        if found := get_command_pattern("installs_from").search(line):
             host = next(find_hosts(found[0]), "")
             is_bare = host.replace(".", "").isdigit() and not host.startswith("127.")
             if host and (is_bare or self.context.is_foreign_host(host)):
@@ -463,7 +436,7 @@ class _ShellTracer:
 
     def _report_threats_of_deletion(self, name: str, words: Sequence[str], given: Taint) -> None:
         flags = "".join(word for word in words[1:] if word.startswith("-"))
-        roots, line = [root for word in words[1:] if (root := self._get_word_if_personal_folder(word))], " ".join(words)
+        roots, line = [root for word in words[1:] if (root := self._match_personal_folder(word))], " ".join(words)
         if name in ("rm", "srm", "shred", "unlink", "remove-item", "del", "rd", "rmdir") and (roots or given.personal):
             is_whole = re.search(r"(?i)r|--no-preserve|-z|-u", flags) or name in ("shred", "remove-item", "rd")
             if given.personal or is_whole:
@@ -471,13 +444,13 @@ class _ShellTracer:
                     ThreatKind.DESTROYS, f"Deletes {roots[0] if roots else 'the files below ' + given.personal}."
                 )
         elif name == "find" and roots and re.search(r"-delete|-exec(?:dir)? (?:rm|shred|unlink|openssl|gpg)\b", line):
-            if not get_compiled_command_pattern("rubbish").search(line):
+            if not get_command_pattern("rubbish").search(line):
                 self._report(ThreatKind.DESTROYS, f"Deletes or overwrites files below {roots[0]}.")
         elif name in get_command_names("encrypters") and given.personal and not re.search(r"-d\b|--decrypt", line):
             self._report(ThreatKind.DESTROYS, f"Encrypts the files below {given.personal}.")
 
     def _find_key_file_in_words(self, words: Sequence[str]) -> str:
-        return next((word for word in words[1:] if get_compiled_command_pattern("key_file").fullmatch(word)), "")
+        return next((word for word in words[1:] if get_command_pattern("key_file").fullmatch(word)), "")
 
     def _report_threats_of_git_push(self, words: Sequence[str]) -> None:
         host = next((host for word in words for host in find_hosts(word) if self.context.is_foreign_host(host)), "")
@@ -487,8 +460,8 @@ class _ShellTracer:
         if "push" in words[1:4] and host:
             self._report(ThreatKind.SENDS_PRIVATE_DATA, f"Pushes the repository to {host}.")
 
-    def _get_word_if_personal_folder(self, word: str) -> str:
-        return word if get_compiled_command_pattern("personal_root").fullmatch(word.strip("\"'")) else ""
+    def _match_personal_folder(self, word: str) -> str:
+        return word if get_command_pattern("personal_root").fullmatch(word.strip("\"'")) else ""
 
     def _report(self, rule: str, why: str, severity: RiskLevel = RiskLevel.HIGH) -> None:
         self.found.append(CodeFinding(rule=rule, severity=severity, line=self.line, why=why))

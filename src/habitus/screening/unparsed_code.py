@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from habitus.screening.code_context import CodeFinding, SkillCodeContext, get_compiled_command_pattern
+from habitus.screening.code_context import CodeFinding, SkillCodeContext, get_command_pattern
 from habitus.screening.findings import RiskLevel, ThreatKind
 
 _COMMANDS = (
@@ -40,13 +40,13 @@ def _find_commands_with_lines(code: str) -> Iterator[tuple[int, str]]:
     for found in _JSON_STRING.finditer(code):
         yield from _iterate_normalized_commands_of_block(code, found.start(1), _decode_json_string(found[1]))
     for number, line in enumerate(code.split("\n"), 1):
-        if get_compiled_command_pattern("command_marks").search(line):
-            for place in [*get_compiled_command_pattern("command").finditer(line)][:_MOST_COMMANDS]:
+        if get_command_pattern("command_marks").search(line):
+            for place in [*get_command_pattern("command").finditer(line)][:_MOST_COMMANDS]:
                 yield number, line[place.start() : place.start() + 2_000]
 
 
 def _iterate_normalized_commands_of_block(code: str, start: int, block: str) -> Iterator[tuple[int, str]]:
-    if get_compiled_command_pattern("marks_of_code").search(block):
+    if get_command_pattern("marks_of_code").search(block):
         commands = _ALL_SECRETS.sub('"$(printenv)"', _RECIPE_MARKS.sub("", block).replace("$$", "$"))
         yield code.count("\n", 0, start) + 1, _ONE_SECRET.sub(r"$\1", commands)
 
@@ -62,34 +62,28 @@ def _find_threats_across_lines(code: str, context: SkillCodeContext) -> Iterator
     """What is read, and what is deleted, run or sent, in any lines of the file: without a parser that has to do."""
     lines = [(number, line) for number, line in enumerate(code.split("\n"), 1) if not re.match(r"\s*(?:#|//|--)", line)]
     text = "\n".join(line for _, line in lines)
-    if not get_compiled_command_pattern("calls").search(text):
+    if not get_command_pattern("calls").search(text):
         return
     led = [(number, host) for number, line in lines if (host := context.hosts.find_first_foreign_host(line))]
     at, host = led[0] if led else (1, "")
-    secrets = {found[0] for found in get_compiled_command_pattern("secret_path").finditer(text)}
-    secrets |= {"all environment variables"} if get_compiled_command_pattern("environment").search(text) else set()
-    is_theft = len(secrets) > 1 or any(not get_compiled_command_pattern("settings_file").search(one) for one in secrets)
+    secrets = {found[0] for found in get_command_pattern("secret_path").finditer(text)}
+    secrets |= {"all environment variables"} if get_command_pattern("environment").search(text) else set()
+    is_theft = len(secrets) > 1 or any(not get_command_pattern("settings_file").search(one) for one in secrets)
     keys = frozenset(found[1] for found in re.finditer(r"\b([A-Z][A-Z0-9_]{3,40})\b", text))
-    wrong = context.find_keys_of_other_services(
-        frozenset(filter(get_compiled_command_pattern("key_name").search, keys)), host
-    )
+    wrong = context.find_keys_of_other_services(frozenset(filter(get_command_pattern("key_name").search, keys)), host)
     if host and ((secrets and is_theft) or wrong):
         what = min(secrets) if secrets and is_theft else wrong[0]
         yield _make_finding(ThreatKind.SENDS_SECRETS, at, context.judge_secret_sending(what, host)[0])
     names = {found[1] for _, line in lines if host and host in line and (found := re.search(r"(\w+)\s*:?=", line))}
     for number, line in lines:
-        runs = get_compiled_command_pattern("evaluators").search(line)
+        runs = get_command_pattern("evaluators").search(line)
         if runs and host and (host in line or names & set(re.findall(r"\w+", line[runs.end() :]))):
             yield _make_finding(ThreatKind.RUNS_DOWNLOADS, number, f"Runs whatever {host} sends.")
-        if get_compiled_command_pattern("removers").search(line) and (
-            root := get_compiled_command_pattern("personal_places").search(text)
+        if get_command_pattern("removers").search(line) and (
+            root := get_command_pattern("personal_places").search(text)
         ):
             yield _make_finding(ThreatKind.DESTROYS, number, f"Deletes {root[0]}.")
-    if (
-        host
-        and get_compiled_command_pattern("sockets").search(text)
-        and get_compiled_command_pattern("shell_programs").search(text)
-    ):
+    if host and get_command_pattern("sockets").search(text) and get_command_pattern("shell_programs").search(text):
         yield _make_finding(ThreatKind.OPENS_ACCESS, at, f"Opens a shell on this machine for {host}.")
 
 

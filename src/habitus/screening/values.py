@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from habitus.screening.code_context import SkillCodeContext, get_compiled_command_pattern
+from habitus.screening.code_context import SkillCodeContext, get_command_pattern
 from habitus.screening.hosts import find_services_of_named_keys
 from habitus.screening.shell_code import find_shell_threats_and_output
 
@@ -92,7 +92,7 @@ class PythonValueTable:
             *(self.find_origins(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
         )
         for node in ast.walk(tree) if ValueOrigin.FETCHED in self.get_all_origins_in_file else ():
-            if isinstance(node, ast.Call) and get_compiled_command_pattern("python_writes").fullmatch(
+            if isinstance(node, ast.Call) and get_command_pattern("python_writes").fullmatch(
                 self.resolve_dotted_call_name(node.func)
             ):
                 texts = map(self.evaluate_constant_text, [*node.args[:2], *_list_object_of_method_call(node)])
@@ -264,27 +264,27 @@ class PythonValueTable:
                 ValueOrigin.KEY,
                 bool(node.args) and _KEY_NAME.search(self.evaluate_constant_text(node.args[0])) is not None,
             )
-        if get_compiled_command_pattern("python_fetches").fullmatch(name):
+        if get_command_pattern("python_fetches").fullmatch(name):
             return frozenset({ValueOrigin.FETCHED})
-        if get_compiled_command_pattern("python_decodes").fullmatch(name):
+        if get_command_pattern("python_decodes").fullmatch(name):
             return frozenset({ValueOrigin.DECODED})
-        if get_compiled_command_pattern("python_lists").fullmatch(name):
+        if get_command_pattern("python_lists").fullmatch(name):
             roots = [self.evaluate_constant_text(part) for part in [*_list_object_of_method_call(node), *node.args]]
             is_theirs = any(
-                get_compiled_command_pattern("personal_root").fullmatch(_GLOB.sub("", root)) for root in roots if root
+                get_command_pattern("personal_root").fullmatch(_GLOB.sub("", root)) for root in roots if root
             )
             return _get_origins_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
         if name in self.returned:
             return self.returned[name]
-        if get_compiled_command_pattern("python_runs").fullmatch(name) or get_compiled_command_pattern(
-            "python_runs_shell"
-        ).fullmatch(name):
+        if get_command_pattern("python_runs").fullmatch(name) or get_command_pattern("python_runs_shell").fullmatch(
+            name
+        ):
             return self._find_origins_of_command_output(self.evaluate_constant_text(node.args[0]) if node.args else "")
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
         return _get_origins_if(
             ValueOrigin.SECRET,
-            get_compiled_command_pattern("python_spies").fullmatch(name) is not None
+            get_command_pattern("python_spies").fullmatch(name) is not None
             or (is_open_function(name) and self.has_secret_path_in_expression(node)),
         )
 
@@ -317,9 +317,7 @@ class PythonValueTable:
         named = [owner, *node.args[:3]] if isinstance(node, ast.Call) else [owner]
         if any(isinstance(one, ast.Name) and one.id in self.secret_paths for one in named):
             return True
-        return any(
-            get_compiled_command_pattern("secret_path").search(text) or text in self.copies for text in texts if text
-        )
+        return any(get_command_pattern("secret_path").search(text) or text in self.copies for text in texts if text)
 
 
 def _list_object_of_method_call(call: ast.Call) -> list[ast.expr]:

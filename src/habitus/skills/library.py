@@ -455,7 +455,7 @@ class Library:
         """
         item = self.find(skill) if isinstance(skill, str) else skill
         key = self.get_layer(item.layer).store.key
-        return self.usage.read_counts_by_skill([key], [item.name], version=version).get((key, item.name), {})
+        return self.usage.read_use_counts([key], [item.name], version=version).get((key, item.name), {})
 
     def read_all_counters(
         self, *, with_imported: bool = False, named_like: Collection[ListedSkill] = ()
@@ -466,9 +466,8 @@ class Library:
         """
         stores, names = {layer.store.key: layer.store for layer in self.layers}, {item.name for item in named_like}
         there = {key: names or store.read_contents(check_disk=False).hashes for key, store in stores.items()}
-        found = self.usage.read_counts_by_skill(
-            stores, names if len(names) <= _MAX_NAMED else (), with_imported=with_imported
-        )
+        wanted = names if len(names) <= _MAX_NAMED else ()
+        found = self.usage.read_use_counts(stores, wanted, with_imported=with_imported)
         return {(stores[key].layer, name): stages for (key, name), stages in found.items() if name in there[key]}
 
     def refresh_skill(self, item: ListedSkill) -> bool:

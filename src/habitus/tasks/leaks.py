@@ -66,11 +66,7 @@ def find_words_copied_from_task(said: str, task: Task, known: str = "") -> str:
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
     if named := next(
-        (
-            one
-            for one in list_answers_passing_task_checks(task)
-            if _is_answer_given_away(one, said) and not _has_words(one, public)
-        ),
+        (one for one in list_passing_answers(task) if _is_answer_given_away(one, said) and not _has_words(one, public)),
         "",
     ):
         return named
@@ -104,7 +100,7 @@ def find_words_copied_from_task(said: str, task: Task, known: str = "") -> str:
     return ""
 
 
-def list_answers_passing_task_checks(task: Task) -> Iterator[str]:
+def list_passing_answers(task: Task) -> Iterator[str]:
     """Yield what would pass the checks of a task, if somebody said it."""
     for check in task.checks:
         yield from _list_answers_passing_check(check)
@@ -117,7 +113,7 @@ def list_answers_of_other_tasks_in_reply(reply: str, task: Task, others: Iterabl
     """
     if not any(isinstance(check, ReplyContainsCheck) for check in task.checks):
         return []
-    own = {_normalize_text(text) for text in list_answers_passing_task_checks(task)}
+    own = {_normalize_text(text) for text in list_passing_answers(task)}
     texts = {
         _normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ReplyContainsCheck)
     }

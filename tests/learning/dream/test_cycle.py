@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infrastructure_failure_outcome
-from habitus.learning.self_play import (
-    Dreamer,
-    DreamResult,
-    DreamVerdict,
-    ExtractedLesson,
-    find_lesson_objection,
-)
+from habitus.learning.self_play import Dreamer, DreamResult, DreamVerdict, ExtractedLesson, find_lesson_objection
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.tasks.checks import PythonValidatorCheck
 from habitus.tasks.model import Task

@@ -20,7 +20,7 @@ from habitus.agent.choosing import (
     find_library_news_for_user,
     find_relevant_skills_on_menu,
     get_relevant_skill_limit,
-    make_skill_evidence_item,
+    make_skill_item,
 )
 from habitus.agent.library_view import LibraryView, SupportingFileReaderAndPlacer
 from habitus.agent.prompts import prompt
@@ -170,7 +170,7 @@ class PromptComposer:
         self._told = self._parts.view.snapshot
 
     @property
-    def can_have_untold_library_news(self) -> bool:
+    def can_have_library_news(self) -> bool:
         """Whether the library may contain changes that the user has not been told of."""
         return self._told is None or self._told.hashes is not self._parts.view.snapshot.hashes
 
@@ -235,7 +235,7 @@ class PromptComposer:
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
         drawn = select_items_drawing_last_place(
-            offers.lots, ranked, count, item=make_skill_evidence_item, score=lambda one: worth[one.name]
+            offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name]
         )
         if drawn.left_out is not None:
             offers.assign_whether_to_show_skill_line(drawn.left_out, at_edge=False)
@@ -248,7 +248,7 @@ class PromptComposer:
     def _find_library_news_for_request(self, request: UserRequest) -> menu.SkillChangesSinceLastVisit:
         """Return the skills that are new to this user; empty if no person reads along."""
         nothing = menu.SkillChangesSinceLastVisit()
-        if request.source_type not in INTERACTIVE_SOURCES or not self.can_have_untold_library_news:
+        if request.source_type not in INTERACTIVE_SOURCES or not self.can_have_library_news:
             return nothing
         return self._away(self._find_library_news_for_user, nothing)
 

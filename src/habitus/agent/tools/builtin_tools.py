@@ -127,13 +127,12 @@ def _explain_skill_selection_of_turn(view: LibraryView) -> list[str]:
     said = [f"{label}: {text}" for label, text in parts.items() if text]
     return [
         *said,
-        f"{len(view.list_skill_names_loadable_in_turn())} skills can be found with search_skills and loaded "
-        "with recall_skill.",
+        f"{len(view.list_loadable_skill_names())} skills can be found with search_skills and loaded with recall_skill.",
     ]
 
 
 def _explain_placement_of_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, asked: str) -> list[str]:
-    name, may_load = names.canonicalize_name(wanted), view.list_skill_names_loadable_in_turn()
+    name, may_load = names.canonicalize_name(wanted), view.list_loadable_skill_names()
     if view.is_only_pending(name):
         return [f"'{name}' was written in this conversation and needs review. It can be recalled here meanwhile."]
     if name not in may_load and not view.explain_why_skill_is_unavailable(name):

@@ -54,7 +54,7 @@ def build_recall_skill_tool(view: LibraryView, files: SupportingFileReaderAndPla
         skill = waiting.get(name) or view.load_skill(name)
         parts = [warning + _render_skill(view, files, ladder, skill)]
         view.record_loaded_skill(skill)
-        for companion in list_companions(skill, view.list_skill_names_loadable_in_turn()):
+        for companion in list_companions(skill, view.list_loadable_skill_names()):
             if not view.is_skill_text_in_conversation(companion):
                 other = view.load_skill(companion)
                 parts.append(_render_skill(view, files, ladder, other))
@@ -121,9 +121,7 @@ def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
         if not given.query.strip():
             raise ToolFailed("The query is empty. Describe the task in one sentence.")
         seen = view.snapshot
-        results = finder.search(
-            given.query, k=given.limit or 5, among=view.list_skill_names_loadable_in_turn(), at=seen
-        )
+        results = finder.search(given.query, k=given.limit or 5, among=view.list_loadable_skill_names(), at=seen)
         waiting = _list_matching_pending_skill_lines(given.query, view)
         if not results.hits and not waiting:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
@@ -168,7 +166,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
     """Build the tool that lists skills."""
 
     def run(given: ListSkillsArguments, running: ToolCallContext) -> ToolResult:
-        allowed = view.list_skill_names_loadable_in_turn()
+        allowed = view.list_loadable_skill_names()
         others = {SkillState.GATED, *([SkillState.DISABLED] if given.include_disabled else [])}
         found = [
             item.summary
@@ -244,7 +242,7 @@ def build_read_skill_tool(view: LibraryView, files: SupportingFileReaderAndPlace
     def run(given: ReadSkillArguments, running: ToolCallContext) -> ToolResult:
         waiting = view.get_pending_skills_of_conversation()
         name, _ = correct_skill_name_with_warning(
-            given.name, {*view.list_skill_names_loadable_in_turn(), *waiting, *view.loaded}, view
+            given.name, {*view.list_loadable_skill_names(), *waiting, *view.loaded}, view
         )
         if given.path is not None:
             return _build_supporting_file_result(view, files, name, given.path, given.offset, running)

@@ -223,7 +223,7 @@ class OfferedTools:
     _first: frozenset[str] | None = None
 
     @property
-    def read_only_builtin_tool_names(self) -> set[str]:
+    def read_only_tool_names(self) -> set[str]:
         """The built-in tools that change nothing; calling one is no trace of following a skill."""
         return {tool.name for tool in self.built_in if tool.reach is ToolEffectReach.NOTHING}
 

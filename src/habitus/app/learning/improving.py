@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from habitus.agent.choosing import make_skill_evidence_item
+from habitus.agent.choosing import make_skill_item
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
@@ -26,7 +26,7 @@ from habitus.improve.plan import (
     ImproveRequest,
     RunPlan,
     estimate_rollout_cost,
-    list_practice_rollouts_with_current_version,
+    list_practice_rollouts,
     plan_improve_run,
 )
 from habitus.improve.prioritizing import (
@@ -200,7 +200,7 @@ def build_drafter_prompt_from_practice(home: Home, name: str) -> str:
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")
     subject, store = load_skill_and_assign_task_splits(home, name), open_improve_store(home)
-    made = list_practice_rollouts_with_current_version(store, subject)
+    made = list_practice_rollouts(store, subject)
     tried = [one.why for one in store.list_candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
     tasks = subject.tasks[TaskSplit.PRACTICE]
     told = candidates.describe_practice_for_drafter(subject.skill, tasks, made, tried[-_MAX_TOLD_CANDIDATES:])
@@ -323,7 +323,7 @@ def run_planned_skill_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -
     refuse_if_read_only(home)
     name, summary = plan.subject.name, plan.subject.item.summary
     assert summary is not None, "it was opened"
-    item = make_skill_evidence_item(summary)
+    item = make_skill_item(summary)
     recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.list_recipes() if recipe.skill == name]
     offered = [(item.kind, item.name), (ItemKind.TOOL, name), *recipes]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from habitus.agent.choosing import UserProjectMemory
-from habitus.agent.recorder import build_explicit_outcome_with_full_weight
+from habitus.agent.recorder import build_full_weight_outcome
 from habitus.agent.recorder import record_judgement_and_credit_success as keep_judgement
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
@@ -337,9 +337,7 @@ def record_turn_judgement(
     refuse_if_read_only(home)
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = build_explicit_outcome_with_full_weight(
-        kind, clean_to_one_line(by), source_kind, home.redact(clean_to_one_line(reason))
-    )
+    said = build_full_weight_outcome(kind, clean_to_one_line(by), source_kind, home.redact(clean_to_one_line(reason)))
     judged = home.journal.find_brief_turn(turn, user=user)
     # The text of the turn may be erased by now; the outcome still counts.
     if judged is None:

@@ -199,7 +199,7 @@ async def run_own_agent_rollout(
         except (ProviderError, TimeoutError) as fault:
             return rollout.with_outcome(_make_fault_outcome(fault), usage=session.usage)
         done = next(event for event in reversed(events) if isinstance(event, TurnResult))
-        outcome, judge = done.outcome, model.copy_with_separate_usage()
+        outcome, judge = done.outcome, model.copy_with_own_usage()
         # Whether the turn succeeded is for the task's checks to decide, not for the agent.
         if outcome.kind is not OutcomeKind.INFRA:
             calls = tuple(
@@ -343,7 +343,7 @@ class AgentProgramSolver:
             if problem := _find_program_failure(said.text, turns):
                 return rollout.with_outcome(build_infrastructure_failure_outcome(problem), usage=said.usage)
             calls = tuple(call for turn in turns for call in _list_submitted_calls(self.home.clock, turn))
-            judge = self.judge_model.copy_with_separate_usage() if self.judge_model is not None else None
+            judge = self.judge_model.copy_with_own_usage() if self.judge_model is not None else None
             ask = partial(judge_by_rubric, model=judge, redactor=self.home.redactor) if judge is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome

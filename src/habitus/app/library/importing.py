@@ -18,7 +18,7 @@ from habitus.app.home import Home
 from habitus.app.library import tracked_skills
 from habitus.app.library.content import find_near_duplicate_skills
 from habitus.app.library.undoing import build_change_undo_command, build_lesson_undo_targets
-from habitus.app.tasks.storing import add_new_tasks_from_file_text, name_near_copies_in_tasks_file
+from habitus.app.tasks.storing import add_new_tasks_from_text, name_near_copies_of_tasks
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, build_tree_file, drop_eval_files, read_tree_file, translate_disk_errors
 from habitus.memory.cortex import Cortex
@@ -90,11 +90,9 @@ class ImportResult:
     undo: tuple[str, ...] = ()
 
     @property
-    def imported_or_updated_skill_names(self) -> tuple[str, ...]:
+    def imported_skill_names(self) -> tuple[str, ...]:
         """Return the names of the skills that were imported or updated."""
-        return tuple(
-            result.name for result in self.results if _is_imported_or_updated(result) and result.kind == "skill"
-        )
+        return tuple(result.name for result in self.results if _is_newly_saved(result) and result.kind == "skill")
 
     @property
     def name_conflict_count(self) -> int:
@@ -162,12 +160,8 @@ def import_skills(
     home: Home, source: Path | str, only: Sequence[str], layer: str, options: ImportOptions
 ) -> ImportResult:
     """Import skills of any known layout, or only those named."""
-    found = detect.read_skills(
-        source,
-        open_importer(home).list_formats_skipping_unchanged_skills(layer),
-        location=options.place,
-        keep_both=options.keep_both,
-    )
+    formats = open_importer(home).list_formats_for_import(layer)
+    found = detect.read_skills(source, formats, location=options.place, keep_both=options.keep_both)
     entries = _select_entries(found, only)
     return _import_entries(home, entries, layer, options)
 
@@ -184,7 +178,7 @@ def fetch_and_import_skills(home: Home, source: str, only: Sequence[str], option
     with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
-        tracked_skills.record_skills_in_home_lockfile(home, taken.results, _drop_unreadable(entries), fetched)
+        tracked_skills.record_in_home_lockfile(home, taken.results, _drop_unreadable(entries), fetched)
     return taken
 
 
@@ -199,15 +193,13 @@ def fetch_skills_into_project(home: Home, source: str, only: Sequence[str], opti
         translate_disk_errors(place / tracked_skills.SHARED_SKILLS_DIR),
     ):
         entries = _read_fetched_entries(fetched, only, options)
-        (place / tracked_skills.SHARED_SKILLS_DIR).mkdir(parents=True, exist_ok=True)
+        folder = place / tracked_skills.SHARED_SKILLS_DIR
+        folder.mkdir(parents=True, exist_ok=True)
         there = home.with_cwd(place)
-        layer = next(
-            one.name for one in there.skills.layers if one.trust_root == str(place / tracked_skills.SHARED_SKILLS_DIR)
-        )
+        layer = next(one.name for one in there.skills.layers if one.trust_root == str(folder))
         taken = _import_entries(there, entries, layer, options)
-        tracked_skills.record_skills_in_project_lockfile(
-            there.skills, file, layer, taken.results, _drop_unreadable(entries), fetched
-        )
+        readable = _drop_unreadable(entries)
+        tracked_skills.record_in_project_lock(there.skills, file, layer, taken.results, readable, fetched)
     return taken
 
 
@@ -224,11 +216,10 @@ def _drop_unreadable(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
     return [entry for entry in entries if isinstance(entry, IncomingSkill)]
 
 
-def fetch_and_import_for_remote_caller(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
+def import_for_remote_caller(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
     """Add skills for a remote caller, or for a worker on its behalf: from public addresses only."""
-    return fetch_and_import_skills(
-        home, source, (), ImportOptions(overwrite=overwrite, reach=DownloadPolicy(is_public_only=True))
-    )
+    options = ImportOptions(overwrite=overwrite, reach=DownloadPolicy(is_public_only=True))
+    return fetch_and_import_skills(home, source, (), options)
 
 
 def update_skills_from_their_sources(
@@ -277,9 +268,7 @@ def _update_from_source(
         if is_check:
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
-            as_installed = [
-                entry for entry in moved if tracked_skills.is_installed_skill_unmodified(home.skills, mine[entry.name])
-            ]
+            as_installed = [entry for entry in moved if tracked_skills.is_unmodified(home.skills, mine[entry.name])]
             open_importer(home).record_installed_as_imported(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
@@ -324,12 +313,10 @@ def export_skills(
     )
 
 
-def list_skills_similar_to_imported(
-    skills: Library, finder: SkillFinder, imported: ImportResult
-) -> list[tuple[str, str]]:
+def list_similar_skills(skills: Library, finder: SkillFinder, imported: ImportResult) -> list[tuple[str, str]]:
     """Return (name, similar skill) for newly imported skills; empty for large imports."""
     # Each comparison is a search, which adds up to minutes for a large import.
-    new = imported.imported_or_updated_skill_names if len(imported.imported_or_updated_skill_names) <= 50 else ()
+    new = imported.imported_skill_names if len(imported.imported_skill_names) <= 50 else ()
     return [(name, found) for name in new for found in find_near_duplicate_skills(finder, name, skills.read_tree(name))]
 
 
@@ -343,12 +330,10 @@ def _build_outgoing_skill(skills: Library, item: ListedSkill, counters: Mapping[
     skill, tree = store.load(item.name, check_disk=False), store.read_tree(item.name, check_disk=False)
     if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", hint="See 'habitus skills lint'.")
-    return OutgoingSkill(
-        skill=skill, tree=_load_large_files_into_tree(tree, store.find_directory(item.name)), counters=counters
-    )
+    return OutgoingSkill(skill=skill, tree=_load_large_files(tree, store.find_directory(item.name)), counters=counters)
 
 
-def _load_large_files_into_tree(tree: Tree, folder: Path | None) -> Tree:
+def _load_large_files(tree: Tree, folder: Path | None) -> Tree:
     """Return the tree including files too large for the database, as far as they can be read."""
     found = dict(tree)
     for path, file in tree.items():
@@ -406,7 +391,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
-            named = build_tree_file(name_near_copies_in_tasks_file(file.content))
+            named = build_tree_file(name_near_copies_of_tasks(file.content))
             entry = replace(entry, tree={**entry.tree, trees.TASKS_FILE: named})
         return entry
 
@@ -426,27 +411,25 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
                 result = replace(result, notes=(*result.notes, claim))
             text = tasks.pop(result.name, None)
             if text is not None and result.verdict in (ImportVerdict.UNCHANGED, ImportVerdict.UPDATED):
-                said = add_new_tasks_from_file_text(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
+                said = add_new_tasks_from_text(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
                 result = replace(result, notes=(*result.notes, said)) if said else result
             results.append(result)
             options.progress(len(results))
     taken = ImportResult(results=tuple(results))
-    is_new_here = bool(taken.imported_or_updated_skill_names) or _has_import_held_skills_for_review(
-        home.review, author, results
-    )
+    is_new_here = bool(taken.imported_skill_names) or _has_held_skills(home.review, author, results)
     targets = build_change_undo_command(author)[1:] if is_new_here else ()
     undo = (*targets, *build_lesson_undo_targets(lessons))
     return replace(taken, undo=("undo", *undo) if undo else ())
 
 
-def _has_import_held_skills_for_review(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
+def _has_held_skills(review: ReviewQueue, author: Author, results: Iterable[ImportOutcome]) -> bool:
     """Whether this import itself, and not an earlier one, holds skills for review."""
     if not any(one.verdict is ImportVerdict.HELD for one in results):
         return False
     return any(one.author.change_id == author.change_id for one in review.list(with_contents=False))
 
 
-def _is_imported_or_updated(result: ImportOutcome) -> bool:
+def _is_newly_saved(result: ImportOutcome) -> bool:
     return result.verdict in (ImportVerdict.IMPORTED, ImportVerdict.UPDATED)
 
 

@@ -111,7 +111,7 @@ def _read_tracked_skills(
             unread.append(f"{name}@{layer} comes with the package {entry.get('source')}: npm updates it.")
 
 
-def is_installed_skill_unmodified(skills: Library, one: TrackedSkill) -> bool:
+def is_unmodified(skills: Library, one: TrackedSkill) -> bool:
     """Whether a skill that `npx skills` installed is unchanged here, as far as its lock tells; a site has no hash."""
     folder = skills.get_layer(one.layer).store.find_directory(one.name)
     return folder is not None and (not one.hash or _compute_folder_hash_of_same_kind(one.hash, folder) == one.hash)
@@ -141,7 +141,7 @@ def update_lockfile_of_tracked_skills(
     """Record the imported skills in the lockfile that tracks them."""
     file = group[0].file
     if file is None:
-        record_skills_in_home_lockfile(home, results, entries, fetched)
+        record_in_home_lockfile(home, results, entries, fetched)
         return
     by_name = {one.name: one for one in group}
     there = {entry.name: _find_source_folder(entry, fetched) for entry in entries}
@@ -161,7 +161,7 @@ def update_lockfile_of_tracked_skills(
     file.update_entries(change)
 
 
-def record_skills_in_home_lockfile(
+def record_in_home_lockfile(
     home: Home, results: Iterable[ImportOutcome], entries: Iterable[IncomingSkill], fetched: FetchedSource
 ) -> None:
     """Record added skills in the home's lockfile."""
@@ -185,7 +185,7 @@ def record_skills_in_home_lockfile(
     lockfiles.write_lockfile(file, locked)
 
 
-def record_skills_in_project_lockfile(
+def record_in_project_lock(
     skills: Library,
     file: lockfiles.NpxLockfile,
     layer: str,

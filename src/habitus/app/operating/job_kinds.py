@@ -202,7 +202,7 @@ class ImportSkillsJob(_JobKind):
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if _is_web_source(part):
-            taken = importing.fetch_and_import_for_remote_caller(
+            taken = importing.import_for_remote_caller(
                 self._home, part["source"], overwrite=part.get("overwrite", False)
             )
             return _count_import_verdicts(taken)

@@ -54,7 +54,7 @@ def replace_editable_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None
     write_atomically(path, text, mode=0o600)
 
 
-def add_new_tasks_from_file_text(home: Home, name: str, text: str) -> str:
+def add_new_tasks_from_text(home: Home, name: str, text: str) -> str:
     """Add the tasks of a file that have new ids, and return a message; empty if nothing was added."""
     try:
         coming = files.parse_tasks_toml(text, about=f"{trees.TASKS_FILE} of '{name}'")
@@ -71,7 +71,7 @@ def add_new_tasks_from_file_text(home: Home, name: str, text: str) -> str:
     return f"New tasks of it: {len(new)}." if new else ""
 
 
-def name_near_copies_in_tasks_file(content: bytes) -> bytes:
+def name_near_copies_of_tasks(content: bytes) -> bytes:
     """Return a tasks file with near-copies named as variants; one without any, or that can't be read, as it is."""
     try:
         tasks = files.parse_tasks_toml(content.decode("utf-8", "replace"), about=trees.TASKS_FILE)

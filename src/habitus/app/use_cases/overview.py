@@ -124,7 +124,7 @@ def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -
     now, user = home.clock(), resolve_user_filter(home.settings, all_users)
     with open_read_transaction_if_single_database(home):
         days = home.journal.count_requests_by_day(USAGE_DAYS, user=user)
-        heard = home.journal.get_last_request_time_by_agent_kind(user=user)
+        heard = home.journal.get_last_request_times(user=user)
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
     helps, hurts = _select_most_helpful_and_harmful_skills(findings)

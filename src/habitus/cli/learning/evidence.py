@@ -69,7 +69,7 @@ def _print_interval_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding
     output.print_line(f"{'':<{width}}  {render_axis_labels(is_unicode=output.is_unicode_output())}")
     for label, one in zip(labels, items, strict=True):
         effect = _get_measured_or_weak_effect(one)
-        interval = draw_confidence_interval_as_text(effect, is_unicode=output.is_unicode_output())
+        interval = draw_confidence_interval(effect, is_unicode=output.is_unicode_output())
         output.print_line(f"{label:<{width}}  {interval}")
 
 
@@ -79,7 +79,7 @@ def _print_item_effect(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     output.print_line(" ".join(_format_name_and_version(one.item, lessons)))
     output.print_line(render_axis_labels(is_unicode=output.is_unicode_output()), style="dim")
     output.print_line(
-        draw_confidence_interval_as_text(_get_measured_or_weak_effect(one), is_unicode=output.is_unicode_output())
+        draw_confidence_interval(_get_measured_or_weak_effect(one), is_unicode=output.is_unicode_output())
     )
     output.print_line(one.sentence)
     facts = [
@@ -190,7 +190,7 @@ PLOT_WIDTH = 41
 _UNICODE_MARKS, _ASCII_MARKS = ("├", "─", "┤", "●", "│"), ("|", "-", "|", "o", "|")
 
 
-def draw_confidence_interval_as_text(effect: EffectEstimate | None, *, is_unicode: bool = True) -> str:
+def draw_confidence_interval(effect: EffectEstimate | None, *, is_unicode: bool = True) -> str:
     """Return a confidence interval drawn as text, with its middle and the zero line."""
     left, bar, right, dot, zero = _UNICODE_MARKS if is_unicode else _ASCII_MARKS
     line = [" "] * PLOT_WIDTH

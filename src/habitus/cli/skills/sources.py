@@ -215,7 +215,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         output.print_line(
             f"{output.format_quantity(len(asking), 'skill')} {asks} for secrets; see 'habitus secrets list'."
         )
-    for name, finding in importing.list_skills_similar_to_imported(home.skills, home.finder, taken):
+    for name, finding in importing.list_similar_skills(home.skills, home.finder, taken):
         output.print_line(f"note      {name}: {finding}", style="yellow")
 
 

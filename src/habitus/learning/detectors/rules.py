@@ -25,7 +25,7 @@ class DetectorLesson:
     evidence: tuple[AgentEvent, ...]
 
     @property
-    def nudge_message(self) -> str:
+    def nudge(self) -> str:
         """The lesson as a message beside the tool results that caused it."""
         return f"[Habitus self-check — {self.detector}] {self.rule}"
 

@@ -249,7 +249,7 @@ class SkillImporter:
         if entries:
             self._record_origins(entries, layer)
 
-    def list_formats_skipping_unchanged_skills(self, layer: str) -> Sequence[SkillFormat]:
+    def list_formats_for_import(self, layer: str) -> Sequence[SkillFormat]:
         """Return every format; unchanged skills already in the layer are not parsed again."""
         # Imports every format, which only importing needs.
         from habitus.skills.formats import detect

@@ -31,7 +31,7 @@ class UsageCache:
     machine: sa.Engine | None = None
     shared_layer: str = ""
 
-    def read_counts_by_skill(
+    def read_use_counts(
         self,
         layers: Collection[str],
         names: Collection[str] = (),

@@ -94,7 +94,7 @@ def _render_import(request: Request, habitus: Habitus, taken: importing.ImportRe
 
 def _describe_import(taken: importing.ImportResult) -> str:
     held = sum(result.verdict is ImportVerdict.HELD for result in taken.results)
-    told = [f"Saved: {format_quantity(len(taken.imported_or_updated_skill_names), 'skill')}."]
+    told = [f"Saved: {format_quantity(len(taken.imported_skill_names), 'skill')}."]
     return " ".join([*told, f"Need review: {held}."] if held else told)
 
 
@@ -131,7 +131,7 @@ def import_from_address(
     """Import skills from an address or a repository."""
     if not source.strip():
         raise Invalid("No address given.", hint="Enter https://… or OWNER/REPO.")
-    return _render_import(request, habitus, importing.fetch_and_import_for_remote_caller(habitus, source.strip()))
+    return _render_import(request, habitus, importing.import_for_remote_caller(habitus, source.strip()))
 
 
 @router.post("/import/agent/{agent}", access=Access.ADMIN)
