@@ -230,7 +230,7 @@ async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: D
     direct.ok("lessons", "add", "Never push to main by force.", "--kind", "never")
     agent = Agent(cli=direct.cli)
     assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
-    shutil.rmtree(direct.home)
+    direct.home.rename(direct.home.with_name("moved"))
     while is_process_running(direct.home, HOOK_SERVER):  # it sees that within seconds
         await asyncio.sleep(0.1)
 

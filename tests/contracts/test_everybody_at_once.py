@@ -33,7 +33,7 @@ from tests.web.conftest import HOST
 API = "/api/v1"
 PEOPLE = ("ann", "bob", "cyd")
 # One thing that everybody has together: who comes first decides, so only that each was answered is compared.
-OF_ALL = ("/pause", "/identity", "/settings/{key}", "/skills/{name}/trust")
+OF_ALL = ("/pause", "/identity", "/settings/{key}", "/skills/{name}/trust", "/skills/{name}/tasks/drafts")
 # They say how this machine is doing at this moment.
 OF_A_MOMENT = ("/doctor", "/today", "/failing", "/overview", "/map", "/find")
 STEPS = "1. Boil water.\n"
@@ -140,6 +140,7 @@ class Sent:
 
 SENT: dict[str, Callable[[Own], Sent]] = {
     "GET /search": lambda own: Sent(params={"q": own.words}),
+    "GET /evidence/rows": lambda own: Sent(params={"name": own.a_skill()}),
     "GET /select": lambda own: Sent(params={"request": own.words}),
     "GET /skills/{name}/why": lambda own: Sent(params={"request": own.words}),
     "GET /skills/{name}/diff": lambda own: Sent(params={"old": 1, "new": 2}),

@@ -124,7 +124,8 @@ def test_names_do_not_leak_from_one_client_to_another(tmp_path: Path, url: str, 
             assert nobody.execute("SELECT count(*) FROM turns").fetchone() == (0,)
         with psycopg.connect(str(direct.render_as_string(hide_password=False)), autocommit=True) as admin:
             query = (
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
             assert admin.execute(query).fetchone() in ((1,), (2,))
 

@@ -123,7 +123,7 @@ def test_root_without_groups_has_no_limit_on_processes() -> None:
 async def test_elsewhere_than_on_linux_untrusted_code_is_refused_unless_told(tmp_path: Path) -> None:
     mac = MachineCapabilities(system="Darwin")
     assert list(missing(mac)) == ["files", "network", "limits"]
-    with pytest.raises(Refused, match="Use Linux or a virtual machine, or the SSH runtime; or take the risk"):
+    with pytest.raises(Refused, match="Use Linux, WSL 2 or a virtual machine, or the SSH runtime; or take the risk"):
         require_protections(mac, allow_weaker=False)
     async with ForkServerPool(mac, tmp_path / "run", allow_weaker=True) as warm:
         run = await warm.call_tool(SandboxedProgram(code="print('runs')"), None)

@@ -167,6 +167,7 @@ def bomb(declared: int) -> bytes:
 def test_ten_gigabytes_of_zeros_cost_nothing(tmp_path: Path, declared: int) -> None:
     path = tmp_path / "bomb.zip"
     path.write_bytes(bomb(declared))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tracemalloc.start()
     try:
         (entry,) = read_skills(path)
@@ -176,7 +177,8 @@ def test_ten_gigabytes_of_zeros_cost_nothing(tmp_path: Path, declared: int) -> N
     assert isinstance(entry, SkippedEntry)
     assert entry.name == "bomb"
     assert peak < 40 * 2**20
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**20  # in KiB
+    # In KiB; what an earlier test of this process, or of the one that started it, took is no concern of this one.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20
 
 
 def test_a_table_of_contents_that_is_the_bomb(tmp_path: Path) -> None:
