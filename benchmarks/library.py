@@ -130,7 +130,7 @@ def reading(system: str, files: list[Path], read: Callable[[Path], str]) -> Metr
 
 
 def by_habitus(path: Path) -> str:
-    parsed = skill_md.parse_skill_md(path.parent.name, path.read_bytes(), file=path.name)
+    parsed = skill_md.parse_skill_md_with_diagnostics(path.parent.name, path.read_bytes(), file=path.name)
     if parsed.skill is None:
         return "broken"
     return "clean" if not parsed.diagnostics else "with diagnostics"

@@ -25,7 +25,7 @@ def test_there_are_bundled_skills() -> None:
 @pytest.mark.parametrize("folder", BUNDLED, ids=_name)
 def test_bundled_skill_is_written_as_we_write_skills(folder: Path) -> None:
     content = (folder / "SKILL.md").read_bytes()
-    parsed = skill_md.parse_skill_md(folder.name, content)
+    parsed = skill_md.parse_skill_md_with_diagnostics(folder.name, content)
     assert parsed.diagnostics == ()
     assert parsed.skill is not None
     assert skill_md.render_skill_md(parsed.skill) == content
@@ -35,7 +35,7 @@ def test_bundled_skill_is_written_as_we_write_skills(folder: Path) -> None:
 @pytest.mark.parametrize("folder", BUNDLED, ids=_name)
 def test_bundled_skill_can_be_found_and_ends_with_a_check(folder: Path) -> None:
     text = (folder / "SKILL.md").read_text(encoding="utf-8")
-    skill = skill_md.parse_skill_md(folder.name, text.encode()).skill
+    skill = skill_md.parse_skill_md_with_diagnostics(folder.name, text.encode()).skill
     assert skill is not None
     assert all([skill.title, skill.description, skill.when_to_use, skill.tags, skill.license == "MIT"])
     body = frontmatter.split_front_matter(text, "SKILL.md").body

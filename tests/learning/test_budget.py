@@ -14,7 +14,7 @@ from habitus.llm.model import (
     CompletionResult,
     PersonMessage,
     ProviderError,
-    RetryNotice,
+    RetryStreamMarker,
     StopReason,
     StreamPiece,
     TextContent,
@@ -69,7 +69,7 @@ async def test_tokens_are_asked_for_before_each_request_and_count_after_it() -> 
 async def test_a_request_that_is_made_again_is_another_request() -> None:
     budget = RunBudget(RunLimits(tokens=4_000))
     with pytest.raises(BudgetReachedError):
-        await fetch_answer(budget.wrap_model(Stubborn([RetryNotice()] * 9)), ASK)
+        await fetch_answer(budget.wrap_model(Stubborn([RetryStreamMarker()] * 9)), ASK)
     assert (budget.requests, 2_000 < budget.tokens <= 4_000) == (2, True)
 
 

@@ -154,7 +154,7 @@ def test_every_closed_gate_is_named() -> None:
 )
 def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -> None:
     content = f"---\nname: a\ndescription: b\n{field}: {value}\n---\n\nbody\n".encode()
-    parsed = skill_md.parse_skill_md("a", content)
+    parsed = skill_md.parse_skill_md_with_diagnostics("a", content)
     assert parsed.skill is not None
     assert lifecycle.list_closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
     said = [d for d in parsed.diagnostics if f"'{field}'" in d.message and d.severity is Severity.WARNING]
@@ -163,6 +163,6 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
 
 
 def test_a_field_that_is_no_gate_closes_none() -> None:
-    parsed = skill_md.parse_skill_md("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
+    parsed = skill_md.parse_skill_md_with_diagnostics("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
     assert parsed.skill is not None
     assert lifecycle.list_closed_gates(parsed.skill, GateContext()) == []

@@ -22,7 +22,7 @@ from habitus.evidence.model import (
     UnitRandomizer,
     select_items_drawing_last_place,
 )
-from habitus.evidence.versions import AssignedVersion, ComparisonVariant
+from habitus.evidence.versions import AssignedVersion, OldOrNewVersion
 from habitus.journal.journal import Journal, list_chosen_non_sticky_skills_of_turn
 from habitus.journal.model import ExposureAssignment, SkillPlacementKind, Turn
 from habitus.journal.usage import get_deciding_or_heaviest_outcome
@@ -303,7 +303,7 @@ class ExposureAssigner:
                 kind=item.kind.value,
                 item=item.name,
                 version=item.version,
-                is_offered=assigned.assignment is ComparisonVariant.NEW,
+                is_offered=assigned.assignment is OldOrNewVersion.NEW,
                 propensity=1 - assigned.comparison.share,
             )
             self._noted.setdefault((False, item), exposure)

@@ -17,7 +17,7 @@ from habitus.agent.choosing import ExposureAssigner, make_skill_item
 from habitus.agent.history import MessageHistory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.evidence.model import UnitRandomizer
-from habitus.evidence.versions import AssignedVersion, ComparisonVariant, LiveComparison, assign_conversation_version
+from habitus.evidence.versions import AssignedVersion, LiveComparison, OldOrNewVersion, assign_conversation_version
 from habitus.files import TreeFile, read_tree_file
 from habitus.redact import Redactor
 from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacementResult
@@ -71,7 +71,7 @@ class ConversationVersionPins:
         for one in assigned.values():
             if one.comparison.is_cue_changed:
                 self.offers.record_assigned_version(one)
-        old = {name: one.version for name, one in assigned.items() if one.assignment is ComparisonVariant.OLD}
+        old = {name: one.version for name, one in assigned.items() if one.assignment is OldOrNewVersion.OLD}
         self._seen, self._pinned = seen, library.pin_versions(seen, old, user=user) if old else seen
         return self._pinned
 

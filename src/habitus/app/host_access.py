@@ -69,7 +69,7 @@ class DeniedHostProgramAccess(HostProgramAccess):
         raise Refused("Only the owner starts programs of this machine.", hint=f"Leave '{name[:80]}' out.")
 
 
-class HostNetworkAccess:
+class UnrestrictedNetworkAccess:
     """The network as this machine reaches it."""
 
     def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
@@ -77,7 +77,7 @@ class HostNetworkAccess:
         return policy
 
 
-class PublicOnlyNetworkAccess(HostNetworkAccess):
+class PublicOnlyNetworkAccess(UnrestrictedNetworkAccess):
     """The network of a guest's home: https to public addresses."""
 
     def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
@@ -91,7 +91,7 @@ class HostAccess:
 
     files: HostFileAccess
     programs: HostProgramAccess
-    network: HostNetworkAccess
+    network: UnrestrictedNetworkAccess
 
 
 def make_host_access(settings: Settings) -> HostAccess:
@@ -100,4 +100,4 @@ def make_host_access(settings: Settings) -> HostAccess:
         return HostAccess(
             files=DeniedHostFileAccess(), programs=DeniedHostProgramAccess(), network=PublicOnlyNetworkAccess()
         )
-    return HostAccess(files=HostFileAccess(), programs=HostProgramAccess(), network=HostNetworkAccess())
+    return HostAccess(files=HostFileAccess(), programs=HostProgramAccess(), network=UnrestrictedNetworkAccess())

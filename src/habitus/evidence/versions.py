@@ -44,7 +44,7 @@ class LiveComparison:
         return EvidenceItem(kind=ItemKind.CHANGE, name=f"{self.skill}@{self.layer_key}", version=self.new)
 
 
-class ComparisonVariant(StrEnum):
+class OldOrNewVersion(StrEnum):
     OLD = "old"
     NEW = "new"
 
@@ -54,12 +54,12 @@ class AssignedVersion:
     """The version of a compared skill that one conversation gets."""
 
     comparison: LiveComparison
-    assignment: ComparisonVariant
+    assignment: OldOrNewVersion
     is_random: bool = True  # else it began before the comparison, and doesn't count
 
     @property
     def version(self) -> int:
-        return self.comparison.old if self.assignment is ComparisonVariant.OLD else self.comparison.new
+        return self.comparison.old if self.assignment is OldOrNewVersion.OLD else self.comparison.new
 
     @property
     def reason(self) -> str:
@@ -84,10 +84,8 @@ def assign_conversation_version(
         is_old = began_on < comparison.changed_on
         return AssignedVersion(
             comparison=comparison,
-            assignment=ComparisonVariant.OLD if is_old else ComparisonVariant.NEW,
+            assignment=OldOrNewVersion.OLD if is_old else OldOrNewVersion.NEW,
             is_random=False,
         )
     gets_new = lots.gets_changed_version(comparison.item, comparison.share)
-    return AssignedVersion(
-        comparison=comparison, assignment=ComparisonVariant.NEW if gets_new else ComparisonVariant.OLD
-    )
+    return AssignedVersion(comparison=comparison, assignment=OldOrNewVersion.NEW if gets_new else OldOrNewVersion.OLD)

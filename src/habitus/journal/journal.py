@@ -238,7 +238,7 @@ class Journal:
         # The verdict is decided from all outcomes of a turn, so SQL can't filter by it.
         while len(found) < limit and not is_over:
             some = self._load_brief_turns(query.offset(start).limit(_BATCH_SIZE))
-            found += [turn for turn in some if decide_use_verdict(turn.outcomes).is_included_in_count(wanted)]
+            found += [turn for turn in some if decide_use_verdict(turn.outcomes).is_counted_as(wanted)]
             start, is_over = start + _BATCH_SIZE, len(some) < _BATCH_SIZE
         return found[:limit]
 

@@ -58,7 +58,7 @@ class UseVerdict(StrEnum):
         """Whether someone or something that knows said how it went."""
         return self in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)
 
-    def is_included_in_count(self, wanted: UseVerdict | None) -> bool:
+    def is_counted_as(self, wanted: UseVerdict | None) -> bool:
         """Whether the count of this name counts it; None counts everything."""
         return wanted in (None, self) or (wanted is UseVerdict.NO_FEEDBACK and not self.is_known)
 

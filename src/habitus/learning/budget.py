@@ -31,7 +31,7 @@ from habitus.llm.model import (
     Model,
     PersonMessage,
     ProviderError,
-    RetryNotice,
+    RetryStreamMarker,
     StreamPiece,
     TextContent,
     TextDelta,
@@ -320,7 +320,7 @@ class BudgetedModel:
             async for piece in pieces:
                 if isinstance(piece, TextDelta):
                     heard += len(piece.text.encode("utf-8", "replace"))
-                elif isinstance(piece, RetryNotice):
+                elif isinstance(piece, RetryStreamMarker):
                     paid, aside = aside, None
                     await self._settle(paid, TokenUsage(input_tokens=read))
                     aside = await self._reserve(ask)

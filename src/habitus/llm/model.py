@@ -163,11 +163,11 @@ class CompletionResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RetryNotice:
+class RetryStreamMarker:
     """The request failed before any text arrived, and is about to be retried."""
 
 
-StreamPiece = TextDelta | ToolCallStarted | RetryNotice | CompletionResult
+StreamPiece = TextDelta | ToolCallStarted | RetryStreamMarker | CompletionResult
 
 
 class Model(Protocol):

@@ -28,7 +28,7 @@ from habitus.memory.model import (
     parse_lesson_scope,
 )
 from habitus.memory.page_files import MemoryPageFiles, PagesWithEdits
-from habitus.memory.pages import MemoryPages, PageSyncResult
+from habitus.memory.pages import MemoryPageSynchronizer, PageSyncResult
 from habitus.memory.recall import (
     LESSON_TOKENS,
     MAX_LESSONS,
@@ -108,7 +108,7 @@ class Cortex:
             screening=screening or ScreeningPolicy(),
             on_pending=on_pending,
         )
-        self._pages = MemoryPages(files, self._intake)
+        self._pages = MemoryPageSynchronizer(files, self._intake)
         self._clock = clock
         self._pause = pause
         self._mode = mode

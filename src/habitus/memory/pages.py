@@ -37,7 +37,7 @@ class PageSyncResult:
     notes: tuple[str, ...] = ()
 
 
-class MemoryPages:
+class MemoryPageSynchronizer:
     """Reads and writes the pages of one user's memory; does nothing without files."""
 
     def __init__(self, files: MemoryPageFiles | None, intake: LessonDraftIntake) -> None:

@@ -216,16 +216,16 @@ def _build_version_row(engram: Engram, cause: ChangeAuthorAndReason) -> dict[str
 def _engram_from_row(row: Mapping[Any, Any]) -> Engram:
     counters = LessonCounters(**{name: row[name] for name in LessonCounters.__dataclass_fields__})
     marks = {name: row[name] for name in ("version", "created_on", "updated_on")}
-    return replace(_engram_from_definition(row["id"], row), counters=counters, **marks)
+    return replace(_engram_from_definition_row(row["id"], row), counters=counters, **marks)
 
 
 def _version_from_row(row: Mapping[Any, Any]) -> EngramVersion:
     cause = ChangeAuthorAndReason(at=row["made_on"], by=row["made_by"], reason=row["reason"])
-    engram = replace(_engram_from_definition(row["engram"], row), version=row["number"], updated_on=row["made_on"])
+    engram = replace(_engram_from_definition_row(row["engram"], row), version=row["number"], updated_on=row["made_on"])
     return EngramVersion(number=row["number"], engram=engram, cause=cause)
 
 
-def _engram_from_definition(id: str, row: Mapping[Any, Any]) -> Engram:
+def _engram_from_definition_row(id: str, row: Mapping[Any, Any]) -> Engram:
     defined = json.loads(row["definition"])
     evidence, body = defined["evidence"], defined["body"]
     typed = {

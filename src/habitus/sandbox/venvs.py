@@ -185,7 +185,7 @@ class EnvironmentCache:
             return f"Already there: {', '.join(sorted(requirements))}." if requirements else ""
         cached = await self.ensure_environment(wanted)
         assert cached is not None
-        added = await asyncio.to_thread(_replace_packages, venv, cached, wanted)
+        added = await asyncio.to_thread(_replace_packages_with_cached_ones, venv, cached, wanted)
         return f"Installed {', '.join(added)}." if added else "Everything was there already."
 
     async def _build_environment(self, folder: Path, dependencies: Sequence[str]) -> None:
@@ -252,7 +252,7 @@ def _list_installed_packages(venv: Path) -> list[tuple[str, str]]:
     return sorted((name, version) for name, _, version in named)
 
 
-def _replace_packages(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
+def _replace_packages_with_cached_ones(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
     """Replace an environment's packages by those of a cached one and return the new ones.
 
     Running code sees them at once.

@@ -188,7 +188,7 @@ class ProposalStore:
                 )
             ).inserted_primary_key
         assert key is not None
-        return self._to_number(engine, int(key[0]))
+        return self._compute_proposal_number_of_row(engine, int(key[0]))
 
     def find_matching_proposals(
         self, *where: sa.ColumnElement[bool], with_contents: bool = False, at: Sequence[sa.Engine] = ()
@@ -199,7 +199,7 @@ class ProposalStore:
         for engine in at or self.engines:
             with sql.read_transaction(engine) as conn:
                 here = [
-                    _parse_proposal_row(row, self._to_number(engine, row["id"]))
+                    _parse_proposal_row(row, self._compute_proposal_number_of_row(engine, row["id"]))
                     for row in conn.execute(query).mappings()
                 ]
                 found += [self._load_contents(conn, proposal) for proposal in here] if with_contents else here
@@ -259,7 +259,7 @@ class ProposalStore:
     def _open_transaction(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
         return sql.write_transaction(engine, durable=True, lock="proposals")
 
-    def _to_number(self, engine: sa.Engine, identity: int) -> int:
+    def _compute_proposal_number_of_row(self, engine: sa.Engine, identity: int) -> int:
         # Numbers interleave the databases, so a number alone says which one holds the row.
         return identity * len(self.engines) + self.engines.index(engine)
 

@@ -90,7 +90,7 @@ def parse_skill_tree(folder: str, tree: Tree) -> ParsedSkillFile:
 # An imported skill is parsed by its reader, the scanner and the store in turn; the cache makes that one parse.
 @functools.lru_cache(maxsize=1024)
 def _parse_main_file(folder: str, content: bytes, file: str, toml: bytes | None) -> ParsedSkillFile:
-    return skill_md.parse_skill_md(folder, content, file=file, toml=toml)
+    return skill_md.parse_skill_md_with_diagnostics(folder, content, file=file, toml=toml)
 
 
 def update_main_file(tree: Tree, skill: Skill) -> dict[str, TreeFile]:

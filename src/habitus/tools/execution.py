@@ -70,7 +70,7 @@ class ToolExecutor:
     ) -> ToolProgram:
         """Test a draft and return its program; `ToolFailed` says in one line why not. `stored_cases` must still
         pass."""
-        tool = _check_draft_without_running(draft)
+        tool = _check_draft_and_build_program(draft)
         payload = _check_test_payload(tool, draft.payload)
         run = await self._run_in_sandbox(tool, payload, env, services)
         # A timeout is reported as an infrastructure failure but is the draft's own fault.
@@ -203,7 +203,7 @@ def compute_tool_fingerprint(tool: ToolProgram) -> str:
     return hashlib.sha256(f"{code} {compute_environment_hash(tool.dependencies)}".encode()).hexdigest()
 
 
-def _check_draft_without_running(draft: ToolDraft) -> ToolProgram:
+def _check_draft_and_build_program(draft: ToolDraft) -> ToolProgram:
     """Check everything that can be checked without running the draft."""
     description = " ".join(draft.description.split())
     if not description:

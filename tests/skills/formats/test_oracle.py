@@ -71,7 +71,7 @@ def _is_in(table: dict[str, str], said: str) -> bool:
 def _unexplained(content: bytes, name: str) -> list[str]:
     """What one of the two says, the other doesn't, and no table explains."""
     theirs = _oracle(content, name)
-    ours = skill_md.parse_skill_md(name, content)
+    ours = skill_md.parse_skill_md_with_diagnostics(name, content)
     if ours.skill is None:
         return [] if theirs or _is_in(REFUSED_ONLY_HERE, ours.diagnostics[-1].message) else [str(ours.diagnostics[-1])]
     if theirs:
@@ -90,6 +90,9 @@ def test_our_verdict_on_collected_files_agrees_or_the_table_says_why() -> None:
     data = os.environ.get("HABITUS_BENCH_DATA")
     root = Path(data) / "skill_collections" if data else Path(skill_md.__file__).parents[2] / "bundled"
     found = [path for path in sorted(root.rglob("*")) if path.name in ("SKILL.md", "skill.md")]
-    loadable = Counter(skill_md.parse_skill_md(path.parent.name, path.read_bytes()).skill is not None for path in found)
+    loadable = Counter(
+        skill_md.parse_skill_md_with_diagnostics(path.parent.name, path.read_bytes()).skill is not None
+        for path in found
+    )
     assert loadable[True] >= 0.9 * len(found)
     assert {path: said for path in found if (said := _unexplained(path.read_bytes(), path.parent.name))} == {}

@@ -38,14 +38,18 @@ FULL = Skill(
 
 
 def _skill(content: str | bytes, folder: str = "a", **more: Any) -> Skill:
-    found = skill_md.parse_skill_md(folder, content.encode() if isinstance(content, str) else content, **more).skill
+    found = skill_md.parse_skill_md_with_diagnostics(
+        folder, content.encode() if isinstance(content, str) else content, **more
+    ).skill
     assert found is not None
     return found
 
 
 def _said(content: str | bytes, folder: str = "a", **more: Any) -> list[tuple[str, str]]:
     """(severity, what) of each diagnostic."""
-    parsed = skill_md.parse_skill_md(folder, content.encode() if isinstance(content, str) else content, **more)
+    parsed = skill_md.parse_skill_md_with_diagnostics(
+        folder, content.encode() if isinstance(content, str) else content, **more
+    )
     assert all(diagnostic.hint for diagnostic in parsed.diagnostics)
     return [(diagnostic.severity.value, diagnostic.message) for diagnostic in parsed.diagnostics]
 
@@ -98,7 +102,9 @@ def test_what_the_database_knows_is_never_in_the_file() -> None:
 @example(FULL)
 @given(SKILLS)
 def test_a_written_skill_reads_back_the_same(skill: Skill) -> None:
-    assert _plain(skill_md.parse_skill_md(skill.name, skill_md.render_skill_md(skill)).skill) == as_kept(skill)
+    assert _plain(
+        skill_md.parse_skill_md_with_diagnostics(skill.name, skill_md.render_skill_md(skill)).skill
+    ) == as_kept(skill)
 
 
 @pytest.mark.some(14)
@@ -133,7 +139,9 @@ def test_what_the_standard_forbids_is_refused(change: dict[str, Any], says: str)
 @pytest.mark.req("SK-01")
 def test_a_skill_at_the_limits_is_written_and_can_be_read() -> None:
     skill = replace(FULL, name="a" * 64, description="d" * 1024, when_to_use="w" * 1024, compatibility="c" * 500)
-    assert _plain(skill_md.parse_skill_md(skill.name, skill_md.render_skill_md(skill)).skill) == _plain(skill)
+    assert _plain(
+        skill_md.parse_skill_md_with_diagnostics(skill.name, skill_md.render_skill_md(skill)).skill
+    ) == _plain(skill)
 
 
 # What others see
@@ -218,7 +226,7 @@ def test_the_cue_is_when_to_use_or_else_the_description() -> None:
     ],
 )
 def test_one_skill_in_many_hands(content: str) -> None:
-    assert skill_md.parse_skill_md("a", content.encode()).skill == Skill(
+    assert skill_md.parse_skill_md_with_diagnostics("a", content.encode()).skill == Skill(
         name="a", description="D", body="Body", stated=frozenset({"name", "description", "body"})
     )
 
@@ -232,7 +240,7 @@ def test_one_skill_in_many_hands(content: str) -> None:
     ],
 )
 def test_what_is_odd_about_a_file_that_loads_is_said(content: str, what: str) -> None:
-    (diagnostic,) = skill_md.parse_skill_md("a", content.encode()).diagnostics
+    (diagnostic,) = skill_md.parse_skill_md_with_diagnostics("a", content.encode()).diagnostics
     assert what in diagnostic.message
 
 
@@ -408,7 +416,7 @@ def test_what_a_strict_reader_would_refuse_is_said(content: str, says: tuple[str
     ],
 )
 def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> None:
-    parsed = skill_md.parse_skill_md("a", content, file="a/SKILL.md")
+    parsed = skill_md.parse_skill_md_with_diagnostics("a", content, file="a/SKILL.md")
     assert parsed.skill is None
     last = parsed.diagnostics[-1]
     assert last == Diagnostic(file="a/SKILL.md", message=last.message, hint=last.hint, severity=Severity.ERROR)
@@ -422,7 +430,7 @@ def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> Non
 @example(b"---\na: !!timestamp x\nb: !!bool x\n---\n", "a")
 @given(st.binary(max_size=300) | files(), st.text(st.characters(codec=None), max_size=20))
 def test_no_bytes_and_no_folder_make_reading_raise(content: bytes, folder: str) -> None:
-    parsed = skill_md.parse_skill_md(folder, content)
+    parsed = skill_md.parse_skill_md_with_diagnostics(folder, content)
     assert (parsed.skill is None) == any(d.severity is Severity.ERROR for d in parsed.diagnostics)
     if parsed.skill is not None:
         packed = records.pack_summary(parsed.skill).encode()
@@ -449,7 +457,7 @@ def test_fields_beside_the_file_are_read_and_the_file_wins() -> None:
 @pytest.mark.req("SC-01")
 @pytest.mark.parametrize("toml", [b"broken =", b"\xff", b"a = " + b"[" * 5000, b"a = " + b"[" * 100 + b"]" * 100])
 def test_a_toml_file_that_makes_no_sense_is_said(toml: bytes) -> None:
-    parsed = skill_md.parse_skill_md("a", b"Body", toml=toml)
+    parsed = skill_md.parse_skill_md_with_diagnostics("a", b"Body", toml=toml)
     assert parsed.skill is None
     assert parsed.diagnostics[-1].file == "skill.toml"
     assert "Not valid TOML" in parsed.diagnostics[-1].message
@@ -462,7 +470,7 @@ def test_a_toml_file_that_makes_no_sense_is_said(toml: bytes) -> None:
 @given(files())
 @example(b"\n# Sum a table\n\nAdd up its rows.\n")
 def test_saying_what_a_file_says_already_keeps_every_byte(content: bytes) -> None:
-    skill = skill_md.parse_skill_md("csv-summary", content).skill
+    skill = skill_md.parse_skill_md_with_diagnostics("csv-summary", content).skill
     if skill is not None:
         assert skill_md.update_skill_md(content, skill) == content
 
@@ -484,10 +492,10 @@ _CHANGED = (
 @pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
 def test_an_edit_keeps_what_only_yaml_takes_for_the_end_of_a_line(end: str) -> None:
     content = b"---\nname: csv-summary\ndescription: D\nname: csv-summary\nmetadata: {a: b}\n---"
-    skill = skill_md.parse_skill_md("csv-summary", content).skill
+    skill = skill_md.parse_skill_md_with_diagnostics("csv-summary", content).skill
     assert skill is not None
     wanted = replace(skill, manifest=Manifest(requires_tools=(f"---{end}---",)), when_to_use=f"x{end}---y")
-    found = skill_md.parse_skill_md("csv-summary", skill_md.update_skill_md(content, wanted)).skill
+    found = skill_md.parse_skill_md_with_diagnostics("csv-summary", skill_md.update_skill_md(content, wanted)).skill
     assert found is not None
     assert (found.manifest, found.when_to_use) == (wanted.manifest, wanted.when_to_use)
 
@@ -495,7 +503,7 @@ def test_an_edit_keeps_what_only_yaml_takes_for_the_end_of_a_line(end: str) -> N
 @pytest.mark.full
 @given(files(), SKILLS, st.sampled_from(_CHANGED))
 def test_an_edit_of_one_field_reads_back_as_asked(content: bytes, other: Skill, field: str) -> None:
-    skill = skill_md.parse_skill_md("csv-summary", content).skill
+    skill = skill_md.parse_skill_md_with_diagnostics("csv-summary", content).skill
     if skill is None:
         return
     wanted = replace(skill, **{field: getattr(as_kept(other), field)})
@@ -505,7 +513,7 @@ def test_an_edit_of_one_field_reads_back_as_asked(content: bytes, other: Skill, 
     except Invalid:
         return
     kept = replace(_plain(wanted), manifest=replace(wanted.manifest, unreadable=()))
-    found = _plain(skill_md.parse_skill_md("csv-summary", after).skill)
+    found = _plain(skill_md.parse_skill_md_with_diagnostics("csv-summary", after).skill)
     assert replace(found, manifest=replace(found.manifest, unreadable=())) == kept
 
 
@@ -577,12 +585,12 @@ def test_a_file_that_cannot_be_read_is_written_anew() -> None:
 
 def test_a_trigger_that_is_taken_away_does_not_come_back_by_its_old_name() -> None:
     old = b"---\nname: a\ndescription: D\nkeywords: [memo, jot]\n# a comment\nlicense: MIT\n---\nB\n"
-    before = skill_md.parse_skill_md("a", old, file="a/skill.md").skill
+    before = skill_md.parse_skill_md_with_diagnostics("a", old, file="a/skill.md").skill
     assert before is not None
     assert before.manifest.triggers == ("memo", "jot")
     fewer = replace(before, manifest=replace(before.manifest, triggers=("jot",)))
     changed = skill_md.update_skill_md(old, fewer, file="skill.md")
-    after = skill_md.parse_skill_md("a", changed, file="a/skill.md").skill
+    after = skill_md.parse_skill_md_with_diagnostics("a", changed, file="a/skill.md").skill
     assert after is not None
     assert after.manifest.triggers == ("jot",)
     assert b"keywords" not in changed
@@ -592,12 +600,12 @@ def test_a_trigger_that_is_taken_away_does_not_come_back_by_its_old_name() -> No
 
 def test_a_bare_file_keeps_its_words_when_it_is_changed_or_renamed() -> None:
     bare = b"# Tea\n\nBrews tea.\n\n1. Boil.\n"
-    skill = skill_md.parse_skill_md("tea", bare, file="tea/SKILL.md").skill
+    skill = skill_md.parse_skill_md_with_diagnostics("tea", bare, file="tea/SKILL.md").skill
     assert skill is not None
     for content in (
         skill_md.update_skill_md(bare, replace(skill, license="MIT")),
         skill_md.rename_skill_md(bare, "tea"),
     ):
-        again = skill_md.parse_skill_md("tea", content, file="tea/SKILL.md").skill
+        again = skill_md.parse_skill_md_with_diagnostics("tea", content, file="tea/SKILL.md").skill
         assert again is not None
         assert (again.title, again.description, again.body) == (skill.title, skill.description, skill.body)

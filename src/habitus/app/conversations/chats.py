@@ -208,7 +208,7 @@ class UserChatSessions:
             # A session that another process went on with is read anew from the journal.
             await self._open.close_resource_of_key(conversation)
         before = await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))
-        opening = partial(run_in_thread, lambda: self._open_chat(conversation, resume=bool(id)))
+        opening = partial(run_in_thread, lambda: self._build_chat_session(conversation, resume=bool(id)))
         async with self._open.hold(conversation, opening) as talk:
             talk.start_turn(text, files, previous=before.id if before is not None else "")
         await self._open.shrink_to_limit()
@@ -224,7 +224,7 @@ class UserChatSessions:
                 return
             await asyncio.sleep(_BEGIN_LOOK_S)
 
-    def _open_chat(self, id: str, *, resume: bool) -> _ChatSession:
+    def _build_chat_session(self, id: str, *, resume: bool) -> _ChatSession:
         self.require_chat_model()
         talk = _ChatSession()
         talk.session = open_session(

@@ -76,7 +76,7 @@ class UserSkillCommandLineRegistry:
         return [
             item.name
             for item in self._home.skills.list_skills()
-            if _has_command_line(item) and not self._explain_first_closed_gate(item)
+            if _is_skill_with_command_line(item) and not self._explain_first_closed_gate(item)
         ]
 
     def get_checked_command_line(self, name: str) -> SkillCommandLine:
@@ -102,7 +102,7 @@ class UserSkillCommandLineRegistry:
 
         No secret is opened for this, and no file is created.
         """
-        items = [item for item in self._home.skills.list_skills() if _has_command_line(item)]
+        items = [item for item in self._home.skills.list_skills() if _is_skill_with_command_line(item)]
         return {item.name: self._find_call_error_of_skill(item) for item in items}
 
     def _find_call_error_of_skill(self, item: ListedSkill) -> Refused | None:
@@ -130,7 +130,7 @@ class UserSkillCommandLineRegistry:
 
     def _find_skill_with_command_line(self, name: str) -> ListedSkill:
         item = self._home.skills.snapshot().by_name.get(names.canonicalize_name(name))
-        if item is None or not _has_command_line(item):
+        if item is None or not _is_skill_with_command_line(item):
             known = ", ".join(self.names()) or "none"
             raise NotFound(f"No skill '{name[:80]}' has a command line here.", hint=f"There are: {known}.")
         return item
@@ -197,7 +197,7 @@ class UserSkillCommandLineRegistry:
         return own
 
 
-def _has_command_line(item: ListedSkill) -> bool:
+def _is_skill_with_command_line(item: ListedSkill) -> bool:
     return item.summary is not None and item.summary.manifest.cli
 
 

@@ -81,7 +81,7 @@ def list_uses(
         one
         for one in reversed(found)
         if (one.is_text_shown_for_request if recommended else one.is_used_not_only_shown)
-        and one.verdict.is_included_in_count(outcome)
+        and one.verdict.is_counted_as(outcome)
         and (stage is None or one.use.stage == stage.value)
         and recipe in ("", one.use.part)
         and version in (None, one.use.version)

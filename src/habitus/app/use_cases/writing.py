@@ -167,7 +167,7 @@ def _build_skill_from_request(request: CreateSkillRequest) -> Skill:
     skeleton = (_TEMPLATES / ("skill_with_cli.md" if request.cli else "skill.md")).read_text("utf-8")
     given = Skill(name=name, body=skeleton.format(title=heading, name=name))
     if request.body is not None:
-        parsed = skill_md.parse_skill_md(name, request.body.encode("utf-8", "replace"))
+        parsed = skill_md.parse_skill_md_with_diagnostics(name, request.body.encode("utf-8", "replace"))
         if parsed.skill is not None:
             given = parsed.skill
         elif request.body.startswith("---"):

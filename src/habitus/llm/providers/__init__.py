@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from habitus import optional_packages
-from habitus.llm.model import CompletionRequest, RetryNotice, StreamPiece
+from habitus.llm.model import CompletionRequest, RetryStreamMarker, StreamPiece
 from habitus.llm.providers.known_providers import (
     AnswerTimeLimits,
     ModelWithAddressAndKey,
@@ -96,7 +96,7 @@ class ProviderModel:
                 if pause is None:
                     raise fault.error from trouble
             await self._sleep(pause)
-            yield RetryNotice()
+            yield RetryStreamMarker()
 
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""

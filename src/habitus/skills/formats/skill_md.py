@@ -42,7 +42,9 @@ class ParsedSkillFile:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def parse_skill_md(folder: str, data: bytes, *, file: str = "SKILL.md", toml: bytes | None = None) -> ParsedSkillFile:
+def parse_skill_md_with_diagnostics(
+    folder: str, data: bytes, *, file: str = "SKILL.md", toml: bytes | None = None
+) -> ParsedSkillFile:
     """Parse the main file of the skill in `folder`, which names the skill. Never raises."""
     found: list[Diagnostic] = []
     try:
@@ -69,7 +71,7 @@ def render_skill_md(skill: Skill, *, is_checked: bool = True) -> bytes:
 
 def update_skill_md(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
     """Return the file changed to match `skill`; unchanged parts keep their bytes."""
-    before = parse_skill_md(skill.name, content, file=file).skill
+    before = parse_skill_md_with_diagnostics(skill.name, content, file=file).skill
     # Equal values must not touch the file, not even its formatting.
     if before == skill:
         return content
@@ -101,7 +103,7 @@ def _encode_file(parts: frontmatter.FrontMatterDocument, *, is_checked: bool) ->
 def rename_skill_md(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
     """Return the file with another name; everything else stays."""
     parts = frontmatter.split_front_matter(_decode_file(content, file), file)
-    found = parse_skill_md(name, content, file=file).skill
+    found = parse_skill_md_with_diagnostics(name, content, file=file).skill
     if parts.front is None and found is not None:
         return render_skill_md(found, is_checked=False)
     front = frontmatter.change_fields(frontmatter.normalize_newlines(parts.front or ""), {"name": name}, file)

@@ -55,14 +55,14 @@ class _YamlValueBuilder:
         next(self._events)  # the document ends
         another = next(self._events)
         if not isinstance(another, yaml.StreamEndEvent):
-            raise _make_yaml_error("a second document begins here", another)
+            raise _make_yaml_error_at_event("a second document begins here", another)
         return value
 
     def _build_value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
             return self._resolve_alias(event, depth)
         if depth > MAX_DEPTH:
-            raise _make_yaml_error(f"values are nested more than {MAX_DEPTH} deep", event)
+            raise _make_yaml_error_at_event(f"values are nested more than {MAX_DEPTH} deep", event)
         before = self._count
         self._count += 1
         value: Any
@@ -78,12 +78,12 @@ class _YamlValueBuilder:
 
     def _resolve_alias(self, event: Any, depth: int) -> Any:
         if event.anchor not in self._anchors:
-            raise _make_yaml_error(f"nothing before this is called '&{event.anchor}'", event)
+            raise _make_yaml_error_at_event(f"nothing before this is called '&{event.anchor}'", event)
         value, count = self._anchors[event.anchor]
         # An alias counts as much as the value it repeats, so nested aliases can't grow exponentially.
         self._count += count
         if self._count > self._max_values or depth + measure_nesting_depth(value) > MAX_DEPTH:
-            raise _make_yaml_error("aliases repeat too much", event)
+            raise _make_yaml_error_at_event("aliases repeat too much", event)
         return value
 
     def _build_sequence_items(self, depth: int) -> Iterator[Any]:
@@ -101,7 +101,7 @@ class _YamlValueBuilder:
         return fields
 
 
-def _make_yaml_error(problem: str, event: Any) -> yaml.MarkedYAMLError:
+def _make_yaml_error_at_event(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 

@@ -54,7 +54,7 @@ _QUOTED = re.compile(
 )
 
 
-def decode_html_entities(text: str) -> Iterator[tuple[str, bool]]:
+def propose_html_entity_decodings(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with HTML entities decoded once.
 
     If a bare `<` or `&` shows that not everything was escaped, the first candidate leaves strings alone.

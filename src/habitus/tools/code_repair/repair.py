@@ -51,7 +51,7 @@ RULES: tuple[tuple[CodeDefectKind, RepairRule], ...] = (
     (CodeDefectKind.PROMPTS, characters.extract_input_of_interactive_session),
     (CodeDefectKind.LINE_PREFIXES, characters.strip_line_prefixes),
     (CodeDefectKind.ESCAPES, characters.decode_escaped_line_breaks),
-    (CodeDefectKind.ENTITIES, characters.decode_html_entities),
+    (CodeDefectKind.ENTITIES, characters.propose_html_entity_decodings),
     (CodeDefectKind.MARKDOWN, characters.strip_markdown_escapes),
     (CodeDefectKind.TYPOGRAPHY, characters.replace_typography),
     (CodeDefectKind.INDENTATION, characters.strip_common_indentation),

@@ -65,7 +65,7 @@ class SurrogateSafeJsonResponse(JSONResponse):
         ).encode()
 
 
-class UnvalidatedRoute(APIRoute):
+class UnvalidatedResponseRoute(APIRoute):
     """A route that sends its result unvalidated, exactly as the command line prints it; the model only documents it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:

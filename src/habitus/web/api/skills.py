@@ -18,7 +18,7 @@ from habitus.web.api import schemas
 from habitus.web.api.use_case_routes import get_response_model
 from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
 
-router = AccessRouter(tags=["skills"], route_class_override=schemas.UnvalidatedRoute)
+router = AccessRouter(tags=["skills"], route_class_override=schemas.UnvalidatedResponseRoute)
 
 ImportResultModel = get_response_model(ImportResult)
 

@@ -458,13 +458,13 @@ def make_skill_form(skill: Skill | None) -> SkillForm:
     )
 
 
-def _parse_skill_form(body: Annotated[str, Form()] = "", **texts: str) -> SkillForm:
+def _read_submitted_skill_form(body: Annotated[str, Form()] = "", **texts: str) -> SkillForm:
     """Return the submitted form with normalised line endings."""
     return SkillForm(field_texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
 
 
 # FastAPI reads the fields from the signature, which is built from the list of editable fields.
-_parse_skill_form.__dict__["__signature__"] = inspect.Signature(
+_read_submitted_skill_form.__dict__["__signature__"] = inspect.Signature(
     [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, Form(max_length=most)]
@@ -472,4 +472,4 @@ _parse_skill_form.__dict__["__signature__"] = inspect.Signature(
         for name, most in {"body": None, **{each.name: each.max_length for each in EDITABLE_FIELDS}}.items()
     ]
 )
-SubmittedSkillForm = Annotated[SkillForm, Depends(_parse_skill_form)]
+SubmittedSkillForm = Annotated[SkillForm, Depends(_read_submitted_skill_form)]

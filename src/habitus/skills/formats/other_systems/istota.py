@@ -122,7 +122,7 @@ def _build_incoming_skill(
     origin: str,
     notes: DiagnosticCollector,
 ) -> IncomingSkill:
-    parsed = skill_md.parse_skill_md(
+    parsed = skill_md.parse_skill_md_with_diagnostics(
         original_name,
         main.content or b"" if main else b"",
         file=f"{origin}/{MAIN_FILE if main else TOML_FILE}",
