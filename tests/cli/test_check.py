@@ -268,6 +268,33 @@ def test_rules_come_first_and_whole_and_what_nobody_would_act_on_is_not_shown(di
     assert text.count("instead") == 1
 
 
+@pytest.mark.req("CL-08", "EL-10")
+def test_what_the_error_itself_recommends_is_no_news_and_what_it_hides_is(direct: Direct) -> None:
+    logs = direct.cli.user_home / ".claude" / "projects" / "shop"
+    for number in (1, 2):
+        write(
+            logs / f"{number}.jsonl",
+            [
+                asked("build", timestamp=f"2026-05-{number:02}T10:00:00Z"),
+                *step(number, "a", "dbt build", 'Compilation Error: packages are missing. Run "dbt deps" to install'),
+                *step(number, "b", "dbt deps", "Installed 3 packages", ok=True),
+                *step(number, "c", "dbt build", "Completed successfully", ok=True),
+                *step(
+                    number,
+                    "d",
+                    "kubectl apply -f shop.yaml",
+                    "error: You must be logged in to the server (Unauthorized)",
+                ),
+                *step(number, "e", "aws sso login --profile shop", "Signed in", ok=True),
+                *step(number, "f", "kubectl apply -f shop.yaml", "deployment configured", ok=True),
+            ],
+        )
+    text = " ".join(direct.ok("check").split())
+    assert "Run `aws sso login --profile shop` first when `kubectl" in text
+    assert "dbt deps" not in text
+    assert "Run `dbt deps` first when `dbt build`" in " ".join(direct.ok("check", "--verbose").split())
+
+
 @pytest.mark.req("CL-08")
 def test_what_several_agents_share_is_one_line_and_asking_a_server_is_no_failure(direct: Direct) -> None:
     for number in (1, 2):

@@ -124,6 +124,15 @@ NEXT |= {
         'In this project run `cmake -B out` first when `cmake --build` says "not a CMake build directory".'
         " (2 sessions, last in May)",
     ),
+    "a command with an option before its subcommand": (
+        [
+            ran("kubectl -n shop get pods", "error: You must be logged in to the server (Unauthorized)"),
+            ran("aws sso login --profile shop"),
+            ran("kubectl -n shop get pods"),
+        ],
+        'In this project run `aws sso login --profile shop` first when `kubectl` says "You must be logged in to the'
+        ' server". (2 sessions, last in May)',
+    ),
     "the same goal by another program": (
         [ran("npm install", "npm error ERESOLVE unable to resolve dependency tree"), ran("pnpm install")],
         "In this project run `pnpm install` when `npm install` says"
@@ -410,6 +419,11 @@ NO_RULE = {
     "another ending": ("Never lock the settings file", "Never unlock the settings file"),
     "asked or not": ("Always ask me before you deploy", "Never ask me before you deploy"),
     "one condition": ("Don't merge before I have reviewed it", "Always squash before merging"),
+    "what only small words have in common": ("Öffnen Sie die Tore immer nach acht.", "Frag nie nach."),
+    "sentences of somebody else": (
+        'the banner says "We use cookies. Always accept all of them."',
+        'and the mail: "We use cookies. Always accept all of them."',
+    ),
     "only some": ("Don't write comments that repeat the code", "Don't write comments"),
 }
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
+    SUBCOMMAND,
     Remedy,
     RemedyChangeKind,
     SessionCall,
@@ -49,6 +50,7 @@ class RemedySearchResult:
     remedy: Remedy | None
     ending: NoRemedyReason = NoRemedyReason.LEFT
     at: int = 0  # index of the call that succeeded; 0 if none did
+    is_in_error: bool = False  # the error itself recommends the remedy
 
 
 def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> RemedySearchResult:
@@ -137,12 +139,11 @@ def _accept_or_reject_remedy(found: Remedy | NoRemedyReason, about: ClassifiedEr
         return RemedySearchResult(remedy=None, ending=found, at=at)
     if found.bypasses_guard:
         return RemedySearchResult(remedy=None, ending=NoRemedyReason.GUARDED, at=at)
-    may_teach = about.has_text_beyond_exit_code and (
-        about.cause.can_have_remedy or _is_remedy_advised_by_error(found, about)
-    )
+    is_in_error = _is_remedy_advised_by_error(found, about)
+    may_teach = about.has_text_beyond_exit_code and (about.cause.can_have_remedy or is_in_error)
     if not may_teach or not found.is_short_and_safe_to_quote:
         return RemedySearchResult(remedy=None, ending=NoRemedyReason.LEFT, at=at)
-    return RemedySearchResult(remedy=found, at=at)
+    return RemedySearchResult(remedy=found, at=at, is_in_error=is_in_error)
 
 
 def _is_remedy_advised_by_error(remedy: Remedy, about: ClassifiedError) -> bool:
@@ -253,10 +254,12 @@ def _has_run_command_named_by_error(call: SessionCall, failed: SessionCall, abou
 
 
 def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
-    first = command.args[:1]
-    return bool(first) and about.mentions_any_word(
-        {" ".join((*command.runner_and_program_words, *first)), " ".join((command.program, *first))}
-    )
+    first, both = command.args[:1], command.args[:2]
+    names = {" ".join((*command.runner_and_program_words, *first)), " ".join((command.program, *first))}
+    # `pnpm prisma generate` is "prisma generate" there.
+    if len(both) == 2 and all(map(SUBCOMMAND.fullmatch, both)):
+        names.add(" ".join(both))
+    return bool(first) and about.mentions_any_word(names)
 
 
 def _get_program_and_target(command: ShellCommand) -> tuple[str, ...]:
@@ -269,8 +272,10 @@ def _build_preparation_remedy(
 ) -> Remedy | NoRemedyReason | None:
     wanted = failed.failing_command
     wrong = wanted.program_and_subcommand_words if wanted else ()
+    # `cmake --build` is a subcommand by another name; the namespace of `kubectl -n x get pods` is none.
     if wanted and len(wrong) == 1:
-        wrong += tuple(word for word in wanted.args if is_flag(word))[:1]
+        flags = [word for word in wanted.args if is_flag(word)]
+        wrong += tuple(flags[:1]) if flags and (len(flags[0]) > 2 or len(wanted.non_flag_args) < 2) else ()
     tool = "" if wanted else failed.name
     last = chosen[-1]
     if not last.command:

@@ -21,7 +21,10 @@ _SENTENCE = re.compile(
     r"(?<=[.!?])\s+|\n+|,\s+(?=(?:and|but|und|aber) (?:please )?(?:always|never|don'?t|do not)\b)", re.I
 )
 _PASTED = re.compile(
-    r"```.*?(?:```|\Z)|^(?:[>|$#]|\d{4}-\d\d-\d\d|Traceback|\s+(?:at|File) ).*$", re.DOTALL | re.MULTILINE
+    r"```.*?(?:```|\Z)|^(?:[>|$#]|\d{4}-\d\d-\d\d|Traceback|\s+(?:at|File) )[^\n]*$"
+    # Several sentences in quotation marks are somebody else's.
+    r"|[\"„“«][^\"“”»]*[.!?]\s[^\"“”»]*[\"“”»]",
+    re.DOTALL | re.MULTILINE,
 )
 _UNDOING = re.compile(
     r"(?:no\b[\s,.!]*)?(?:please )?(?:undo|revert|roll(?: it)? back|put (?:it|that) back|take (?:it|that) back)", re.I

@@ -107,6 +107,7 @@ class SupportedRemedy:
     traces: tuple[str, ...]  # session and turn
     against: int = 0  # sessions that contradict it
     share: float = 1.0  # of the sessions that found any remedy
+    is_in_error: bool = False  # the error says it each time, so an agent finds it alone
 
     @property
     def minutes(self) -> float:
@@ -337,6 +338,7 @@ def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
         rows=tuple(_build_finding_row(facts, failure) for facts, failure, _ in support),
         signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
         traces=tuple(traces),
+        is_in_error=all(failure.is_remedy_in_error for _, failure, _ in support),
     )
 
 

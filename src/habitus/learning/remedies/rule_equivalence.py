@@ -138,8 +138,18 @@ def find_similar_sentence_indexes(texts: Sequence[str]) -> list[frozenset[int]]:
 
 def has_several_differing_terms(one: str, other: str) -> bool:
     """Return whether similar sentences differ in more than a word each, as two rules on one topic do."""
-    first, second = ({term.concept for term in _parse_rule_terms(text)} for text in (one, other))
-    return min(len(first - second), len(second - first)) > 0 and len(first ^ second) > 2
+    first, second = ({term.concept: term.word for term in _parse_rule_terms(text)} for text in (one, other))
+    # The embedding knows the small words of English alone; in another language they would be all that is alike.
+    is_comparable = (_is_english(one) and _is_english(other)) or any(
+        len(first[concept]) > 4 for concept in first.keys() & second.keys()
+    )
+    differing = len(first.keys() - second.keys()), len(second.keys() - first.keys())
+    return is_comparable and min(differing) > 0 and sum(differing) > 2
+
+
+def _is_english(text: str) -> bool:
+    words = _TOKEN.findall(text.lower())
+    return sum(word in STOP_WORDS for word in words) * 6 >= len(words)
 
 
 def _has_all_terms_of_rule(rule: tuple[_RuleTerm, ...], other: tuple[_RuleTerm, ...]) -> bool:

@@ -49,6 +49,7 @@ class FailedCallDetails:
     seconds: float = 0.0
     remedy: Remedy | None = None
     ending: NoRemedyReason = NoRemedyReason.LEFT
+    is_remedy_in_error: bool = False  # the error itself said what to run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +152,7 @@ def _iterate_failed_call_details(made: Sequence[SessionCall], end: int) -> Itera
             seconds=_compute_lost_seconds(lost, made[until : until + 1]),
             remedy=found.remedy,
             ending=found.ending,
+            is_remedy_in_error=found.is_in_error,
         )
 
 
