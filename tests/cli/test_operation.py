@@ -37,7 +37,7 @@ def checks(direct: Direct, **more: object) -> dict[str, tuple[str, str]]:
 @pytest.mark.req("OP-02")
 def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> None:
     before = checks(direct)
-    assert {"shared database", "spool", "jobs", "hooks", "vault", "command lines", "backups", "telemetry"} & set(
+    assert {"shared database", "outbox", "jobs", "hooks", "vault", "command lines", "backups", "telemetry"} & set(
         before
     ) == set()
     assert {"python", "home", "database", "search", "model", "sandbox: bubblewrap"} <= set(before)
@@ -53,7 +53,7 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
     direct.ok("db", "backup")
     direct.ok("skills", "new", "--cli", "greeter")
     found = checks(direct, env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
-    assert found["spool"] == (
+    assert found["outbox"] == (
         "paused",
         "2 turns and judgements pending on disk, 3 counts or entries were dropped so far.",
     )

@@ -120,7 +120,8 @@ class Proposal:
     @property
     def rejection_message(self) -> str:
         """Why and by whom the proposal was rejected, as a sentence."""
-        what = "This change of" if self.change.action is ProposalAction.WRITE else f"The wish to {self.change.action}"
+        action = self.change.action
+        what = "This change of" if action is ProposalAction.WRITE else f"The proposal to {action}"
         reason = clean_to_one_line(self.decision)[:500].rstrip(".") or "no reason given"
         return f"{what} '{self.change.name}' (proposal {self.id}) was rejected by {self.decided_by}: {reason}."
 

@@ -72,9 +72,9 @@ def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheckResult
     detail = f"{waiting} turns and judgements pending on disk, {dropped} counts or entries were dropped so far"
     if waiting:
         hint = "They are written with the next turn that reaches the database."
-        yield HealthCheckResult.paused("spool", f"{detail}.", hint)
+        yield HealthCheckResult.paused("outbox", f"{detail}.", hint)
     else:
-        yield HealthCheckResult.ok("spool", detail)
+        yield HealthCheckResult.ok("outbox", detail)
 
 
 def _check_use_counts_against_journal(home: Home) -> Iterator[HealthCheckResult]:

@@ -19,6 +19,7 @@ from habitus.app.conversations.command_lines import SKILL_FILES_DIR
 from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.noted_sessions import CLAIMED_SESSIONS_FILE
 from habitus.app.operating import erasure_records
+from habitus.app.operating.erasure_records import list_distinct_engines
 from habitus.app.operating.people import open_user_accounts
 from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_places_with_remaining_personal_data
 from habitus.app.tasks.storing import load_editable_tasks, replace_editable_tasks
@@ -109,11 +110,14 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     # The erasure record comes first: after a crash, the next start erases the rest.
     erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, [stone])
     _erase_user_data(home, person)
-    busy = [note for engine in _list_distinct_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
+    busy = [note for engine in list_distinct_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
     erasure_records.insert_records_into_databases(home.shared, home.local, [stone], home.clock())
     again = [f"{place}: {count}" for place, count in _count_user_entries_by_kind(home, person).items()]
     found = find_places_with_remaining_personal_data(
-        _list_distinct_engines(home.shared, home.local), home.settings.home, words, excluded=home_directory.BACKUPS_DIR
+        list_distinct_engines(home.shared, home.local),
+        home.settings.home,
+        words,
+        excluded=home_directory.BACKUPS_DIR,
     )
     return ErasureResult(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
@@ -124,7 +128,7 @@ def erase_users_again_after_restore(home: Home, records: Sequence[erasure_record
     for user in _list_known_users(home):
         if any(stone.matches(user) for stone in records):
             _erase_user_data(home, _load_data_subject(home.settings, home.shared, user))
-    for engine in _list_distinct_engines(home.shared, home.local):
+    for engine in list_distinct_engines(home.shared, home.local):
         _vacuum_database(engine)
     erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, records)
     erasure_records.insert_records_into_databases(home.shared, home.local, records, home.clock())
@@ -155,14 +159,10 @@ def _list_engrams(shared: sa.Engine) -> tuple[Engram, ...]:
     return EngramStore(shared).load_changed_engrams(0).engrams
 
 
-def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
-    return tuple(dict.fromkeys((shared, local)))
-
-
 def _count_user_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str, int]:
     """Count the user's entries by kind, in the order of erasure; kinds without entries are left out."""
     count: Counter[str] = Counter()
-    for engine in _list_distinct_engines(home.shared, home.local):
+    for engine in list_distinct_engines(home.shared, home.local):
         with sql.read_transaction(engine) as connection:
             for rows in PERSONAL_ROWS:
                 count[rows.label] += rows.count(connection, person)
@@ -186,7 +186,7 @@ def _count_user_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str,
 
 def _list_active_skills_authored_by_user(shared: sa.Engine, local: sa.Engine, person: DataSubject) -> tuple[str, ...]:
     found: set[str] = set()
-    for engine in _list_distinct_engines(shared, local):
+    for engine in list_distinct_engines(shared, local):
         with sql.read_transaction(engine) as connection:
             found.update(erasing.find_personal_traces(connection, person.author_names, ()).active_skills)
     return tuple(sorted(found))
@@ -207,7 +207,7 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
         replace_editable_tasks(home, _format_item_address(item), others)
     # Through the journal, which takes their uses out of the counters too.
     home.journal.erase_user_evidence(person.name)
-    for engine in _list_distinct_engines(home.shared, home.local):
+    for engine in list_distinct_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
             traces = erasing.find_personal_traces(connection, person.author_names, person.conversations)
             gone = erasing.erase_personal_traces(connection, traces, examined)
@@ -236,7 +236,7 @@ class _ToolWithUserCases:
 def _find_tools_with_cases_of_user(home: Home, person: DataSubject) -> list[_ToolWithUserCases]:
     tools = [item for item in home.skills.snapshot().skills_with_code if home.skills.get_layer(item.layer).can_write]
     brought: dict[str, frozenset[str]] = {}
-    for engine in _list_distinct_engines(home.shared, home.local) if tools else ():
+    for engine in list_distinct_engines(home.shared, home.local) if tools else ():
         with sql.read_transaction(engine) as connection:
             for name, payloads in erasing.find_contributed_case_payloads(
                 connection, person.author_names, person.conversations

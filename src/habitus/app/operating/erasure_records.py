@@ -61,7 +61,7 @@ def list_erasure_records_missing_from_databases(home: Home) -> list[ErasedUserHa
     file = home.settings.home / FILE
     if home.is_read_only or home.is_offline or (home.shared is home.local and not file.exists()):
         return []
-    standing = [_read_database_records(engine) for engine in _list_distinct_engines(home.shared, home.local)]
+    standing = [_read_database_records(engine) for engine in list_distinct_engines(home.shared, home.local)]
     known = {*read_records_file(file), *standing[0]}
     return [one for one in known if any(one not in there for there in standing)]
 
@@ -92,12 +92,12 @@ def insert_records_into_databases(
 ) -> None:
     """Note in every database that these users were erased from it."""
     rows = [{"name": one.row_name, "set_on": now, "set_by": "habitus"} for one in tombstones]
-    for engine in _list_distinct_engines(shared, local):
+    for engine in list_distinct_engines(shared, local):
         with sql.write_transaction(engine, durable=True) as connection:
             sql.insert_missing_rows(connection, switches, rows)
 
 
-def _list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
+def list_distinct_engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
     return tuple(dict.fromkeys((shared, local)))
 
 

@@ -87,6 +87,8 @@ class BackgroundReplays:
         self._home = proxy(home)
         self._lock = threading.Lock()
         self._running: dict[str, _RunningReplay] = {}
+        # With those that a newer one replaced and that have not noticed yet.
+        self._unfinished: set[_RunningReplay] = set()
         self._is_closed = False
 
     def start_replay_and_get_report(self, proposal: Proposal, timeout_s: float) -> ReplayReport:
@@ -97,6 +99,7 @@ class BackgroundReplays:
             running = self._running.get(str(proposal.id))
             if running is None or running.of != of or running.failure is not None:
                 running = self._running[str(proposal.id)] = _RunningReplay(of)
+                self._unfinished.add(running)
                 running.thread = threading.Thread(
                     target=self._replay_in_thread, args=(running, proposal.change), daemon=True
                 )
@@ -109,18 +112,22 @@ class BackgroundReplays:
     def _replay_in_thread(self, running: _RunningReplay, change: SkillChange) -> None:
         try:
             for running.so_far in replay_recent_requests(self._home, change):
-                if self._is_closed:
+                if self._is_closed or running not in self._running.values():
                     return
         # Any error is raised again in the thread that asks for the report.
         except Exception as error:
             running.failure = error
         finally:
+            with self._lock:
+                self._unfinished.discard(running)
             running.is_over.set()
 
     def close(self) -> None:
         """Stop all replays, and wait until their threads have noticed."""
         self._is_closed = True
-        for running in self._running.values():
+        with self._lock:
+            unfinished = [*self._unfinished]
+        for running in unfinished:
             running.is_over.wait()
 
 

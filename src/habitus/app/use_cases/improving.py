@@ -72,7 +72,7 @@ class StartImprovementRequest:
 
     @property
     def improve_request(self) -> ImproveRequest:
-        """Return the run's request with its parsed budget. Raises `Misused` if it has two candidates."""
+        """Return the run's request with its parsed budget. Raises `ConflictingOptions` if it has two candidates."""
         if self.text and self.proposal is not None:
             raise ConflictingOptions("Give a candidate or a proposal, not both.")
         limits = RunLimits.parse(self.budget)

@@ -214,7 +214,7 @@ def edit_skill(home: Home, request: EditSkillRequest) -> ChangeSkillResult:
 
 
 def _build_text_edit(request: EditSkillRequest) -> TextEdit:
-    """Build the edit. Raises `Misused` if the options ask for several operations, or for half of one."""
+    """Build the edit. Raises `ConflictingOptions` if the options ask for several operations, or for half of one."""
     texts = {
         EditOperation.APPEND: request.append,
         EditOperation.PREPEND: request.prepend,

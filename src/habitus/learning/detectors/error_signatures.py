@@ -263,7 +263,7 @@ _ERROR_WORDS = re.compile(
 # Says that something failed, and a later line says what.
 _HEADLINE = re.compile(
     r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred"
-    r"|\bELIFECYCLE\b|script failed \(code|exited with exit code"
+    r"|\bELIFECYCLE\b|\btests run: \d|script failed \(code|exited with exit code"
     r"|^\w+ error:?$|:$",
     re.I,
 )

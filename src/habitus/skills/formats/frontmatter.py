@@ -83,9 +83,7 @@ def _detect_newline(*texts: str) -> str:
 
 
 def normalize_newlines(text: str) -> str:
-    """Return the text with `\
-    ` line ends.
-    """
+    """Return the text with line feeds alone at the ends of lines."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 

@@ -141,9 +141,7 @@ def _check_storable_text(skill: Skill) -> None:
 
 
 def normalize_body(text: str) -> str:
-    """Return a body as it is stored: `\
-    ` line ends, no blank lines around it.
-    """
+    """Return a body as it is stored: line feeds alone, no blank lines around it."""
     return frontmatter.normalize_newlines(text).strip("\n")
 
 

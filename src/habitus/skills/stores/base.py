@@ -95,7 +95,7 @@ class ChangedSkillRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillWriteResult:
-    """The outcome of a write: the skill's version, and whether this write created it."""
+    """The outcome of a write: the skill's version, and whether this write changed anything."""
 
     name: str
     layer: str

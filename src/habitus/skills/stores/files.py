@@ -259,7 +259,7 @@ class DirectoryBackend:
         self._sync_directory(top)
 
     def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
-        raise NotImplementedError("this shelf has no place for facts")
+        raise NotImplementedError("this store keeps no facts of the disk")
 
     def archive_folder(self, folder: str, archived_as: str) -> None:
         """Move a folder into the archive; done already if it is gone."""

@@ -53,7 +53,7 @@ class InMemoryFileBackend:
             self.folders[each.folder] = kept | dict(each.tree)
 
     def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
-        raise NotImplementedError("this shelf has no place for facts")
+        raise NotImplementedError("this store keeps no facts of the disk")
 
     def archive_folder(self, folder: str, archived_as: str) -> None:
         if folder in self.folders:
