@@ -123,6 +123,11 @@ class SupportedRemedy:
         return self.remedy.cause is not ErrorCause.PROGRAM and is_probe_command(self.remedy.wrong)
 
     @property
+    def has_known_condition(self) -> bool:
+        """Whether it says when: by the error, or by a cause. That `go` fails says nothing."""
+        return bool(self.remedy.says) or self.remedy.cause is not ErrorCause.OTHER or len(self.remedy.wrong) > 1
+
+    @property
     def is_clearly_supported(self) -> bool:
         return self.against * CONTRADICTED <= self.sessions and self.share >= MAJORITY
 
