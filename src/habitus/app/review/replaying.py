@@ -100,19 +100,17 @@ class BackgroundReplays:
             if running is None or running.of != of or running.failure is not None:
                 running = self._running[str(proposal.id)] = _RunningReplay(of)
                 self._unfinished.add(running)
-                running.thread = threading.Thread(
-                    target=self._replay_in_thread, args=(running, proposal.change), daemon=True
-                )
+                running.thread = threading.Thread(target=self._replay_in_thread, args=(running, proposal), daemon=True)
                 running.thread.start()
         running.is_over.wait(timeout_s)
         if running.failure is not None:
             raise running.failure
         return running.so_far or ReplayReport(name=proposal.change.name, requests=MAX_REQUESTS, replayed=0, affected=())
 
-    def _replay_in_thread(self, running: _RunningReplay, change: SkillChange) -> None:
+    def _replay_in_thread(self, running: _RunningReplay, proposal: Proposal) -> None:
         try:
-            for running.so_far in replay_recent_requests(self._home, change):
-                if self._is_closed or running not in self._running.values():
+            for running.so_far in replay_recent_requests(self._home, proposal.change):
+                if self._is_closed or self._running.get(str(proposal.id)) is not running:
                     return
         # Any error is raised again in the thread that asks for the report.
         except Exception as error:

@@ -91,9 +91,8 @@ def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> Reme
         ):
             continue  # `cmake -B` before `cmake --build`, `touch x` before `cat x`
         elif named and _has_same_goal(failed, later):
-            found = _build_preparation_remedy(
-                failed, named, about
-            )  # the goal was reached after it, with other arguments
+            # The goal was reached after it, with other arguments.
+            found = _build_preparation_remedy(failed, named, about)
         else:
             found = find_replacement_remedy(failed, later, between, about)
         if found is not None:
