@@ -64,6 +64,22 @@ async def test_every_client_reads_skills_and_their_files(habitus: Habitus, conne
         assert template.uri_template == "skill://{name}/{+path}"
 
 
+@pytest.mark.req("CL-05", "SK-04")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_skill_with_a_name_beyond_ascii_is_read(habitus: Habitus, connect: Connect, mode: str) -> None:
+    folder = habitus.settings.home / "skills" / "技能"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nname: 技能\ndescription: Tea by name\n---\nHeat water.\n", encoding="utf-8")
+    async with connect(mode) as client:
+        (uri,) = [str(one.uri) for one in (await client.list_resources()).resources if one.name == "技能"]
+        assert uri.isascii()
+        (main,) = (await client.read_resource(uri)).contents
+        assert isinstance(main, types.TextResourceContents)
+        assert "Heat water." in main.text
+        recalled = await client.call_tool("recall_skill", {"name": "技能"})
+        assert "Heat water." in str(recalled.content)
+
+
 @pytest.mark.req("CL-05")
 async def test_the_extension_gives_whole_manifests_with_digests(habitus: Habitus, connect: Connect) -> None:
     with_files(habitus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import string
 
 import pytest
@@ -35,11 +36,23 @@ ANY_TEXT = st.text(st.characters(codec=None), max_size=120)
         ("a_b", False),
         ("a b", False),
         ("a\n", False),
-        ("é", False),
         ("..", False),
         ("a/b", False),
         ("a\x00", False),
-        ("٣", False),
+        ("café", True),
+        ("навык", True),
+        ("pdf-转换", True),
+        ("スキル-2", True),
+        ("٣", True),
+        ("Café", False),
+        ("cafe\u0301", False),  # two characters for one letter
+        ("ｐｄｆ", False),
+        ("ﬁle", False),
+        ("a\u200bb", False),
+        ("😀", False),
+        ("d\u0430ta-summary", False),  # a Cyrillic letter among Latin ones
+        ("lo\u0261s", False),  # a phonetic g
+        ("data\u1160", False),  # a letter that nobody sees
     ],
 )
 def test_legal_names_are_those_of_the_standard(name: str, is_legal: bool) -> None:
@@ -60,9 +73,21 @@ def test_changing_case_and_hyphens_never_makes_another_name(name: str, data: st.
     assert names.to_tool_name(spelt).isidentifier() or name[0].isdigit()
 
 
+@given(ANY_TEXT)
+def test_a_canonical_name_is_canonical(text: str) -> None:
+    assert names.canonicalize_name(names.canonicalize_name(text)) == names.canonicalize_name(text)
+
+
+def test_a_name_beyond_ascii_has_a_tool_name_that_providers_accept() -> None:
+    called = {names.to_tool_name(name) for name in ("技能", "jineng", "навык", "café", "cafe", "字" * 64)}
+    assert len(called) == 6
+    assert all(re.fullmatch(r"[a-z0-9_]{1,64}", name) for name in called)
+    assert names.to_tool_name("Café") == names.to_tool_name("cafe\u0301")
+
+
 @pytest.mark.parametrize(
     "name",
-    ["../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "a\x00b", "", " ", "C:x", "~", "a\nb", "ü", "name@user"],
+    ["../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "a\x00b", "", " ", "C:x", "~", "a\nb", "ü!", "name@user"],
 )
 def test_no_name_leaves_its_root(name: str) -> None:
     with pytest.raises(Invalid) as caught:
@@ -75,6 +100,12 @@ def test_no_name_leaves_its_root(name: str) -> None:
 def test_the_error_offers_a_name_that_would_do() -> None:
     with pytest.raises(Invalid, match="'quarterly-report-q3' would do"):
         names.check_name("Quarterly report (Q3)!")
+
+
+def test_a_coined_name_is_ascii() -> None:
+    assert names.check_name("навык") == "навык"
+    with pytest.raises(Invalid, match="'navyk' would do"):
+        names.check_name("навык", is_coined=True)
 
 
 @given(ANY_TEXT)
@@ -109,6 +140,7 @@ def test_slugify_speaks_every_script(text: str, slug: str) -> None:
 @given(ANY_TEXT)
 def test_slugify_makes_a_legal_name_from_any_text_and_leaves_it_alone_after(text: str) -> None:
     slug = names.slugify(text)
+    assert slug.isascii()
     assert names.is_legal_name(slug)
     assert names.slugify(slug) == slug
 

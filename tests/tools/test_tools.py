@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -79,6 +80,17 @@ async def test_a_tool_joins_the_skill_that_is_there_and_leaves_it_alone(habitus:
     assert tools.all() == ()
     assert habitus.skills.load("read-aloud").stages == {Stage.STEPS}
     assert tools.restore("read-aloud", ADA).status is ToolStatus.ACTIVE
+
+
+@pytest.mark.req("SK-04", "SK-05")
+async def test_the_tool_of_a_skill_with_a_name_beyond_ascii_is_called_by_an_ascii_name(habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="навык", description="How to read.", body="1. Breathe.\n"), ADA)
+    async with habitus.tools as tools:
+        await make(habitus, "навык")
+        called = tools.get("навык").callable_name
+        assert re.fullmatch("navyk_[0-9a-f]{8}", called)
+        assert tools.get(called).name == "навык"
+        assert (await tools.run(called, {"text": "a"})).outcome.is_ok
 
 
 @pytest.mark.full

@@ -418,3 +418,15 @@ def test_a_skill_without_a_name_is_named_by_its_title(api: TestClient) -> None:
     assert [one.json()["name"] for one in made] == ["make-cocoa", "make-cocoa-2"]
     nameless = api.post(f"{API}/skills", json={"description": "Makes cocoa."})
     assert (nameless.status_code, nameless.json()["title"]) == (422, "'name' is missing.")
+
+
+@pytest.mark.req("SK-04", "CL-03")
+def test_a_name_beyond_ascii_is_kept_and_leads_to_its_skill(api: TestClient) -> None:
+    made = api.post(f"{API}/skills", json={"name": "Суп", "description": "Soup", "body": "1. Cut leeks."})
+    assert (made.status_code, made.json()["name"]) == (201, "суп")
+    assert made.headers["location"].isascii()
+    read = api.get(made.headers["location"])
+    assert (read.json()["name"], read.json()["body"].strip()) == ("суп", "1. Cut leeks.")
+    assert api.get("/skills/суп").status_code == 200
+    archived = api.delete(f"{API}/skills/суп").json()["undo"]
+    assert api.post(f"{API}/undo", json={"undo": archived}).json()["messages"] == ["суп was restored."]

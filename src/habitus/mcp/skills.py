@@ -85,7 +85,7 @@ class McpSkillResources:
         if not inside:
             raise Invalid(f"'{uri}' is not a directory of a skill.", hint="")
         found = {part.partition("/")[0]: "/" in part for part in inside}
-        root = f"{_SCHEME}{name}" + (f"/{quote(path)}" if path else "")
+        root = f"{_SCHEME}{quote(name)}" + (f"/{quote(path)}" if path else "")
         listed = [
             {
                 "uri": f"{root}/{quote(child)}",
@@ -225,7 +225,7 @@ def _guess_mime_type(path: str) -> str:
 
 
 def _build_skill_uri(name: str, path: str) -> str:
-    return f"{_SCHEME}{name}/{quote(path)}"
+    return f"{_SCHEME}{quote(name)}/{quote(path)}"
 
 
 def _parse_uri(uri: str) -> tuple[str, str]:

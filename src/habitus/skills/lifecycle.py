@@ -246,7 +246,7 @@ def explain_missing_packages(manifest: Manifest, packages: InstalledPackages) ->
 
 
 def _is_feature_enabled(name: str, features: Iterable[str]) -> bool:
-    return f"skill-{name}" in {names.canonicalize_name(feature) for feature in features}
+    return f"skill_{names.to_tool_name(name)}" in {names.to_tool_name(feature) for feature in features}
 
 
 def _explain_missing_tools(manifest: Manifest, context: GateContext) -> list[str]:

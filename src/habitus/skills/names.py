@@ -29,7 +29,13 @@ SKILL_MANAGEMENT_TOOLS = BUILT_IN_TOOLS - {"scratchpad"}
 # Tools that execute the code in their arguments.
 CODE_RUNNERS = frozenset({"scratchpad", "create_tool"})
 
-_LEGAL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+# Letters that look like Latin ones (Greek to Armenian, Cherokee, Coptic, Lisu, phonetic): beside Latin letters they
+# could imitate the name of another skill. So could the Hangul fillers, letters that nobody sees.
+_LATIN = re.compile(r"[a-z\xdf-\u024f\u1e00-\u1eff]")
+_LOOKALIKE = re.compile(
+    r"[\u0250-\u02ff\u0370-\u058f\u13a0-\u13ff\u1d00-\u1dbf\u2c80-\u2cff\ua4d0-\ua4ff\uab70-\uabbf]"
+)
+_INVISIBLE = re.compile(r"[\u115f\u1160]")
 _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 
 
@@ -53,19 +59,24 @@ def parse_address(text: str) -> SkillAddress:
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether a name matches the Agent Skills rules exactly as it is written."""
-    return len(name) <= MAX_NAME_LENGTH and _LEGAL_NAME.fullmatch(name) is not None
+    """Whether a name matches the Agent Skills rules exactly as it is written: lower-case letters of any script."""
+    if len(name) > MAX_NAME_LENGTH or not all(word.isalnum() for word in name.split("-")):
+        return False
+    return name == canonicalize_name(name) and (name.isascii() or not _could_imitate_another_name(name))
 
 
 def canonicalize_name(name: str) -> str:
     """Return the spelling under which all spellings of a name are equal: `CSV_Summary` becomes `csv-summary`."""
-    return unicodedata.normalize("NFC", name).strip().lower().replace("_", "-")
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).strip().lower()).replace("_", "-")
 
 
-def check_name(name: str) -> str:
-    """Return the canonical name; raise `Invalid` with a legal suggestion if there is none."""
+def check_name(name: str, *, is_coined: bool = False) -> str:
+    """Return the canonical name; raise `Invalid` with a legal suggestion if there is none.
+
+    A coined name, one that a program or model has made up, must be ASCII, which every agent accepts.
+    """
     found = canonicalize_name(name)
-    if is_legal_name(found):
+    if is_legal_name(found) and not (is_coined and not found.isascii()):
         return found
     raise Invalid(
         f"{_quote_name(name)} can't be the name of a skill.",
@@ -75,12 +86,15 @@ def check_name(name: str) -> str:
 
 
 def to_tool_name(name: str) -> str:
-    """Return the name as an identifier, for places such as tool names."""
-    return canonicalize_name(name).replace("-", "_")
+    """Return the name as an ASCII identifier, as model providers demand of a tool; each name has one of its own."""
+    name = canonicalize_name(name)
+    if not name.isascii():
+        name = f"{slugify(name)[: MAX_NAME_LENGTH - 9]}-{_hash_text(name)}"
+    return name.replace("-", "_")
 
 
 def slugify(text: str) -> str:
-    """Make a legal name from any text in any script."""
+    """Make a legal ASCII name from any text in any script."""
     text = unicodedata.normalize("NFC", text)
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     slug = _hyphenate_words(plain)
@@ -91,7 +105,7 @@ def slugify(text: str) -> str:
         slug = _hyphenate_words(anyascii(text))
     slug = _shorten_slug(slug, MAX_NAME_LENGTH)
     # A text without any letter, such as an emoji, still gets a stable name.
-    return slug or f"skill-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return slug or f"skill-{_hash_text(text)}"
 
 
 def make_unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
@@ -112,6 +126,15 @@ def find_closest_name(name: str, known: Iterable[str], *, cutoff: float = MATCH_
     """Return the known name closest to a misspelt one, or None if none is close."""
     near = difflib.get_close_matches(canonicalize_name(name), list(known), n=1, cutoff=cutoff)
     return near[0] if near else None
+
+
+def _could_imitate_another_name(name: str) -> bool:
+    is_mixed = _LATIN.search(name) is not None and _LOOKALIKE.search(name) is not None
+    return is_mixed or _INVISIBLE.search(name) is not None
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def _hyphenate_words(text: str) -> str:

@@ -74,7 +74,7 @@ class ToolCatalogue:
 
     def find_tool_skill(self, name: str) -> ListedSkill:
         """Return the skill of a tool; `NotFound` if it has no code stage."""
-        item = self.find_skill(names.canonicalize_name(name))
+        item = self.find_skill(names.canonicalize_name(name)) or self._find_skill_by_tool_name(name)
         if item is None or not _has_code_stage(item):
             near = names.find_closest_name(name, [tool.name for tool in self.list_all()])
             hint = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
@@ -84,6 +84,10 @@ class ToolCatalogue:
     def find_skill(self, name: str) -> ListedSkill | None:
         """Return the skill of that name, with or without a code stage; None if there is none."""
         return next((item for item in self._library.list_skills() if item.name == name and item.summary), None)
+
+    def _find_skill_by_tool_name(self, name: str) -> ListedSkill | None:
+        skills = (item for item in self._library.list_skills() if not item.name.isascii() and item.summary)
+        return next((item for item in skills if names.to_tool_name(item.name) == name), None)
 
     def get_program(self, item: ListedSkill) -> ToolProgram:
         """Return the program of a skill; `Invalid` if it is broken."""

@@ -143,7 +143,7 @@ def test_a_markdown_upload_with_frontmatter(tmp_path: Path) -> None:
         ("skill.md", "Title\n=====\n\nText.", "title", "Title", "Title ====="),
         ("notes.md", "```\ncode\n```\n", "notes", "", "Notes"),
         ("named.md", "---\nname: Other One\n---\n# T\n", "other-one", "T", "T"),
-        ("日本.md", "やること。", "riben", "", "やること。"),
+        ("日本.md", "やること。", "日本", "", "やること。"),
     ],
 )
 def test_a_bare_markdown_upload(

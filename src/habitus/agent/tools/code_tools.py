@@ -217,7 +217,8 @@ def build_create_tool_tool(tools: ToolService, changes: SkillChangeSubmitter) ->
     """Build the tool that creates a tool from code."""
 
     async def run(given: CreateToolArguments, running: ToolCallContext) -> ToolResult:
-        name = names.to_tool_name(names.check_name(given.name))
+        is_coined = not await run_in_thread(lambda: changes.is_name_taken(names.canonicalize_name(given.name)))
+        name = names.to_tool_name(names.check_name(given.name, is_coined=is_coined))
         running.progress("testing it in the sandbox")
         made = await tools.create(
             given.name,

@@ -58,7 +58,7 @@ def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that creates a skill."""
 
     async def run(given: CreateSkillArguments, running: ToolCallContext) -> ToolResult:
-        name = names.check_name(given.name)
+        name = names.check_name(given.name, is_coined=True)
         if await run_in_thread(lambda: changes.is_name_taken(name)):
             raise ToolFailed(f"There is a skill '{name}' already. Change it with update_skill, or take another name.")
         if not given.content.strip():

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -124,7 +125,7 @@ def _perform_use_case_once_per_key(
         told = convert_to_plain_json(done, shaped=True)
         headers = {} if case.get_version is None else {"ETag": format_etag(*case.get_version(done))}
         if case.location:
-            headers["Location"] = API_ROOT + case.location.format(**told)
+            headers["Location"] = API_ROOT + quote(case.location.format(**told))
         return {"told": told, "headers": headers}
 
     asked = [case.method, case.path, convert_to_plain_json(wanted)]
