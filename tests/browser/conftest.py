@@ -55,9 +55,25 @@ def is_lived_in() -> bool:
 
 
 @pytest.fixture
-def site(home: Path, tmp_path: Path, is_lived_in: bool) -> Iterator[Site]:
-    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"}
-    settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path})
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of the database; empty means SQLite in the home. Parametrize it indirectly with "postgresql"."""
+    if getattr(request, "param", "") != "postgresql":
+        yield ""
+        return
+    from tests.contracts import postgres  # the real server is started only for the tests that need it
+
+    with postgres.schema(request.getfixturevalue("postgres_server")) as address:
+        yield address
+
+
+def _build_environ(directory: Path, database: str) -> dict[str, str]:
+    environ = {"HOME": str(directory), "USER": "ann", "HABITUS_DURABLE": "false"}
+    return environ | ({"HABITUS_DATABASE": database} if database else {})
+
+
+@pytest.fixture
+def site(home: Path, tmp_path: Path, is_lived_in: bool, database: str) -> Iterator[Site]:
+    settings = read_settings(home, _build_environ(tmp_path, database)).model_copy(update={"cwd": tmp_path})
     with Habitus.open(settings) as habitus:
         if is_lived_in:
             furnish_with_life(habitus)
@@ -87,6 +103,7 @@ def serve(habitus: Habitus) -> Iterator[Site]:
 
 # Another process, as another agent is one: it records turns, proposes skills and learns, one after another.
 WRITER = """
+import os
 import sys
 from pathlib import Path
 from habitus.app import Habitus, read_settings
@@ -96,7 +113,7 @@ from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 
 home, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-settings = read_settings(home, {"HOME": str(home.parent), "USER": "ann", "HABITUS_DURABLE": "false"})
+settings = read_settings(home, os.environ)
 agent = Author(actor=ActorKind.AGENT, name=who, reason="it was asked for")
 with Habitus.open(settings) as habitus:
     for number in range(count):
@@ -114,12 +131,17 @@ with Habitus.open(settings) as habitus:
 
 
 @pytest.fixture
-def write(site: Site, python: str) -> Writer:
-    """Let as many processes write at once, and wait until they are done."""
+def write(site: Site, python: str, tmp_path: Path, database: str) -> Writer:
+    """Let as many processes write at once, and wait until they are done; on PostgreSQL each has the home of another
+    host.
+    """
 
     def write(*who: str, count: int = 1) -> None:
-        home = str(site.habitus.settings.home)
-        started = [subprocess.Popen([python, "-c", WRITER, home, name, str(count)]) for name in who]
+        started = []
+        for name in who:
+            home = tmp_path / f"host-{name}" / ".habitus" if database else site.habitus.settings.home
+            environ = os.environ | _build_environ(home.parent, database)
+            started.append(subprocess.Popen([python, "-c", WRITER, str(home), name, str(count)], env=environ))
         assert [one.wait() for one in started] == [0] * len(who)
 
     return write

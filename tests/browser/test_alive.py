@@ -1,4 +1,4 @@
-"""Pages that follow what other processes write, in a real browser, while two processes write at once."""
+"""Pages that follow what other processes and other hosts write, in a real browser, while two write at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site, Writer
 
+ON_BOTH_DATABASES = pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True
+)
 PLACE = "document.querySelector('#row-t1').getBoundingClientRect().top"
 
 
 @pytest.mark.req("CL-02")
+@ON_BOTH_DATABASES
 def test_what_two_processes_write_appears_on_the_open_page(page: Page, site: Site, write: Writer) -> None:
     """On eight pages at once, which share one connection; the typed text, the place and the opened parts stay."""
     tabs: dict[str, list[Page]] = {}
@@ -48,6 +52,7 @@ def test_what_two_processes_write_appears_on_the_open_page(page: Page, site: Sit
 
 
 @pytest.mark.req("CL-02")
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize("is_lived_in", [False])
 def test_the_first_thing_appears_on_an_empty_page(page: Page, site: Site, write: Writer, is_lived_in: bool) -> None:
     page.goto(f"{site.address}/inbox")

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from habitus.agent.history import encode_message_for_journal
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
+from habitus.files import build_tree_file
 from habitus.journal.model import (
     ExposureAssignment,
     ItemUse,
@@ -135,11 +136,8 @@ steps:
 
 def equip(habitus: Habitus) -> None:
     """A skill with a recipe, and one with code that nobody has approved."""
-    habitus.skills.create(
-        Skill(name="look-around", description="Finds what fits.", body="1. Look.\n"), habitus.build_author()
-    )
-    folder = habitus.settings.home / "skills"
-    (folder / "look-around" / "chunks.md").write_text(CHUNKS)
+    skill = Skill(name="look-around", description="Finds what fits.", body="1. Look.\n")
+    habitus.skills.create(skill, habitus.build_author(), files={"chunks.md": build_tree_file(CHUNKS.encode())})
     program = ToolProgram(
         name="shout",
         description="Makes it loud.",
