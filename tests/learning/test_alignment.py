@@ -33,7 +33,7 @@ what an error says to run
   tool sync ! run 'tool login' first / tool login / tool sync => first: tool sync → tool login
   tool sync ! run 'tool login' first / tool login / tool sync b => first: tool sync → tool login
   tool sync ! run 'tool login' first / tool login ! no / tool sync => retried
-  tool sync ! run 'tool login' first / tool login => left
+  tool sync ! run 'tool login' first / tool login => bypassed
   tool go ! 'tool sign', 'tool init' / tool sign / tool init / tool go => first: tool go → tool sign && tool init
   make ! boom: frobnicate it / frobnicate all / rm x / make => first: make → frobnicate all
 a fault of the moment or the work at hand teaches only what the error itself advises
@@ -51,20 +51,20 @@ in another place, under other variables, after another step, through something e
   make test ! boom / make build && make test => instead: make test → make build && make test
   pytest a ! No module named 'x' / uv run pytest a => instead: pytest → uv run pytest
   pytest -q a ! No module named 'x' / uv run pytest a => instead: pytest → uv run pytest
-  pytest -q a ! No module named 'x' / uv run pytest b => left
+  pytest -q a ! No module named 'x' / uv run pytest b => bypassed
   ./run.sh a ! ./run.sh: permission denied / bash run.sh a => instead: ./run.sh → bash run.sh
-  ./run.sh a ! ./run.sh: permission denied / bash run.sh b => left
-  run.sh a ! run.sh: permission denied / bash run.sh a => left
+  ./run.sh a ! ./run.sh: permission denied / bash run.sh b => bypassed
+  run.sh a ! run.sh: permission denied / bash run.sh a => bypassed
 another program for one that is not there
   python a.py ! python: command not found / python3 a.py => instead: python → python3
   jest a ! jest: command not found / PATH=bin jest a => variable: jest → PATH=bin jest
-  jest a ! jest: command not found / jest b => left
+  jest a ! jest: command not found / jest b => bypassed
   fd main ! fd: command not found / find -iname main => instead: fd → find -iname
   docker-compose up ! docker-compose: command not found / docker compose up => instead: docker-compose → docker compose
   fd main src ! fd: command not found / find src -name '*main*' => instead: fd → find
-  fd main src ! fd: command not found / find src -name '*test*' => left
-  fd main src ! fd: command not found / touch x / find src -name '*main*' => left
-  fd -H ab ! fd: command not found / find . -name abc => left
+  fd main src ! fd: command not found / find src -name '*test*' => bypassed
+  fd main src ! fd: command not found / touch x / find src -name '*main*' => bypassed
+  fd -H ab ! fd: command not found / find . -name abc => bypassed
 got further than the failed one, if what it has more is in a call that worked
   tf plan ! no account / A=ro tf plan ! no backend / tf init / A=ro tf plan => variable: tf plan → A=ro tf plan
   tf plan ! no account / A=ro tf plan ! no backend / tf init / tf plan => first: tf plan → tf init
@@ -73,14 +73,14 @@ got further than the failed one, if what it has more is in a call that worked
   tf plan ! no account / A=ro tf plan ! no backend => nothing
 the same task by another program, at once
   npm install ! ERESOLVE / pnpm install => instead: npm install → pnpm install
-  npm install ! ERESOLVE / touch x / pnpm install => left
-  npm install ! ERESOLVE / pnpm install -D => left
-  npm install ! ERESOLVE / cd web && pnpm install => left
-  npm -v ! ERESOLVE / pnpm -v => left
-  make ! boom / ninja => left
+  npm install ! ERESOLVE / touch x / pnpm install => bypassed
+  npm install ! ERESOLVE / pnpm install -D => bypassed
+  npm install ! ERESOLVE / cd web && pnpm install => bypassed
+  npm -v ! ERESOLVE / pnpm -v => bypassed
+  make ! boom / ninja => bypassed
   npm install ! ERESOLVE / ls => nothing
   npm install ! ERESOLVE / ls / pnpm add x => nothing
-  cat a ! boom / ls => left
+  cat a ! boom / ls => bypassed
 another mode of the program prepares
   cmake --build out ! boom / cmake -B out / cmake --build out => first: cmake --build → cmake -B out
   cmake --build out ! boom / cmake -B out / cmake --build out -j4 => first: cmake --build → cmake -B out
@@ -109,9 +109,9 @@ flags at once or by the error's word, a name by its likeness, a subcommand
   npm run tests ! Missing script: "tests", not check / npm run check => name: npm run tests → npm run check
   cat a.yml ! cat: a.yml: No such file or directory / cat conf/a.yml => name: cat a.yml → cat conf/a.yml
   cat a.yml ! boom / cat conf/a.yml => left
-  cp a b ! cp: a: No such file or directory / cp c d => left
+  cp a b ! cp: a: No such file or directory / cp c d => bypassed
   tool x ! unknown command x / tool run x => instead: tool x → tool run x
-  tool x ! unknown command x / touch y / tool run x => left
+  tool x ! unknown command x / touch y / tool run x => bypassed
 after something that answers the error, or the one thing that prepares
   make test ! sh: 1: jest: not found / npm ci / touch x / make test => first: make test → npm ci
   make test ! sh: 1: jest: not found / npm ci / yarn install / make test => first: make test → yarn install

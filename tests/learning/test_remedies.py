@@ -215,6 +215,59 @@ def test_a_preparation_is_one_remedy_whatever_its_arguments(
     assert lessons(session(1, *first), session(2, *second)) == [f"In this project {text}. (2 sessions, last in May)"]
 
 
+FAILED = ran("flash board", "probe: somebody else holds the device")
+UNREACHED = ran("python report.py", "HTTPConnectionError: connection refused by 10.0.0.7")
+CONFIRMED = {
+    "a step of the same line": (
+        [[ran("west build", NOT_FOUND.format("west")), ran("source env/activate; west build -p always")]],
+        [[ran("west build", NOT_FOUND.format("west")), ran("which west"), ran(". env/activate && west flash")]],
+        "run `. env/activate && west`; `west` alone is not found",
+    ),
+    "one of several steps": (
+        [[FAILED, ran("mkdir -p out"), ran("systemctl stop agent"), ran("flash board")]],
+        [[FAILED, ran("systemctl stop agent; sync; flash board --slow")]],
+        'run `systemctl stop agent` first when `flash board` says "somebody else holds the device"',
+    ),
+    "two steps that both had": (
+        [[FAILED, ran("probe kill-server"), ran("probe start-server"), ran("flash board")]],
+        [[FAILED, ran("probe kill-server && probe start-server && flash board")]],
+        'run `probe kill-server && probe start-server` first when `flash board` says "somebody else holds the device"',
+    ),
+    "what starts what refused": (
+        [[UNREACHED, ran("docker compose -f ~/stack/dev.yaml up -d db"), ran("python report.py")]],
+        [[UNREACHED, ran("docker compose -f ~/stack/dev.yaml up -d db && sleep 2 && python report.py --all")]],
+        'run `docker compose -f ~/stack/dev.yaml up -d db` first when `python report.py` says "connection refused by"',
+    ),
+    "one of several flags": (
+        [[ran("west build -b x", "fatal: the board has changed"), ran("west build -p always -b x -t run")]],
+        [[ran("west build -b y", "fatal: the board has changed"), ran("west build -p always -b y")]],
+        'run `west build -p always` when `west build` says "the board has changed"',
+    ),
+}
+
+
+@pytest.mark.req("EL-10", "CL-08")
+@pytest.mark.parametrize("case", CONFIRMED)
+def test_what_one_session_leaves_open_another_confirms(case: str) -> None:
+    first, second, expected = CONFIRMED[case]
+    (told,) = lessons(*(session(number, *calls) for number, calls in enumerate((*first, *second), start=1)))
+    assert told == f"In this project {expected}. (2 sessions, last in May)"
+
+
+@pytest.mark.req("EL-10", "CL-08")
+def test_steps_that_differ_each_time_confirm_nothing() -> None:
+    between = ("mkdir -p out", "systemctl stop agent", "npm install")
+    told = found(*(session(day, FAILED, ran(step), ran("flash board")) for day, step in enumerate(between)))
+    assert [each.remedy.right for each in told.lessons] == []
+
+
+@pytest.mark.req("EL-10", "CL-08")
+def test_what_worked_without_the_step_too_is_no_remedy() -> None:
+    calls = [FAILED, ran("mkdir -p out"), ran("systemctl stop agent"), ran("flash board")]
+    told = found(session(1, *calls), session(2, *calls), session(3, FAILED, ran("flash board")))
+    assert told.lessons == ()
+
+
 NOT_NEXT = {
     "a failing test": [ran("pytest", "1 failed, 3 passed"), ran("uv run pytest")],
     "a transient fault": [ran("npm i", "npm error ETIMEDOUT"), ran("npm i --prefer-offline")],
@@ -312,7 +365,8 @@ def test_two_errors_of_one_command_have_a_remedy_each() -> None:
 @pytest.mark.req("EL-10")
 def test_nothing_has_worked_is_not_said_when_the_next_call_succeeded() -> None:
     yarn = [ran("yarn build", "error Couldn't find a package"), ran("npm run build")]
-    assert [each.is_open for each in found(session(1, *yarn), session(2, *yarn)).failures] == [False]
+    (told,) = found(session(1, *yarn), session(2, *yarn)).failures
+    assert (told.is_open, told.has_worked_later) == (False, False)
     lint = ran("lint run", 'level=error msg="no export data for \\"net/http2\\""')
     (told,) = found(*(session(number, lint, ran("lint cache clean"), lint) for number in (1, 2))).failures
     assert (told.is_open, told.signature) == (True, "no export data for <str>")

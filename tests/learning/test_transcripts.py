@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind
 from habitus.learning import detectors
+from habitus.learning.remedies.calls import pair_calls_with_results
 from habitus.learning.remedies.findings import collect_remedy_findings
 from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector
 from habitus.learning.remedies.wording import describe_remedy_lesson
@@ -236,6 +237,31 @@ def test_a_search_that_finds_nothing_is_no_error(tmp_path: Path, command: str, r
     row = {"trace": "a", "turn": 0, "tool": "bash", "args": {"command": command}, "success": False, "error": result}
     (turn,) = only(write(tmp_path / "rows.jsonl", [row])).turns
     assert outcomes(turn) == [("bash", is_fine)]
+
+
+@pytest.mark.req("LA-03")
+def test_a_codex_command_that_was_waited_for_ends_as_its_last_wait_says(tmp_path: Path) -> None:
+    def call(id: str, name: str, **args: object) -> object:
+        item = {"type": "function_call", "name": name, "arguments": json.dumps(args), "call_id": id}
+        return {"type": "response_item", "payload": item}
+
+    def returned(id: str, ending: str, output: str) -> object:
+        said = f"Chunk ID: 1f\nWall time: 1.0 seconds\n{ending}\nOutput:\n{output}"
+        return {"type": "response_item", "payload": {"type": "function_call_output", "call_id": id, "output": said}}
+
+    running = "Process running with session ID 7"
+    rows = [
+        call("1", "exec_command", cmd="conda env create"),
+        returned("1", running, "Collecting\n"),
+        call("2", "write_stdin", session_id=7, chars=""),
+        returned("2", running, "Solving\n"),
+        call("3", "write_stdin", session_id=7, chars=""),
+        returned("3", "Process exited with code 1", "error: nothing provides x\n"),
+    ]
+    (turn,) = only(write(tmp_path / "codex.jsonl", rows)).turns
+    told = [(each.name, each.success, each.error) for each in pair_calls_with_results(turn.events)]
+    failed = "Collecting\nSolving\nerror: nothing provides x"
+    assert told == [("exec_command", True, ""), ("exec_command", False, failed)]
 
 
 @pytest.mark.req("EL-08")

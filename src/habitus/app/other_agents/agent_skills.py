@@ -135,7 +135,7 @@ def remark_on_unreadable_and_hidden_skills(skills: Sequence[AgentSkill]) -> Iter
 def remark_on_missing_descriptions(skills: Sequence[AgentSkill], agent: KnownAgent) -> Iterator[AgentRemark]:
     """Remark on skills without a description, in whose place Claude Code alone takes the first paragraph."""
     for each in skills:
-        if agent.name != "claude-code" and each.skill and not each.skill.description:
+        if agent.name != "claude-code" and each.skill and "description" not in each.skill.stated:
             yield AgentRemark(
                 topic=RemarkTopic.BROKEN,
                 what=f"'{each.name}' has no description, by which {agent.title} chooses a skill.",

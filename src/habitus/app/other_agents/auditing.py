@@ -18,7 +18,7 @@ from habitus.files import Tree
 from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
-from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, collect_remedy_findings
+from habitus.learning.remedies.findings import MIN_SESSIONS, RecurringFailure, RemedyFindings, collect_remedy_findings
 from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
@@ -33,6 +33,7 @@ MAX_FAILURES = 10
 _PLACEHOLDER = re.compile(r"(?:<(?:str|url|uuid|path|hex|num)>[.:/\\\\]?)+")  # of an error signature
 # Sessions in which a test never turned green, or a limit was always hit, before it is worth a person's time.
 _MIN_SESSIONS_OF_WORK = 3
+_MIN_MINUTES = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,6 +266,15 @@ def _canonicalize_skill_name(skill: str) -> str:
     return names.canonicalize_name(skill.rpartition(":")[2])
 
 
+def _is_worth_a_look(failure: RecurringFailure) -> bool:
+    """Whether it never worked and cost enough: more if it was bypassed, is transient or is about the work."""
+    if failure.has_worked_later:
+        return False
+    if failure.can_have_remedy:
+        return failure.is_open or failure.minutes >= _MIN_MINUTES
+    return failure.sessions >= _MIN_SESSIONS_OF_WORK or failure.minutes >= 2 * _MIN_MINUTES
+
+
 def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> Iterator[agent_skills.AgentRemark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
@@ -284,15 +294,13 @@ def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> It
         so_far = ", and nothing has worked" if each.is_open else ""
         said = _PLACEHOLDER.sub("…", each.signature)
         failed = format_quantity(each.calls, "failed call")
+        lost = f", {each.minutes:.1f} min lost" if each.minutes else ""
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.FAILING,
-            what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {failed}).",
+            what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {failed}{lost}).",
             hint="habitus lessons add 'what to do instead'",
             # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
-            is_urgent=bool(each.command)
-            and each.is_open
-            and not each.is_probe_command
-            and (each.can_have_remedy or each.sessions >= _MIN_SESSIONS_OF_WORK),
+            is_urgent=bool(each.command) and not each.is_probe_command and _is_worth_a_look(each),
             about=f"{called}: {each.signature}",
             rows=each.rows,
         )

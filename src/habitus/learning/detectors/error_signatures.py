@@ -142,14 +142,15 @@ class ClassifiedError:
     def longest_plain_word_run(self) -> str:
         """The longest run of plain words in the error, by which a person recognizes it; empty if it has none."""
         # Only words: names, numbers and paths differ each time, and anything else could carry instructions.
-        parts = re.split(r"[^\w'’ -]|<\w+>|\s-+\s", re.sub(r"\([^)]*\)", "", self.signature))
+        parts = re.split(r"<\w+>|[^\w'’ -]|\s-+\s", re.sub(r"\([^)]*\)", "", self.signature))
         runs = [
             list(run)
             for part in parts
             for is_plain, run in groupby(part.split(), key=lambda word: _PLAIN_WORD.fullmatch(word) is not None)
             if is_plain
         ]
-        longest = max(runs, key=len, default=[])[:_MAX_PHRASE_WORDS]
+        # Of equally long ones the last: what an error begins with, many have.
+        longest = max(runs[::-1], key=len, default=[])[:_MAX_PHRASE_WORDS]
         return " ".join(longest) if len("".join(longest)) >= _MIN_PHRASE_CHARS else ""
 
     @property
@@ -158,7 +159,7 @@ class ClassifiedError:
         return _ERROR_PREFIX.sub("", self.text) != ""
 
 
-_PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z'’-]{0,19}")
+_PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z_'’-]{0,29}")
 _MAX_PHRASE_WORDS, _MIN_PHRASE_CHARS = 8, 6
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
@@ -199,7 +200,8 @@ _CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
         (ErrorCause.PROGRAM, rf"could not determine executable to run|unknown program {_NAME}{_END}"),
         (
             ErrorCause.MODULE,
-            rf"no module named {_NAME}{_END}|cannot find (?:module|package) {_NAME}{_END}"
+            rf"{_NAME}: cannot open shared object file|no module named {_NAME}{_END}"
+            rf"|cannot find (?:module|package) {_NAME}{_END}"
             rf"|cannot load such file -- {_NAME}{_END}"
             rf"|can't find crate for {_NAME}{_END}|no required module provides package {_NAME}{_END}"
             rf"|there is no package called {_NAME}{_END}|can't locate {_NAME} in @INC",
@@ -255,7 +257,7 @@ _ERROR_PREFIX = re.compile(
     r"(?:<tool_use_error>|error:|exit code:? -?\d+|process exited with code \d+|\s)+", re.IGNORECASE
 )
 _ERROR_WORDS = re.compile(
-    r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused"
+    r"error|exception\b|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused"
     r"|could not|couldn't|unable to|not allowed|unsupported|rejected|too (?:long|large|many)"
     r"|(?:do|does|is|are|was|did)(?:n't| not)\b",
     re.I,
@@ -264,9 +266,10 @@ _ERROR_WORDS = re.compile(
 _HEADLINE = re.compile(
     r"build failed|execution failed for|failed to run custom build|went wrong|npm err(?:or|!) code |^errors? occurred"
     r"|\bELIFECYCLE\b|\btests run: \d|script failed \(code|exited with exit code"
-    r"|^\w+ error:?$|:$",
+    r"|^\w+ error:?$|^(?!\w+(?:Error|Exception): )(?:\S+\s+){0,8}\S+:$|^error in .*:$",
     re.I,
 )
+_WORD = re.compile(r"(?<![\w/.-])[^\W\d_][\w'’-]+(?![\w/])")
 
 
 # Says what is being done, before what went wrong.
@@ -284,10 +287,11 @@ def _find_essential_error_line(text: str) -> str:
     is_told = head is not None and "error:" in head[0].lower()
     alarming = [line for at, line in enumerate(lines) if _ERROR_WORDS.search(line) or (is_told and not at)]
     first = next(iter(alarming or [line for line in lines if not _PROGRESS.match(line)] or lines), "")
-    told = [line for line in alarming if not _HEADLINE.search(line)]
+    told = [line for line in alarming if not _HEADLINE.search(line) and len(_WORD.findall(line)) > 1]
     # Where only headlines read like errors, what follows the first of them is what they announce.
     if first and not told:
-        told = [line for line in lines[lines.index(first) :] if not _HEADLINE.search(line)]
+        after = [line for line in lines[lines.index(first) :] if not _HEADLINE.search(line)]
+        told = [line for line in after if len(_WORD.findall(line)) > 1] or after
     return (told[0] if told else first)[:300]
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
@@ -17,7 +17,10 @@ from habitus.learning.remedies.calls import (
     RemedyChangeKind,
     SessionCall,
     ShellCommand,
+    changes_shell_state,
     is_flag,
+    is_read_only_command,
+    list_read_only_flags,
     make_word_set,
     parse_shell_commands,
     quote_for_shell,
@@ -40,7 +43,8 @@ class NoRemedyReason(StrEnum):
     """How a failure without a remedy ended."""
 
     NOTHING = "nothing"  # neither the next call nor a similar one succeeded later
-    LEFT = "left"  # one of them succeeded, and why is unknown
+    BYPASSED = "bypassed"  # the next call did something else, and no similar one succeeded later
+    LEFT = "left"  # a similar one succeeded, and why is unknown
     RETRIED = "retried"  # the same call succeeded unchanged: a transient error
     GUARDED = "guarded"  # what worked bypasses a guard, so it must not be learned
 
@@ -51,12 +55,26 @@ class RemedySearchResult:
     ending: NoRemedyReason = NoRemedyReason.LEFT
     at: int = 0  # index of the call that succeeded; 0 if none did
     is_in_error: bool = False  # the error itself recommends the remedy
+    candidates: tuple[Remedy, ...] = ()  # what else may have made it work; another session can confirm it
 
 
 def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> RemedySearchResult:
     """Align a failed call with the calls after it, and return the remedy or how it ended."""
+    about = classify_error(calls[index].error)
+    found = _find_only_remedy(calls, index, about)
+    candidates = tuple(_list_candidate_remedies(calls[index : index + 1 + WINDOW], about))
+    # The line of the success had a step of its own, which may have made it work.
+    steps = {step.words for step in calls[found.at].commands[:-1] if not is_read_only_command(step)}
+    is_explained = (
+        found.ending is NoRemedyReason.RETRIED
+        and candidates
+        and len(steps - {step.words for step in calls[index].commands}) > 0
+    )
+    return replace(found, candidates=candidates, ending=NoRemedyReason.LEFT if is_explained else found.ending)
+
+
+def _find_only_remedy(calls: Sequence[SessionCall], index: int, about: ClassifiedError) -> RemedySearchResult:
     failed = calls[index]
-    about = classify_error(failed.error)
     end = min(len(calls), index + 1 + WINDOW)
     ending = NoRemedyReason.NOTHING
     named: list[SessionCall] = []  # calls in between that ran what the error recommends
@@ -66,12 +84,14 @@ def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> Reme
         has_got_further = _has_got_further(failed, later, about) or _has_left_error_behind(calls, index, at, about)
         if later.name != failed.name or not has_got_further:
             continue
-        if _has_same_goal(failed, later) or (
+        if _has_same_goal(failed, later):
+            ending = NoRemedyReason.LEFT
+        elif (
             at == index + 1
             and (failed.is_read_only or not later.is_read_only)
             and not _has_next_attempt_same_error(failed, calls[at + 1 : end], about)
         ):
-            ending = NoRemedyReason.LEFT
+            ending = NoRemedyReason.BYPASSED
         if _is_same_call(failed, later) or (
             between
             and _is_same_program_with_other_flags(between[-1], failed)
@@ -218,6 +238,62 @@ def _make_command_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[
     return command.words, command.env, command.place, list_steps_still_needed_before(command, failed)
 
 
+# Candidates: everything that came between the failure and the next success
+
+
+def _list_candidate_remedies(calls: Sequence[SessionCall], about: ClassifiedError) -> Iterator[Remedy]:
+    """Yield each step and each flag that the next call with the same goal which worked had before it or in addition."""
+    failed, rest = calls[0], calls[1:]
+    wanted = failed.failing_command
+    at = next((at for at, each in enumerate(rest) if each.has_worked and _has_same_goal(failed, each)), None)
+    if wanted is None or at is None or about.cause is ErrorCause.WORK or not about.has_text_beyond_exit_code:
+        return
+    line = rest[at].commands
+    last = next(at for at, each in enumerate(line) if _get_program_and_target(each) == _get_program_and_target(wanted))
+    between = [
+        step
+        for call in rest[:at]
+        if call.has_worked and not call.is_edit and call.turn == failed.turn
+        for step in call.commands
+    ]
+    base = wanted.runner_and_program_words if about.cause is ErrorCause.PROGRAM else wanted.program_and_subcommand_words
+    found: list[Remedy | None] = []
+    for step in (*(each for each in between if _is_typical_preparation(each)), *line[:last]):
+        words = (*step.env, *step.words)
+        if is_read_only_command(step) or words in wanted.before:
+            continue
+        if changes_shell_state(words):
+            found.append(build_remedy_if_different(RemedyChangeKind.INSTEAD, about, base, (*words, "&&", *base)))
+        elif _get_program_and_target(step) != _get_program_and_target(wanted):
+            found.append(build_remedy_if_different(RemedyChangeKind.FIRST, about, base, words))
+    if line[last].place != wanted.place:
+        moved = (*build_cd_prefix(wanted.place), *base), ("cd", line[last].place or ".", "&&", *base)
+        found.append(build_remedy_if_different(RemedyChangeKind.PLACE, about, *moved))
+    found += (
+        build_remedy_if_different(RemedyChangeKind.VARIABLE, about, base, (each, *base))
+        for each in line[last].env
+        if each not in wanted.env
+    )
+    if about.cause.can_have_remedy:
+        found += _list_added_flags(wanted, line[last], about)
+    yield from (
+        remedy
+        for remedy in dict.fromkeys(filter(None, found))
+        if remedy.is_short_and_safe_to_quote and not remedy.bypasses_guard
+    )
+
+
+def _list_added_flags(failed: ShellCommand, later: ShellCommand, about: ClassifiedError) -> Iterator[Remedy | None]:
+    """Yield a remedy for each flag that the later command has in addition, with its value."""
+    if not set(failed.non_flag_args) <= set(later.args):
+        return  # it did something else, such as giving up with `--abort`
+    base, new = failed.program_and_subcommand_words, list_words_missing_in_others(later.args, failed.args)
+    for at, word in enumerate(new):
+        if is_flag(word) and not list_read_only_flags(later):
+            value = new[at + 1 : at + 2] if new[at + 1 : at + 2] and not is_flag(new[at + 1]) else ()
+            yield build_remedy_if_different(RemedyChangeKind.FLAGS, about, base, (*base, word, *value))
+
+
 # Preparation: the same call, after another one
 
 
@@ -262,8 +338,8 @@ def _is_command_in_error(command: ShellCommand, about: ClassifiedError) -> bool:
 
 
 def _get_program_and_target(command: ShellCommand) -> tuple[str, ...]:
-    """Return the program and its first target, whatever runner starts it."""
-    return command.program, *command.non_flag_args[:1]
+    """Return the program and its first target, whatever runner starts it and from which directory."""
+    return command.program, *(posixpath.basename(word) or word for word in command.non_flag_args[:1])
 
 
 def _build_preparation_remedy(
@@ -303,13 +379,18 @@ _PREPARES = (
     | make_word_set(
         "create mkdir migrate build generate login chmod pull fetch clone bootstrap compile unlock cp ln update"
     )
-    | make_word_set("upgrade rm remove stop prune clean")
+    | make_word_set("upgrade rm remove stop prune clean kill pkill killall fuser kinit renew refresh reset mount load")
+    | make_word_set("scancel source export auth sync push register reload")
 )
 
 
 def _has_typical_preparation_word(call: SessionCall) -> bool:
-    words = {part for each in call.commands for word in each.words for part in (word, *_split_target_into_parts(word))}
-    return bool(words & _PREPARES) or any("activate" in word for word in words)
+    return any(map(_is_typical_preparation, call.commands))
+
+
+def _is_typical_preparation(command: ShellCommand) -> bool:
+    words = {part for word in command.words for part in (word, *_split_target_into_parts(word))}
+    return bool(words & _PREPARES) or any("activate" in word or "login" in word for word in words)
 
 
 def _split_target_into_parts(word: str) -> Sequence[str]:

@@ -122,7 +122,7 @@ def make_word_set(*lines: str) -> frozenset[str]:
 
 _LOOKING = make_word_set(
     "ls cat head tail less grep egrep rg ag find fd which type whereis pwd echo printf wc tree file stat du df env",
-    "free nproc uptime",
+    "free nproc uptime pgrep pidof sinfo squeue sacct nvidia-smi",
     "printenv date whoami id uname ps sleep true false test [ [[ man sort uniq cut awk jq diff cmp hostname ss lsof",
 )
 _LOOKING_PARTS = {
@@ -133,6 +133,7 @@ _LOOKING_PARTS = {
     "uv": make_word_set("tree version"),
     "kubectl": make_word_set("get describe logs"),
     "sed": make_word_set("-n"),
+    "ssh-add": make_word_set("-l -L"),
 }
 _LOOKING_FLAGS = make_word_set("--help --version -V --dry-run --list --collect-only --co --check --show")
 _WRITES = re.compile(r"(?<![<>&\d=-])(?:[12]?>{1,2})(?!&|\s*/dev/null)\s*[\w./~$\"']")
@@ -277,10 +278,17 @@ class Remedy:
 
     @property
     def bypasses_guard(self) -> bool:
-        added = set(self.right) - set(self.wrong)
+        added = set(self.right) - set(self.wrong) - _list_harmless_short_flags(self.right)
         return any(
             word.partition("=")[0] in _GUARDS or "dangerous" in word or "StrictHostKey" in word for word in added
         )
+
+
+def _list_harmless_short_flags(words: tuple[str, ...]) -> set[str]:
+    """`-f` with a file after it does not force anything, and `-k` does only in some programs."""
+    pairs = zip(words, (*words[1:], "-"), strict=False)
+    names_file = {word for word, then in pairs if word == "-f" and re.search(r"[./]", then) and "rm" not in words}
+    return names_file | ({"-k"} if not {"curl", "wget"} & set(words) else set())
 
 
 _TOKEN = re.compile(
@@ -290,6 +298,7 @@ _TOKEN = re.compile(
     r"|(?P<word>(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\$\((?:[^()]|\([^()]*\))*\)|[^\s'\"\\|&;<>()])+))",
     re.DOTALL,
 )
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n.*?\n[ \t]*\2(?=\s|$)", re.DOTALL)
 _QUOTES = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _VERSION = re.compile(r"(?<=[a-z])[\d.]+$")
@@ -310,6 +319,15 @@ _HAS_VALUE = make_word_set(
     "--workspace --filter -u --user -e --env",
 )
 _PLACES = frozenset(("docker compose exec", "docker-compose exec", "docker compose run", "docker exec", "direnv exec"))
+
+
+# What they change holds for the commands after them on the line, and in most agents for no later call.
+_STATE_COMMANDS = ("source", ".", "module", "conda activate", "mamba activate", "nvm use", "sdk use", "ulimit", "umask")
+
+
+def changes_shell_state(words: tuple[str, ...]) -> bool:
+    """Return whether a command only changes the shell that runs it."""
+    return words[0] in _STATE_COMMANDS or " ".join(words[:2]) in _STATE_COMMANDS
 
 
 SUBCOMMAND = re.compile(r"[a-z][\w:-]*(?:\.\w{1,4})?")
@@ -373,9 +391,10 @@ def parse_shell_commands(line: str) -> tuple[ShellCommand, ...]:
     env: tuple[str, ...] = ()
     before: tuple[tuple[str, ...], ...] = ()
     for words, join, follows in _split_shell_line(line):
-        assigned, words = _split_env_assignments(words)
+        words = _strip_shell_keywords(words)
+        assigned, words = _split_env_assignments(words) if words else ((), ())
         words = _strip_wrappers(words)
-        if not words:
+        if not words or words[0] in _CONTROL_COMMANDS:
             env = (*env, *assigned)
             continue
         if words[0] == "cd" and len(words) > 1:
@@ -387,7 +406,7 @@ def parse_shell_commands(line: str) -> tuple[ShellCommand, ...]:
         if join == "|" and found:  # a filter of another command's output
             continue
         if join not in ("", "&&"):
-            before = ()
+            before = tuple(step for step in before if changes_shell_state(step))
         command = ShellCommand(
             words=words,
             at=find_program_index(words),
@@ -403,6 +422,7 @@ def parse_shell_commands(line: str) -> tuple[ShellCommand, ...]:
 
 def _split_shell_line(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
     """Yield words, the operator before them, and whether something follows that hides their exit status."""
+    line = _HERE_DOCUMENT.sub(r"\3", line)
     runs: list[tuple[list[str], str]] = [([], "")]
     skips = False
     position = 0
@@ -434,6 +454,16 @@ def _split_env_assignments(words: tuple[str, ...]) -> tuple[tuple[str, ...], tup
         words = tuple(words[1:])
     count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     return words[:count], words[count:]
+
+
+_CONTROL_COMMANDS = make_word_set("break continue wait set exit trap shift return")
+
+
+def _strip_shell_keywords(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command of a loop or a condition; empty if it has none."""
+    while words and words[0] in ("do", "then", "else", "if", "elif", "while", "until", "!"):
+        words = words[1:]
+    return () if words[:1] in (("for",), ("done",), ("fi",), ("case",), ("esac",)) else words
 
 
 def _strip_wrappers(words: tuple[str, ...]) -> tuple[str, ...]:

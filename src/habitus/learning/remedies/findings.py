@@ -81,7 +81,8 @@ class RecurringFailure:
     last: str
     signature: str
     command: str = ""  # the last failing command line; empty for tools
-    is_open: bool = False  # no similar call succeeded later, in any session
+    is_open: bool = False  # neither the next call nor a similar one succeeded later, in any session
+    has_worked_later: bool = True  # a similar call succeeded later in a session
     can_have_remedy: bool = False  # it is not about the work at hand, such as a failing test, and not transient
     is_probe_command: bool = False  # it only looked something up or examined the work, which fails as it should
 
@@ -108,6 +109,8 @@ class SupportedRemedy:
     against: int = 0  # sessions that contradict it
     share: float = 1.0  # of the sessions that found any remedy
     is_in_error: bool = False  # the error says it each time, so an agent finds it alone
+    is_candidate: bool = False  # in no session the only thing that can have helped
+    is_vague: bool = False  # a step of which each session had other arguments, such as `kill` and `mkdir`
 
     @property
     def minutes(self) -> float:
@@ -115,7 +118,8 @@ class SupportedRemedy:
 
     @property
     def is_worth_proposing(self) -> bool:
-        return self.sessions >= MIN_SESSIONS and self.is_clearly_supported
+        is_enough = self.sessions >= MIN_SESSIONS and self.is_clearly_supported
+        return is_enough and not (self.is_candidate and self.is_vague)
 
     @property
     def has_failed_at_lookup(self) -> bool:
@@ -169,20 +173,35 @@ class RemedyFindings:
 def collect_remedy_findings(sessions: Iterable[SessionFailuresAndCorrections]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
     held = _merge_remedies_across_projects(_list_remedies_with_support(seen))
-    lessons = tuple(each for each in held if each.is_worth_proposing)
+    lessons = _keep_one_for_each_failure([each for each in held if each.is_worth_proposing])
     return RemedyFindings(
         failures=_list_recurring_failures_by_cost(seen),
         lessons=lessons,
-        candidates=tuple(each for each in held if not each.is_worth_proposing and each.is_clearly_supported),
+        candidates=tuple(
+            each for each in held if not each.is_worth_proposing and each.is_clearly_supported and not each.is_candidate
+        ),
         rules=_list_proposed_rules(seen),
         coverage=_count_remedy_coverage(seen, lessons),
     )
 
 
+def _keep_one_for_each_failure(held: Sequence[SupportedRemedy]) -> tuple[SupportedRemedy, ...]:
+    """Drop candidates for whose failures another remedy has more support."""
+    kept: list[SupportedRemedy] = []
+    covered = set[FailedCallOrStatementRow]()
+    for each in sorted(held, key=lambda each: (each.is_candidate, -each.sessions)):
+        if not each.is_candidate or covered.isdisjoint(each.rows):
+            kept.append(each)
+            covered.update(each.rows)
+    return tuple(each for each in held if each in kept)
+
+
 def _shorten_command_for_display(words: Sequence[str]) -> Sequence[str]:
-    """Return the first words of a command, without an option whose value would be cut off."""
+    """Return the first words of a command, without an option whose value would be cut off, and a mark if it goes on."""
     shown = words[:_SHOWN_WORDS]
-    return shown[:-1] if len(words) > len(shown) and shown[-1].startswith("-") else shown
+    if len(words) == len(shown):
+        return shown
+    return (*(shown[:-1] if is_flag(shown[-1]) else shown), VARYING_WORD)
 
 
 def _list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections]) -> tuple[RecurringFailure, ...]:
@@ -195,6 +214,7 @@ def _list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrection
     found = []
     for (signature, tool, project), members in groups.items():
         rows = tuple(_build_finding_row(facts, failure) for facts, failure in members)
+        endings = {failure.ending for _, failure in members}
         shared = _find_shared_beginning([failure.words for _, failure in members])
         command = quote_for_shell(_shorten_command_for_display(shared or members[-1][1].words))
         recurring = RecurringFailure(
@@ -206,7 +226,8 @@ def _list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrection
             last=max(failure.at or facts.last for facts, failure in members),
             signature=signature,
             command=command,
-            is_open=all(failure.ending is NoRemedyReason.NOTHING for _, failure in members),
+            is_open=endings <= {NoRemedyReason.NOTHING},
+            has_worked_later=not endings <= {NoRemedyReason.NOTHING, NoRemedyReason.BYPASSED},
             can_have_remedy=members[-1][1].cause.can_have_remedy,
             is_probe_command=is_probe_command(members[-1][1].words) or _is_checker_command(members[-1][1].words),
         )
@@ -241,13 +262,17 @@ def _list_remedies_with_support(seen: Sequence[SessionFailuresAndCorrections]) -
     """Return every remedy of every project, with its support and contradictions."""
     supports: dict[tuple[object, ...], _Support] = defaultdict(list)
     rivals: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    certain = set[tuple[object, ...]]()
     for facts in seen:
         for failure in facts.failures:
             if remedy := failure.remedy:
-                supports[facts.project, *_make_remedy_key(remedy)].append((facts, failure, remedy))
+                certain.add((facts.project, *_make_remedy_key(remedy)))
                 rivals[_make_failure_key(facts.project, failure, remedy)].add(facts.session)
+            possible = (remedy, *failure.candidates) if remedy else failure.candidates
+            for key, each in {(facts.project, *_make_remedy_key(each)): each for each in possible}.items():
+                supports[key].append((facts, failure, each))
     found = []
-    for support in supports.values():
+    for key, support in supports.items():
         sessions = {facts.session for facts, _, _ in support}
         all_ways = set().union(
             *(rivals[_make_failure_key(facts.project, failure, made)] for facts, failure, made in support)
@@ -257,10 +282,24 @@ def _list_remedies_with_support(seen: Sequence[SessionFailuresAndCorrections]) -
             replace(
                 held,
                 against=_count_contradicting_sessions(held.remedy, support, seen),
-                share=len(sessions) / len(all_ways),
+                share=len(sessions) / len(all_ways | sessions),
+                is_candidate=key not in certain,
             )
         )
-    return found
+    return _join_steps_taken_together(found)
+
+
+def _join_steps_taken_together(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
+    """Join the candidates that every session with one of them had: which of them helped, nobody knows."""
+    joined: dict[object, SupportedRemedy] = {}
+    for number, each in enumerate(held):
+        is_step = each.is_candidate and each.remedy.change is RemedyChangeKind.FIRST and not each.remedy.tool
+        key = (each.project, each.rows) if is_step else number
+        if (other := joined.get(key)) and each.sessions >= MIN_SESSIONS:
+            right = (*other.remedy.right, "&&", *each.remedy.right)
+            each = replace(each, remedy=replace(each.remedy, right=right), is_vague=other.is_vague and each.is_vague)
+        joined[key] = each
+    return list(joined.values())
 
 
 def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
@@ -271,6 +310,7 @@ def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
             base = remedy.wrong[:1] if remedy.says else remedy.wrong[:2]
             return remedy.change, base, remedy.says, _list_flags(remedy.wrong), _list_flags(remedy.right)
         case RemedyChangeKind.VARIABLE | RemedyChangeKind.INSTEAD if added := _list_words_before_failed_command(remedy):
+            added = ("source", *added[1:]) if added[0] == "." else added
             return remedy.change, remedy.wrong[:1], added, remedy.says
         case RemedyChangeKind.FIRST:
             # A preparation depends on the state, which only the error tells.
@@ -294,7 +334,7 @@ def _make_preparation_key(remedy: Remedy) -> tuple[str, ...]:
         return remedy.right
     at = find_program_index(words)
     at += words[at] in _GROUPED_PROGRAMS or " ".join(words[at : at + 2]) in _SUBPROGRAMS
-    return words[: at + 2]
+    return tuple(word for word in words[: at + 2] if not word.isdigit())
 
 
 def _get_first_step(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -344,6 +384,7 @@ def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
         signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
         traces=tuple(traces),
         is_in_error=all(failure.is_remedy_in_error for _, failure, _ in support),
+        is_vague=len(set(rights)) > 1 and all(is_flag(word) or word == VARYING_WORD for word in remedy.right[1:]),
     )
 
 
@@ -392,11 +433,14 @@ def _count_contradicting_sessions(
     signatures = {failure.signature for _, failure, _ in support}
     since = min(facts.last for facts, _, _ in support)
     wrongs = {quote_for_shell(made.wrong) for _, _, made in support}
+    # Whether a step is needed before it depends on what it does then, unless the program itself is not there.
+    is_step = bool(_list_words_before_failed_command(remedy)) and remedy.change is RemedyChangeKind.INSTEAD
+    is_standing = remedy.change in _STANDING and (remedy.cause is ErrorCause.PROGRAM or not is_step)
     count = 0
     for facts in seen:
         if facts.project != project:
             continue
-        works_anyway = remedy.change in _STANDING and not wrongs.isdisjoint(facts.worked) and facts.last >= since
+        works_anyway = is_standing and not wrongs.isdisjoint(facts.worked) and facts.last >= since
         count += works_anyway or any(_is_failure_of_remedy(remedy, failure, signatures) for failure in facts.failures)
     return count
 

@@ -294,7 +294,7 @@ def build_remedy_if_different(
     wrong, right = tuple(wrong), tuple(right)
     if wrong == right:
         return None
-    says = about.longest_plain_word_run if about.cause is ErrorCause.OTHER else ""
+    says = about.longest_plain_word_run if about.cause in (ErrorCause.OTHER, ErrorCause.TRANSIENT) else ""
     return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool, says=says)
 
 

@@ -50,6 +50,7 @@ class FailedCallDetails:
     remedy: Remedy | None = None
     ending: NoRemedyReason = NoRemedyReason.LEFT
     is_remedy_in_error: bool = False  # the error itself said what to run
+    candidates: tuple[Remedy, ...] = ()  # what else may have made it work
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +154,7 @@ def _iterate_failed_call_details(made: Sequence[SessionCall], end: int) -> Itera
             remedy=found.remedy,
             ending=found.ending,
             is_remedy_in_error=found.is_in_error,
+            candidates=found.candidates,
         )
 
 
