@@ -229,9 +229,9 @@ CONFIRMED = {
         'run `systemctl stop agent` first when `flash board` says "somebody else holds the device"',
     ),
     "two steps that both had": (
-        [[FAILED, ran("probe kill-server"), ran("probe start-server"), ran("flash board")]],
-        [[FAILED, ran("probe kill-server && probe start-server && flash board")]],
-        'run `probe kill-server && probe start-server` first when `flash board` says "somebody else holds the device"',
+        [[FAILED, ran("usbctl kill-server"), ran("usbctl start-server"), ran("flash board")]],
+        [[FAILED, ran("usbctl kill-server && usbctl start-server && flash board")]],
+        'run `usbctl kill-server && usbctl start-server` first when `flash board` says "somebody else holds the device"',
     ),
     "what starts what refused": (
         [[UNREACHED, ran("docker compose -f ~/stack/dev.yaml up -d db"), ran("python report.py")]],

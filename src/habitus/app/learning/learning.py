@@ -23,12 +23,12 @@ from habitus.learning.remedies.calls import SessionCall
 from habitus.learning.remedies.findings import (
     MIN_SESSIONS,
     ProposedRule,
-    RecurringFailure,
     RemedyCoverageCounts,
     RemedyFindings,
     SupportedRemedy,
     collect_remedy_findings,
 )
+from habitus.learning.remedies.recurring_failures import RecurringFailure
 from habitus.learning.remedies.session_facts import (
     FailuresAndCorrectionsCollector,
     FailuresAndCorrectionsStore,

@@ -20,7 +20,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
-from habitus.learning.remedies.findings import FailedCallOrStatementRow
+from habitus.learning.remedies.recurring_failures import FailedCallOrStatementRow
 from habitus.search.index import SearchIndex
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees

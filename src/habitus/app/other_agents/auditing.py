@@ -18,7 +18,8 @@ from habitus.files import Tree
 from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
-from habitus.learning.remedies.findings import MIN_SESSIONS, RecurringFailure, RemedyFindings, collect_remedy_findings
+from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, collect_remedy_findings
+from habitus.learning.remedies.recurring_failures import RecurringFailure
 from habitus.learning.remedies.session_facts import FailuresAndCorrectionsCollector
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import ClassVar
 
 from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
@@ -23,76 +22,22 @@ from habitus.learning.remedies.corrections import (
     choose_most_complete_wording,
     group_correction_indexes_by_rule,
 )
+from habitus.learning.remedies.recurring_failures import (
+    VARYING_WORD,
+    FailedCallOrStatementRow,
+    RecurringFailure,
+    build_finding_row,
+    compute_cost_in_seconds,
+    find_shared_beginning,
+    is_probe_command,
+    list_recurring_failures_by_cost,
+    sum_minutes,
+)
 from habitus.learning.remedies.session_facts import FailedCallDetails, SessionFailuresAndCorrections
-from habitus.learning.transcripts.model import LOOKUP_PROGRAMS
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
 MAJORITY = 0.6  # share of the sessions with any remedy that found this one
 CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
-VARYING_WORD = "…"  # stands for a word that varied
-_SHOWN_WORDS = 6  # of a command that keeps failing
-# Programs that an agent asks what is there; that they find nothing is an answer.
-_PROBES = LOOKUP_PROGRAMS | {
-    *("ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"),
-    *("curl", "wget", "nc", "ping", "squeue", "sacct", "sinfo"),
-}
-# Programs that complain of the work at hand until it is edited.
-_CHECKERS = frozenset(
-    """
-    black eslint flake8 golangci-lint hadolint ktlint mypy phpcs phpstan pint prettier psalm pylint pyright rubocop ruff
-    shellcheck standardrb stylelint swiftlint tflint tsc yamllint
-    """.split()  # noqa: SIM905
-)
-
-
-def is_probe_command(words: Sequence[str]) -> bool:
-    """Return whether a command only looks something up."""
-    return bool(words) and get_program_name(words[0]) in _PROBES
-
-
-def _is_checker_command(words: tuple[str, ...]) -> bool:
-    """Return whether a command examines the work at hand, so that it fails until that is edited."""
-    return bool(words) and get_program_name(words[find_program_index(words)]) in _CHECKERS
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailedCallOrStatementRow:
-    """A failed call that a finding counts, with its cost, or a statement of a rule."""
-
-    session: str
-    file: str  # the name of its transcript; empty for a conversation in the journal
-    turn: str
-    at: str
-    calls: int = 0  # spent on the failure, with itself
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecurringFailure:
-    """A failure that several sessions share, and its cost."""
-
-    IN_JSON: ClassVar = ("calls", "minutes")
-
-    what: str
-    tool: str
-    project: str
-    sessions: int
-    rows: tuple[FailedCallOrStatementRow, ...]  # what `calls` counts, oldest first
-    last: str
-    signature: str
-    command: str = ""  # the last failing command line; empty for tools
-    is_open: bool = False  # neither the next call nor a similar one succeeded later, in any session
-    has_worked_later: bool = True  # a similar call succeeded later in a session
-    can_have_remedy: bool = False  # it is not about the work at hand, such as a failing test, and not transient
-    is_probe_command: bool = False  # it only looked something up or examined the work, which fails as it should
-
-    @property
-    def calls(self) -> int:
-        return len(self.rows)
-
-    @property
-    def minutes(self) -> float:
-        return _sum_minutes(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +59,7 @@ class SupportedRemedy:
 
     @property
     def minutes(self) -> float:
-        return _sum_minutes(self.rows)
+        return sum_minutes(self.rows)
 
     @property
     def is_worth_proposing(self) -> bool:
@@ -175,7 +120,7 @@ def collect_remedy_findings(sessions: Iterable[SessionFailuresAndCorrections]) -
     held = _merge_remedies_across_projects(_list_remedies_with_support(seen))
     lessons = _keep_one_for_each_failure([each for each in held if each.is_worth_proposing])
     return RemedyFindings(
-        failures=_list_recurring_failures_by_cost(seen),
+        failures=list_recurring_failures_by_cost(seen),
         lessons=lessons,
         candidates=tuple(
             each for each in held if not each.is_worth_proposing and each.is_clearly_supported and not each.is_candidate
@@ -196,65 +141,6 @@ def _keep_one_for_each_failure(held: Sequence[SupportedRemedy]) -> tuple[Support
     return tuple(each for each in held if each in kept)
 
 
-def _shorten_command_for_display(words: Sequence[str]) -> Sequence[str]:
-    """Return the first words of a command, without an option whose value would be cut off, and a mark if it goes on."""
-    shown = words[:_SHOWN_WORDS]
-    if len(words) == len(shown):
-        return shown
-    return (*(shown[:-1] if is_flag(shown[-1]) else shown), VARYING_WORD)
-
-
-def _list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections]) -> tuple[RecurringFailure, ...]:
-    groups: dict[tuple[str, str, str], list[tuple[SessionFailuresAndCorrections, FailedCallDetails]]] = defaultdict(
-        list
-    )
-    for facts in seen:
-        for failure in facts.failures:
-            groups[failure.signature, failure.tool, facts.project].append((facts, failure))
-    found = []
-    for (signature, tool, project), members in groups.items():
-        rows = tuple(_build_finding_row(facts, failure) for facts, failure in members)
-        endings = {failure.ending for _, failure in members}
-        shared = _find_shared_beginning([failure.words for _, failure in members])
-        command = quote_for_shell(_shorten_command_for_display(shared or members[-1][1].words))
-        recurring = RecurringFailure(
-            what=f"{command}: {signature}" if command else signature,
-            tool=tool,
-            project=project,
-            sessions=len({facts.session for facts, _ in members}),
-            rows=rows,
-            last=max(failure.at or facts.last for facts, failure in members),
-            signature=signature,
-            command=command,
-            is_open=endings <= {NoRemedyReason.NOTHING},
-            has_worked_later=not endings <= {NoRemedyReason.NOTHING, NoRemedyReason.BYPASSED},
-            can_have_remedy=members[-1][1].cause.can_have_remedy,
-            is_probe_command=is_probe_command(members[-1][1].words) or _is_checker_command(members[-1][1].words),
-        )
-        found.append((-_compute_cost_in_seconds(rows), signature, project, recurring))
-    return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
-
-
-def _build_finding_row(
-    facts: SessionFailuresAndCorrections, found: FailedCallDetails | UserCorrection
-) -> FailedCallOrStatementRow:
-    # Of the journal's sessions, the file is the session.
-    file = "" if facts.file == facts.session else facts.file
-    row = FailedCallOrStatementRow(session=facts.session, file=file, turn=found.turn, at=found.at)
-    if isinstance(found, UserCorrection):
-        return row
-    return replace(row, calls=found.calls, seconds=round(found.seconds, 1))
-
-
-def _sum_minutes(rows: Iterable[FailedCallOrStatementRow]) -> float:
-    return round(sum(row.seconds for row in rows) / 60, 1)
-
-
-def _compute_cost_in_seconds(rows: Sequence[FailedCallOrStatementRow]) -> float:
-    """Return the cost of failed calls, in seconds."""
-    return sum(row.seconds + 20 * row.calls for row in rows)
-
-
 _Support = list[tuple[SessionFailuresAndCorrections, FailedCallDetails, Remedy]]
 
 
@@ -269,7 +155,10 @@ def _list_remedies_with_support(seen: Sequence[SessionFailuresAndCorrections]) -
                 certain.add((facts.project, *_make_remedy_key(remedy)))
                 rivals[_make_failure_key(facts.project, failure, remedy)].add(facts.session)
             possible = (remedy, *failure.candidates) if remedy else failure.candidates
-            for key, each in {(facts.project, *_make_remedy_key(each)): each for each in possible}.items():
+            by_key: dict[tuple[object, ...], Remedy] = {}
+            for each in possible:
+                by_key.setdefault((facts.project, *_make_remedy_key(each)), each)
+            for key, each in by_key.items():
                 supports[key].append((facts, failure, each))
     found = []
     for key, support in supports.items():
@@ -370,7 +259,7 @@ def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
         remedy = replace(remedy, right=_merge_preparations(rights))
     added = _list_words_before_failed_command(remedy)
     if remedy.change is RemedyChangeKind.FIRST or added:
-        shared = _find_shared_beginning([made.wrong for _, _, made in support]) or remedy.wrong[:1]
+        shared = find_shared_beginning([made.wrong for _, _, made in support]) or remedy.wrong[:1]
         remedy = replace(remedy, wrong=shared, right=(*added, *shared) if added else remedy.right)
     if len({made.about for _, _, made in support}) > 1:
         remedy = replace(remedy, about="")
@@ -380,7 +269,7 @@ def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
         project=last_facts.project,
         sessions=len(sessions),
         last=max(failure.at or facts.last for facts, failure, _ in support),
-        rows=tuple(_build_finding_row(facts, failure) for facts, failure, _ in support),
+        rows=tuple(build_finding_row(facts, failure) for facts, failure, _ in support),
         signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
         traces=tuple(traces),
         is_in_error=all(failure.is_remedy_in_error for _, failure, _ in support),
@@ -413,16 +302,6 @@ def _merge_preparations(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     # Further arguments, but for the value of a flag, say nothing.
     is_value = len(merged) > 1 and is_flag(merged[-2])
     return tuple(merged[:-1] if merged[-1] == VARYING_WORD and not is_value else merged)
-
-
-def _find_shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    shared = wrongs[0]
-    for wrong in wrongs[1:]:
-        count = next(
-            (at for at, pair in enumerate(zip(shared, wrong, strict=False)) if pair[0] != pair[1]), len(shared)
-        )
-        shared = shared[: min(count, len(wrong))]
-    return shared
 
 
 def _count_contradicting_sessions(
@@ -490,7 +369,7 @@ def _merge_remedies_across_projects(held: Sequence[SupportedRemedy]) -> list[Sup
                 traces=tuple(trace for each in clear for trace in each.traces),
             )
         )
-    return sorted(found, key=lambda each: (-each.sessions, -_compute_cost_in_seconds(each.rows), each.remedy.wrong))
+    return sorted(found, key=lambda each: (-each.sessions, -compute_cost_in_seconds(each.rows), each.remedy.wrong))
 
 
 def _list_proposed_rules(seen: Sequence[SessionFailuresAndCorrections]) -> tuple[ProposedRule, ...]:
@@ -514,7 +393,7 @@ def _list_proposed_rules(seen: Sequence[SessionFailuresAndCorrections]) -> tuple
                 project=members[-1][0].project if len(projects) == 1 else "",
                 sessions=len(sessions),
                 traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
-                rows=tuple(_build_finding_row(each, said) for each, said in members),
+                rows=tuple(build_finding_row(each, said) for each, said in members),
             )
         )
     return tuple(sorted(rules, key=lambda rule: (-rule.sessions, not rule.correction.is_standing)))

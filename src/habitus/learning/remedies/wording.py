@@ -22,7 +22,8 @@ from habitus.learning.remedies.calls import (
     parse_shell_commands,
     quote_for_shell,
 )
-from habitus.learning.remedies.findings import VARYING_WORD, ProposedRule, SupportedRemedy
+from habitus.learning.remedies.findings import ProposedRule, SupportedRemedy
+from habitus.learning.remedies.recurring_failures import VARYING_WORD
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     MEDIUM_CONFIDENCE,
