@@ -229,9 +229,9 @@ CONFIRMED = {
         'run `systemctl stop agent` first when `flash board` says "somebody else holds the device"',
     ),
     "two steps that both had": (
-        [[FAILED, ran("usbctl kill-server"), ran("usbctl start-server"), ran("flash board")]],
-        [[FAILED, ran("usbctl kill-server && usbctl start-server && flash board")]],
-        'run `usbctl kill-server && usbctl start-server` first when `flash board` says "somebody else holds the device"',
+        [[FAILED, ran("usb kill-server"), ran("usb start-server"), ran("flash board")]],
+        [[FAILED, ran("usb kill-server && usb start-server && flash board")]],
+        'run `usb kill-server && usb start-server` first when `flash board` says "somebody else holds the device"',
     ),
     "what starts what refused": (
         [[UNREACHED, ran("docker compose -f ~/stack/dev.yaml up -d db"), ran("python report.py")]],
