@@ -226,7 +226,8 @@ def test_a_pattern_that_backtracks_holds_up_neither_the_server_nor_its_end(run_c
     assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
     file = run_cli.home / "skills" / "brew-tea" / "evals" / "tasks.toml"
     file.parent.mkdir()
-    file.write_text(f"[[task]]\nid = 'x'\nrequest = 'x'\nmatches = '(a+)+$'\nreference = '{'a' * 5_000}!'\n")
+    reply = f"{'a' * 5_000}!"
+    file.write_text(f"[[task]]\nid = 'x'\nrequest = 'x'\nmatches = '(a+)+$'\nreference = {{reply = '{reply}'}}\n")
     with up(run_cli, "--no-jobs") as told, program(told) as http, ThreadPoolExecutor() as thread:
         began = time.monotonic()
         checked = thread.submit(http.post, "/api/v1/tasks/check", json={"name": "brew-tea"})
