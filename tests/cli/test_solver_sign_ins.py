@@ -185,6 +185,74 @@ def test_a_sign_in_that_expires_during_the_run_is_refused_before_it(direct: Dire
     assert json.loads(file.read_text()) == said
 
 
+OAUTH = {"type": "oauth", "access": "a", "refresh": "r", "expires": int((time.time() + LATER) * 1000)}
+UNSUPPORTED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
+    ("opencode:anthropic/m", {FILES["opencode"]: json.dumps({"anthropic": OAUTH})}, {}, "signed in at 'anthropic'"),
+    ("opencode", {FILES["opencode"]: json.dumps({"google": OAUTH})}, {}, "signed in at 'google'"),
+    ("opencode", {FILES["opencode"]: json.dumps({"poe": OAUTH})}, {}, "signed in at 'poe'"),
+    (
+        "opencode",
+        {FILES["opencode"]: '{"https://a": {"type": "wellknown"}}'},
+        {},
+        "address of 'https://a' is not known",
+    ),
+    ("pi", {FILES["pi"]: json.dumps({"google-gemini-cli": OAUTH})}, {}, "signed in at 'google-gemini-cli'"),
+    ("claude-code", {}, {"CLAUDE_CODE_USE_BEDROCK": "1"}, "sign-in of a cloud (CLAUDE_CODE_USE_BEDROCK)"),
+    ("claude-code", {".claude.json": '{"primaryApiKey": "k"}'}, {}, "has its key in .claude.json"),
+    ("claude-code", {".claude/settings.json": '{"apiKeyHelper": "x"}'}, {}, "from its apiKeyHelper"),
+    ("codex", {".codex/config.toml": 'cli_auth_credentials_store = "keyring"'}, {}, "by the system's keyring"),
+    ("codex", {".codex/config.toml": 'model_provider = "amazon-bedrock"'}, {}, "from AWS_BEARER_TOKEN_BEDROCK"),
+    ("gemini-cli", {".gemini/settings.json": '{"security": {"auth": {"selectedType": "vertex-ai"}}}'}, {}, "vertex-ai"),
+    (
+        "gemini-cli",
+        {
+            ".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}}}',
+            ".gemini/gemini-credentials.json": "00:11:22",
+        },
+        {},
+        "has its sign-in encrypted",
+    ),
+    ("copilot", {".copilot/config.json": '{"logged_in_users": [{"login": "me"}]}'}, {}, "by the system's keyring"),
+]
+
+
+@BOXED
+@pytest.mark.req("IM-10")
+def test_a_sign_in_that_does_not_work_in_the_box_is_refused_before_the_first_rollout(
+    direct: Direct, tmp_path: Path
+) -> None:
+    command = furnish(direct)
+    for number, (name, files, given, problem) in enumerate(UNSUPPORTED):
+        person = tmp_path / str(number)
+        for file, content in files.items():
+            (person / file).parent.mkdir(parents=True, exist_ok=True)
+            (person / file).write_text(content)
+        env = put_program(direct, "touch ran", find_solver_program(name.partition(":")[0]).program.command)
+        refused = direct(*command, "--solver", name, "--budget", "$5", env={**env, **given, "HOME": str(person)})
+        assert (refused.code, len(refused.err.splitlines()), problem in refused.err) == (1, 1, True), refused
+    assert rollouts(direct) == {}
+
+
+@pytest.mark.req("IM-10")
+def test_a_renewal_that_is_due_at_once_is_refused(tmp_path: Path) -> None:
+    sign_in(tmp_path, "opencode", {"openai": {**OAUTH, "expires": 0}})
+    with pytest.raises(Refused, match="expires during the run"):
+        _copy(tmp_path, tmp_path / "room", "opencode")
+
+
+@BOXED
+@pytest.mark.req("IM-10")
+def test_a_solver_has_no_key_of_a_provider_that_it_does_not_use(direct: Direct) -> None:
+    command = furnish(direct)
+    script = f"""[ "$ANTHROPIC_API_KEY$OPENAI_API_KEY" = MINE ] && [ "$XAI_API_KEY" = "" ] || exit 3
+cat <<'END'\n{SAYS["pi"]("ALTBERG")}\nEND"""
+    keys = {"OPENAI_API_KEY": "MINE", "ANTHROPIC_API_KEY": "OTHER", "XAI_API_KEY": "OTHER"}
+    said = direct(
+        *command, "--solver", "pi:openai/m", "--budget", "$5", env={**keys, **put_program(direct, script, "pi")}
+    )
+    assert rollouts(direct)["say", True].outcome == "ok", said
+
+
 def _hosts(home: Path, name: str, **environ: str) -> set[str]:
     agent, _, model = name.partition(":")
     given = {"HOME": str(home), **environ}
@@ -218,6 +286,15 @@ def test_an_agent_with_many_providers_gets_the_hosts_of_the_one_in_use(tmp_path:
     assert _hosts(tmp_path, "opencode") == {"api.deepseek.com"}
     assert _hosts(tmp_path, "copilot", COPILOT_PROVIDER_BASE_URL="https://own") == {"https://own"}
     assert _hosts(tmp_path, "copilot", GH_HOST="acme.ghe.com") == {"api.acme.ghe.com", "copilot-api.acme.ghe.com"}
+    own_host = {"api.acme.ghe.com", "copilot-api.acme.ghe.com"}
+    sign_in(tmp_path, "pi", {"github-copilot": {"type": "oauth", "enterpriseUrl": "acme.ghe.com"}})
+    sign_in(tmp_path, "opencode", {"github-copilot": {"type": "oauth", "enterpriseUrl": "https://acme.ghe.com/"}})
+    for agent in ("pi", "opencode"):
+        assert _hosts(tmp_path, f"{agent}:github-copilot/m") == own_host
+    (tmp_path / ".copilot").mkdir()
+    (tmp_path / ".copilot/config.json").write_text('{"last_logged_in_user": {"host": "https://acme.ghe.com"}}')
+    assert _hosts(tmp_path, "copilot") == own_host
+    (tmp_path / ".copilot/config.json").write_text('{"last_logged_in_user": {"host": "https://github.com"}}')
     kinds = ("api", "api.individual", "api.business", "api.enterprise")
     assert _hosts(tmp_path, "copilot") == {"api.github.com", *(f"{kind}.githubcopilot.com" for kind in kinds)}
 

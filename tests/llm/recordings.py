@@ -224,8 +224,11 @@ def openai_call(tool: str, arguments: dict[str, Any]) -> Reply:
 def _openai_answer(item: dict[str, Any]) -> Reply:
     used = {"input_tokens": 50, "output_tokens": 7, "total_tokens": 57}
     done = {**_RESPONSE, "status": "completed", "output": [item], "usage": used}
+    texts = [part["text"] for part in item.get("content", ())]
     return _numbered(
         {"type": "response.created", "response": _RESPONSE},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+        *map(_text_delta, texts),
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": done},
     )

@@ -130,7 +130,7 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x004217" in _read(path)]
 
 
-SIGNED_IN = ("claude-code", "codex", "pi")
+SIGNED_IN = ("claude-code", "codex", "opencode", "pi")
 
 
 @pytest.mark.req("IM-10")
@@ -142,7 +142,7 @@ async def test_a_real_program_works_with_a_sign_in_that_it_can_not_renew(
     file, given = _sign_in(name, tmp_path, provider.address, datetime.now(UTC) + timedelta(minutes=10))
     before, solver = file.read_bytes(), find_solver_program(name)
     environ = {"PATH": path, "HOME": str(tmp_path), **given}
-    provider.gives((openai_text if name == "codex" else anthropic_text)("ALTBERG"))
+    provider.gives((openai_text if name in ("codex", "opencode") else anthropic_text)("ALTBERG"))
     async with temporary_workspace(Path.home() / ".cache" / "habitus") as room:
         (work := room / "work").mkdir()
         question = ProgramRequest(
@@ -157,7 +157,7 @@ async def test_a_real_program_works_with_a_sign_in_that_it_can_not_renew(
     assert said.text == "ALTBERG"
     assert "REFRESH" not in copy
     access = token(exp=0).split(".")[0] if name == "codex" else "sk-ant-oat01-ACCESS"
-    asked = [each for each in provider.requests if each.path.partition("?")[0] in ("/v1/messages", "/v1/responses")]
+    asked = [each for each in provider.requests if each.path.partition("?")[0].endswith(("/messages", "/responses"))]
     assert [each.headers["authorization"].startswith(f"Bearer {access}") for each in asked] == [True]
     assert not [each for each in provider.requests if "grant_type" in json.dumps(each.body)]
     assert file.read_bytes() == before
@@ -182,6 +182,12 @@ def _sign_in(name: str, person: Path, address: str, until: datetime) -> tuple[Pa
         )
         said = {"auth_mode": "chatgpt", "tokens": tokens, "last_refresh": "2026-01-01T00:00:00Z"}
         return write_json(person / ".codex/auth.json", said), {}
+    if name == "opencode":
+        # At an address with /v1 it would ask chatgpt.com itself.
+        here = {"provider": {"openai": {"options": {"baseURL": address}}}, "model": "openai/gpt-5.4"}
+        write_json(person / ".config/opencode/opencode.json", here)
+        openai = {"type": "oauth", "access": access, "refresh": "REFRESH", "expires": expires, "accountId": "acc"}
+        return write_json(person / ".local/share/opencode/auth.json", {"openai": openai}), {}
     write_json(person / ".pi/agent/models.json", {"providers": {"anthropic": {"baseUrl": address}}})
     settings = {"defaultProvider": "anthropic", "defaultModel": "claude-sonnet-4-5"}
     write_json(person / ".pi/agent/settings.json", settings)

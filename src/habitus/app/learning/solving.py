@@ -46,6 +46,7 @@ from habitus.llm.agents.program import AgentProgramCommand as PreparedCall
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import ProgramAnswer, run_program_and_parse_answer, temporary_workspace
 from habitus.llm.agents.solvers import SolverProgram, find_solver_program
+from habitus.llm.agents.unsupported_sign_ins import refuse_unsupported_sign_in
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
 from habitus.settings import DetectorActivityMode, EvidenceSettings, MemoryLearningMode
@@ -261,6 +262,7 @@ def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
     solver = find_solver_program(name)
     question = _make_program_request(name.partition(":")[2], Path(), "")
+    refuse_unsupported_sign_in(solver, question)
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill and some of your others, where it reads, writes and runs commands. "
@@ -291,7 +293,7 @@ async def open_program_solver(
         model_name = name.partition(":")[2]
         lasts = timedelta(seconds=max(ROLLOUT_TIMEOUT_S, budget.seconds_left))
         question = _make_program_request(model_name, trial, "")
-        await asyncio.to_thread(_refuse_expiring_sign_in, solver, question, home.clock() + lasts)
+        await asyncio.to_thread(_refuse_unusable_sign_in, solver, question, home.clock() + lasts)
         yield AgentProgramSolver(apart, skill, solver, model_name, budget, model, parent)
 
 
@@ -306,9 +308,12 @@ def _make_program_request(model: str, room: Path, prompt: str) -> ProgramRequest
     )
 
 
-def _refuse_expiring_sign_in(solver: SolverProgram, question: ProgramRequest, until: datetime) -> None:
+def _refuse_unusable_sign_in(solver: SolverProgram, question: ProgramRequest, until: datetime) -> None:
+    """Raise `Refused` before the first rollout where each would fail for its sign-in or its provider."""
+    refuse_unsupported_sign_in(solver, question)
     solver.build_call(question)
     sign_ins.refuse_expiring_sign_in(solver, question, until)
+    solver_box.open_solver_box(solver, question, question.workspace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +367,7 @@ class AgentProgramSolver:
         """Run the program once, paid from the budget; its usage is known only at the end."""
         prompt = "\n\n".join([task.request, *([_WORKSPACE_HINT] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
-        question = _make_program_request(self.model, room, prompt)
+        question = self.solver.remove_keys_of_other_providers(_make_program_request(self.model, room, prompt))
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)

@@ -134,10 +134,11 @@ def _build_gemini_call(question: ProgramRequest) -> AgentProgramCommand:
 def create_gemini_home_with_sign_in(question: ProgramRequest, more: Mapping[str, object]) -> dict[str, str]:
     """Make the workspace a home with only the user's sign-in; return its environment variables."""
     theirs, own = question.get_user_settings_folder("GEMINI_CLI_HOME", "") / ".gemini", question.workspace / ".gemini"
-    link_user_files(
-        theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env"
-    )
-    link_user_files(question.user_home / ".config", question.workspace / ".config", "gcloud")
+    link_user_files(theirs, own, "oauth_creds.json", "google_accounts.json", "installation_id", ".env")
+    if not question.is_boxed:
+        # It also holds the sign-ins at MCP servers, encrypted with the host's name.
+        link_user_files(theirs, own, "gemini-credentials.json")
+        link_user_files(question.user_home / ".config", question.workspace / ".config", "gcloud")
     auth = dict_or_empty(dict_or_empty(read_json_file(theirs / "settings.json").get("security")).get("auth"))
     if not auth and question.environ.get("GEMINI_API_KEY"):
         auth = {"selectedType": "gemini-api-key"}
@@ -381,7 +382,10 @@ PROGRAMS: Mapping[str, AgentProgram] = {
             command="opencode",
             install="npm install -g opencode-ai",
             sign_in="opencode auth login",
-            variables=("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "OPENCODE_API_KEY", *CLOUD_VARIABLES),
+            variables=(
+                *("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "OPENCODE_API_KEY", "GROQ_", "MISTRAL_"),
+                *("XAI_", "DEEPSEEK_", "CEREBRAS_", *CLOUD_VARIABLES),
+            ),
             build_call=_build_opencode_call_without_tools,
             parse_output=_parse_opencode_output,
         ),

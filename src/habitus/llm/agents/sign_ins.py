@@ -120,6 +120,7 @@ def _find_sign_in_expiry(said: Mapping[str, Any]) -> float | None:
             return milliseconds / 1000
         case _:
             entries = [part for part in said.values() if isinstance(part, dict) and part.get("type") == "oauth"]
-            # 0 stands for never.
-            times = [part["expires"] / 1000 for part in entries if isinstance(part.get("expires"), int | float)]
-            return min(filter(None, times), default=None)
+            return min(
+                (part["expires"] / 1000 for part in entries if isinstance(part.get("expires"), int | float)),
+                default=None,
+            )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.llm.agents.program import (
@@ -45,6 +46,9 @@ class SolverProgram:
     sign_in_entry: str = ""
     # Returns the provider of a program that has several: its entry of the sign-in is the only one that is needed.
     find_provider: Callable[[ProgramRequest], str] = lambda question: ""
+    # Returns the user's own file with the sign-ins at those providers, and where it can sign in without a key.
+    find_user_sign_in: Callable[[ProgramRequest], Path] = lambda question: Path()
+    oauth_providers: tuple[str, ...] = ()
     # Returns whether a renewal replaces no secret: it can be done in a copy.
     reuses_refresh_token: Callable[[ProgramRequest], bool] = lambda question: False
 
@@ -53,6 +57,16 @@ class SolverProgram:
         provider = self.find_provider(question)
         used = _PROVIDERS[provider].variables if provider in _PROVIDERS else () if provider else self.program.variables
         return [value for key, value in question.environ.items() if key.endswith("_BASE_URL") and key.startswith(used)]
+
+    def remove_keys_of_other_providers(self, question: ProgramRequest) -> ProgramRequest:
+        """Return the request without the variables of known providers that it does not use."""
+        provider = self.find_provider(question)
+        if provider not in _PROVIDERS:
+            return question
+        own = _PROVIDERS[provider].variables
+        others = tuple(one for other in _PROVIDERS.values() for one in other.variables if one not in own)
+        kept = {key: value for key, value in question.environ.items() if not key.startswith(others)}
+        return replace(question, environ=kept)
 
 
 def find_solver_program(name: str) -> SolverProgram:
@@ -141,6 +155,10 @@ def _get_pi_folder(question: ProgramRequest) -> Path:
     return question.get_user_settings_folder("PI_CODING_AGENT_DIR", ".pi/agent")
 
 
+def _get_pi_sign_in_file(question: ProgramRequest) -> Path:
+    return _get_pi_folder(question) / "auth.json"
+
+
 def _find_pi_provider(question: ProgramRequest) -> str:
     folder = _get_pi_folder(question)
     own = dict_or_empty(read_json_file(folder / "models.json").get("providers"))
@@ -148,7 +166,7 @@ def _find_pi_provider(question: ProgramRequest) -> str:
     if not model or named not in {*_PROVIDERS, *own}:
         # A name such as `meta/llama` is that of a model, which the provider knows.
         named = str(read_json_file(folder / "settings.json").get("defaultProvider") or "")
-    return _choose_named_or_only_provider("pi", question, named, folder / "auth.json", own)
+    return _choose_named_or_only_provider("pi", question, named, _get_pi_sign_in_file(question), own)
 
 
 def _build_pi_solver_call(question: ProgramRequest) -> AgentProgramCommand:
@@ -233,8 +251,10 @@ def _make_provider_hosts_finder(
     def find_hosts(question: ProgramRequest) -> tuple[str, ...]:
         provider = find_provider(question)
         known = _PROVIDERS.get(provider, _ProviderHosts(hosts=()))
-        is_signed_in = dict_or_empty(read_json_file(get_sign_in(question)).get(provider)).get("type") == "oauth"
-        return (*known.hosts, *(known.sign_in_hosts if is_signed_in else ()))
+        sign_in = dict_or_empty(read_json_file(get_sign_in(question)).get(provider))
+        if provider == "github-copilot" and (host := _get_host(sign_in.get("enterpriseUrl"))):
+            return _list_copilot_enterprise_hosts(host)
+        return (*known.hosts, *(known.sign_in_hosts if sign_in.get("type") == "oauth" else ()))
 
     return find_hosts
 
@@ -243,9 +263,27 @@ def _find_copilot_hosts(question: ProgramRequest) -> tuple[str, ...]:
     environ = question.environ
     if environ.get("COPILOT_PROVIDER_BASE_URL"):
         return ()
-    if host := environ.get("COPILOT_GH_HOST") or environ.get("GH_HOST"):
-        return (f"api.{host}", f"copilot-api.{host}")
+    if host := environ.get("COPILOT_GH_HOST") or environ.get("GH_HOST") or _find_copilot_account_host(question):
+        return _list_copilot_enterprise_hosts(host)
     return _PROVIDERS["github-copilot"].hosts
+
+
+def _find_copilot_account_host(question: ProgramRequest) -> str:
+    """Return the GitHub Enterprise host that the user last signed in at; empty for GitHub itself."""
+    config = read_json_file(question.get_user_settings_folder("COPILOT_HOME", ".copilot") / "config.json")
+    last = dict_or_empty(config.get("last_logged_in_user") or config.get("lastLoggedInUser"))
+    host = _get_host(last.get("host"))
+    return "" if host == "github.com" else host
+
+
+def _list_copilot_enterprise_hosts(host: str) -> tuple[str, ...]:
+    return (f"api.{host}", f"copilot-api.{host}")
+
+
+def _get_host(address: object) -> str:
+    """Return the host of an address with or without its scheme; empty if it has none."""
+    text = address if isinstance(address, str) else ""
+    return urlsplit(text if "//" in text else f"//{text}").netloc
 
 
 def _make_fixed_hosts_finder(*hosts: str) -> Callable[[ProgramRequest], tuple[str, ...]]:
@@ -292,6 +330,8 @@ SOLVERS: Mapping[str, SolverProgram] = {
             find_hosts=_make_provider_hosts_finder(_find_opencode_provider, _get_opencode_sign_in_file),
             sign_in="data/opencode/auth.json",
             find_provider=_find_opencode_provider,
+            find_user_sign_in=_get_opencode_sign_in_file,
+            oauth_providers=("openai", "github-copilot", "xai"),
             reuses_refresh_token=lambda question: _find_opencode_provider(question).startswith(_REUSING_PROVIDERS),
         ),
         SolverProgram(
@@ -306,11 +346,11 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_pi_solver_call,
             skills="pi/skills",
             transcripts="pi/sessions/*/*.jsonl",
-            find_hosts=_make_provider_hosts_finder(
-                _find_pi_provider, lambda question: _get_pi_folder(question) / "auth.json"
-            ),
+            find_hosts=_make_provider_hosts_finder(_find_pi_provider, _get_pi_sign_in_file),
             sign_in="pi/auth.json",
             find_provider=_find_pi_provider,
+            find_user_sign_in=_get_pi_sign_in_file,
+            oauth_providers=("anthropic", "github-copilot", "openai-codex"),
             reuses_refresh_token=lambda question: _find_pi_provider(question).startswith(_REUSING_PROVIDERS),
         ),
     )
