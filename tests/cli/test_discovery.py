@@ -32,7 +32,15 @@ pytestmark = pytest.mark.req("CL-10")
 
 INDEX = ".well-known/agent-skills/index.json"
 # NAT64, 6to4, Teredo and mapped addresses lead to an IPv4 address; multicast to whoever listens.
-TRANSLATED = ("64:ff9b::a01:203", "2002:a01:203::1", "2001::1", "::ffff:10.1.2.3", "224.0.0.251", "ff0e::1")
+TRANSLATED = (
+    "64:ff9b::a01:203",
+    "2002:a01:203::1",
+    "2001::1",
+    "::ffff:10.1.2.3",
+    "::10.1.2.3",
+    "224.0.0.251",
+    "ff0e::1",
+)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -201,7 +209,9 @@ def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) ->
         pass
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "localhost", *TRANSLATED])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fec0::1", "localhost", *TRANSLATED]
+)
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(Refused, match="not on the public internet"):
         resolve_public_address(host, 443, DownloadBudget())

@@ -34,11 +34,22 @@ PLANTED = [
         ".gi\u200bt/config",
         ".g\u200cit/hooks/x",
     ),
-    *(".git./config", ".git /config", "git~1/config", "GIT~2/hooks/x", "\ufeff.envrc", ".\uff47it/config"),
+    *(
+        ".git./config",
+        ".git /config",
+        "git~1/config",
+        ".g\u115fit/config",
+        ".gi\u034ft/HEAD",
+        ".gi\u3164t/x",
+        "GIT~2/hooks/x",
+        "\ufeff.envrc",
+        ".\uff47it/config",
+    ),
     *("lefthook.toml", ".windsurf/hooks.json", "crush.json", ".zed/settings.json", ".pdbrc", "r/.Rprofile"),
     *(".factory/mcp.json", ".amp/settings.json", ".iflow/settings.json", ".kilocode/mcp.json", ".continue/config.yaml"),
     *(".bashrc", "sub/.zshrc", ".profile", ".zshenv", ".bash_login", ".config/fish/config.fish", ".continue/config.ts"),
     *(".claude/agents/x.md", "sub/.claude/commands/x.md", "bashrc~1", ".Factory/MCP.json", ".factory/commands/x.md"),
+    *(".npmrc", ".cargo/config.toml", "sub/.cursor/environment.json", ".gi\U000e0100t/config"),
     *(".claude./settings.json", "claude~1/settings.json", ".Husky/pre-commit", ".git::$INDEX_ALLOCATION/config"),
 ]
 ORDINARY = [

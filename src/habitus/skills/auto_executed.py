@@ -26,9 +26,9 @@ _FILES = frozenset(
         *(".cursor/hooks.json", ".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".roo/mcp.json"),
         *("opencode.json", "opencode.jsonc", ".kiro/settings/mcp.json", ".pre-commit-config.yaml", ".lefthook.yml"),
         *("lefthook.yml", ".lefthook.toml", "lefthook.toml", ".lefthook.json", "lefthook.json"),
-        *(".gitmodules", ".gitconfig"),
+        *(".gitmodules", ".gitconfig", ".cargo/config", ".cargo/config.toml", ".cursor/environment.json"),
         *(".windsurf/hooks.json", ".windsurf/mcp.json", ".crush.json", "crush.json", ".junie/mcp/mcp.json"),
-        *(".zed/settings.json", ".trae/mcp.json", ".pnpmfile.cjs", ".pdbrc", ".irbrc", ".pryrc", ".rprofile"),
+        *(".zed/settings.json", ".trae/mcp.json", ".pnpmfile.cjs", ".npmrc", ".pdbrc", ".irbrc", ".pryrc", ".rprofile"),
         *(".factory/mcp.json", ".factory/settings.json", ".amp/settings.json", ".iflow/settings.json"),
         *(".kilocode/mcp.json", ".continue/config.yaml", ".continue/config.json", ".continue/config.ts"),
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".xprofile"),
@@ -50,6 +50,11 @@ _SHORT_NAMES = {
     for path in (*_VERSION_CONTROL_NAMES, *_FOLDERS, *_FILES)
     if (part := path.split("/")[0]).startswith(".")
 }
+
+# Fillers and joiners that Unicode shows as nothing though it counts them as letters or marks, and selectors of a glyph.
+_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0").union(
+    *(map(chr, numbers) for numbers in (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)))
+)
 
 
 def is_vcs_name(name: str) -> bool:
@@ -87,5 +92,4 @@ def _normalize_file_name(name: str) -> str:
 
 
 def _is_ignorable_character(letter: str) -> bool:
-    # Format characters, such as zero-width ones, and those that only choose a glyph.
-    return unicodedata.category(letter) in ("Cf", "Cc") or "\ufe00" <= letter <= "\ufe0f"
+    return unicodedata.category(letter) in ("Cf", "Cc") or letter in _INVISIBLE_LETTERS

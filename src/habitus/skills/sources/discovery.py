@@ -316,16 +316,18 @@ def resolve_public_address(host: str, port: int, budget: DownloadBudget) -> str:
     return found[0]
 
 
-# Addresses that carry an IPv4 address inside, which a gateway may lead to a private one: NAT64, 6to4, Teredo.
+# Addresses that carry an IPv4 address inside, which a gateway may lead to a private one: NAT64, 6to4, Teredo, and
+# compatible or mapped ones.
 _TRANSLATED_NETWORKS = tuple(
-    map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::ffff:0:0/96"))
+    map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::ffff:0:0/96", "::/96"))
 )
 
 
 def _is_public_address(text: str) -> bool:
     address = ipaddress.ip_address(text)
     is_translated = any(address in network for network in _TRANSLATED_NETWORKS)
-    return address.is_global and not address.is_multicast and not is_translated
+    is_site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
+    return address.is_global and not address.is_multicast and not is_translated and not is_site_local
 
 
 def _may_follow_redirect(at: SplitResult, there: SplitResult, policy: DownloadPolicy) -> bool:
