@@ -182,6 +182,20 @@ echo '{claude("LEAKS")}' | sed "s:LEAKS:${{leaks:-NONE}}:"
 
 
 @pytest.mark.req("IM-10")
+def test_no_task_decides_which_tools_a_solver_has(direct: Direct) -> None:
+    """One of the tasks brings files and checks for them, the other asks for words alone."""
+    command = furnish(direct)
+    tools = "--tools Skill,Read,Glob,Grep,Write,Edit,Bash --allowedTools Skill,Bash --permission-mode acceptEdits"
+    script = f"""case "$*" in *"{tools}") echo '{claude("ALTBERG")}' ;; *) exit 5 ;; esac"""
+    said = direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, script)).out
+    found = rollouts(direct)
+    assert {key: one.outcome for key, one in found.items() if key[1]} == {
+        ("write", True): "failed",
+        ("say", True): "ok",
+    }, said
+
+
+@pytest.mark.req("IM-10")
 def test_without_a_box_only_the_persons_own_skills_are_solved_and_seen(direct: Direct, tmp_path: Path) -> None:
     command = furnish(direct)
     theirs = tmp_path / "theirs" / "sum-up"
