@@ -75,7 +75,13 @@ _MAY_RESTATE = re.compile(
     re.I,
 )
 _TOLD_OF_THINGS = re.compile(r"\b(?:always|never) \w+s\b", re.I)  # "the import never finishes"
-_MOMENTARY = re.compile(r"\b(?:yet|(?<!from )now|this time|today|for the moment|until i)\b", re.I)
+_MOMENTARY = re.compile(
+    r"\b(?:yet|(?<!from )now|this (?:time|week|morning|afternoon)|today|tonight|for the moment"
+    r"|until (?:i|we|they|he|she|tomorrow|next|\w+day)|heute|diesmal|vorerst|bis (?:morgen|auf weiteres|\w+tag)"
+    r"|hoy|esta vez|por ahora|de momento|hasta (?:el|que|mañana)|aujourd['’]hui|cette fois|pour l['’]instant"
+    r"|hoje|desta vez|por enquanto|oggi|questa volta|per ora|vandaag|deze keer|voorlopig)\b",
+    re.I,
+)
 # Its object stands in the sentence before, unless the sentence has named it: "No trailers in commits, never add them".
 _DANGLING = re.compile(
     r"(?:^|[.!?]\s+)(?:[^\s.!?]+\s+){0,2}?(?:always|never|don'?t|do not)\s+(?:\w+\s+){1,2}?"
