@@ -268,6 +268,13 @@ def test_what_worked_without_the_step_too_is_no_remedy() -> None:
     assert told.lessons == ()
 
 
+@pytest.mark.req("CL-08")
+def test_a_step_that_deletes_a_lock_is_known_as_such() -> None:
+    calls = [ran("tar_make", "error: another pipeline holds the lock"), ran("rm meta/process"), ran("tar_make")]
+    told = found(session(1, *calls), session(2, *calls))
+    assert [each.destroys_something for each in told.lessons] == [True]
+
+
 NOT_NEXT = {
     "a failing test": [ran("pytest", "1 failed, 3 passed"), ran("uv run pytest")],
     "a transient fault": [ran("npm i", "npm error ETIMEDOUT"), ran("npm i --prefer-offline")],

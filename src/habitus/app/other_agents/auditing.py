@@ -285,7 +285,8 @@ def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> It
             topic=agent_skills.RemarkTopic.LESSON,
             what=f"{(lesson := wording.describe_remedy_lesson(held))} ({cost})",
             hint="habitus learn --apply",
-            is_urgent=held.has_known_condition and not (held.has_failed_at_lookup or held.is_in_error),
+            is_urgent=held.has_known_condition
+            and not (held.has_failed_at_lookup or held.is_in_error or held.destroys_something),
             about=lesson,
             rows=held.rows,
         )

@@ -15,6 +15,7 @@ from habitus.learning.remedies.calls import (
     find_program_index,
     get_program_name,
     is_flag,
+    parse_shell_commands,
     quote_for_shell,
 )
 from habitus.learning.remedies.corrections import (
@@ -37,6 +38,7 @@ from habitus.learning.remedies.session_facts import FailedCallDetails, SessionFa
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
 MAJORITY = 0.6  # share of the sessions with any remedy that found this one
+_DESTROYING_PROGRAMS = frozenset({"rm", "rmdir", "unlink", "kill", "pkill", "killall", "fuser", "dropdb", "shred"})
 CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
 
 
@@ -70,6 +72,12 @@ class SupportedRemedy:
     def has_failed_at_lookup(self) -> bool:
         """Whether the failed command only looked something up. A missing program is worth knowing all the same."""
         return self.remedy.cause is not ErrorCause.PROGRAM and is_probe_command(self.remedy.wrong)
+
+    @property
+    def destroys_something(self) -> bool:
+        """Whether a step deletes or ends something, such as a lock, which is right only if nothing uses it."""
+        steps = parse_shell_commands(quote_for_shell(self.remedy.right)) if not self.remedy.tool else ()
+        return any(step.program in _DESTROYING_PROGRAMS for step in steps)
 
     @property
     def has_known_condition(self) -> bool:

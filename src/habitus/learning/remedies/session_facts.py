@@ -161,12 +161,16 @@ def _iterate_failed_call_details(made: Sequence[SessionCall], end: int) -> Itera
 def _compute_lost_seconds(lost: Sequence[SessionCall], then: Sequence[SessionCall]) -> float:
     """Return the time from the failed call until the next call that was not spent on it."""
     told = [
-        *(at for call in lost for at in (call.call_started_at, call.ended_at)),
-        *(call.call_started_at for call in then),
+        *(stamp for call in lost for stamp in ((call.call_started_at, False), (call.ended_at, True))),
+        *((call.call_started_at, False) for call in then),
     ]
-    timestamps = [read for at in told if (read := parse_iso_timestamp(at))]
-    gaps = (later - earlier for earlier, later in pairwise(timestamps))
-    return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)
+    stamps = [(read, is_end) for at, is_end in told if (read := parse_iso_timestamp(at))]
+    gaps = ((later - earlier, is_end) for (earlier, _), (later, is_end) in pairwise(stamps))
+    # However long a command ran, it was waited for.
+    return sum(
+        (max(gap, timedelta()) if ran else min(max(gap, timedelta()), _LONGEST_GAP)).total_seconds()
+        for gap, ran in gaps
+    )
 
 
 studied_files = sa.Table(

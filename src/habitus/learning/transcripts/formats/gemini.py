@@ -76,7 +76,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
             talk.add_request(extract_message_text(message.get("content")), at=at)
         case "gemini":
             for call in map(mapping_or_empty, list_or_empty(message.get("toolCalls"))):
-                _add_call(talk, call, string_or_empty(call.get("timestamp"))[:40] or at)
+                _add_call(talk, call, at)
         case None if "projectHash" in message:
             pass
         case "info" | "error" | "warning":
@@ -86,15 +86,18 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
 
 
 def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
+    ended_at = string_or_empty(call.get("timestamp"))[:40] or at
     id, status = string_or_empty(call.get("id")), string_or_empty(call.get("status")).lower()
     name, text = string_or_empty(call.get("name")), _get_result_text(call.get("result"))
     talk.add_call(id, name, call.get("args"), at=at)
     if name != _SHELL_TOOL:
-        talk.add_result(id, text, fields=(call,), has_failed=_FAILED_BY_STATUS.get(status), at=at)
+        talk.add_result(id, text, fields=(call,), has_failed=_FAILED_BY_STATUS.get(status), at=ended_at)
         return
     output, code = _parse_shell_result(text)
     ended = {"exit_code": code, "output": output} if code else call
-    talk.add_result(id, output, fields=(ended,), has_failed=None if code else _FAILED_BY_STATUS.get(status), at=at)
+    talk.add_result(
+        id, output, fields=(ended,), has_failed=None if code else _FAILED_BY_STATUS.get(status), at=ended_at
+    )
 
 
 def _parse_shell_result(text: str) -> tuple[str, int]:
