@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import product
@@ -15,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
 
 from habitus import sql
 from habitus.app import Habitus
@@ -24,6 +26,9 @@ from habitus.settings import Settings
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
 from habitus.web.security import OWNER_IDENTITY, SESSION_SECONDS, SignInService, load_sign_in_service
+from tests.contracts import postgres
+from tests.homes import furnish
+from tests.jobs.counting import until
 from tests.web.conftest import HOST, standing
 
 SWITCH = "/api/v1/skills/brew-tea/disable"
@@ -347,3 +352,61 @@ def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
     assert stranger.get("/api/v1/sessions").status_code == 401
     stranger.cookies.set(keys.cookie, new)
     assert stranger.get("/api/v1/sessions").status_code == 200
+
+
+@pytest.fixture
+def replicas(habitus_settings: Settings, tmp_path: Path, postgres_server: str) -> Iterator[dict[Habitus, ASGIApp]]:
+    """Two replicas of one database, each with a home of its own."""
+    with ExitStack() as around:
+        address = around.enter_context(postgres.schema(postgres_server))
+        homes = [
+            around.enter_context(Habitus.open(habitus_settings.model_copy(update={"home": home, "database": address})))
+            for home in (furnish(tmp_path / "one"), furnish(tmp_path / "two"))
+        ]
+        pools = [around.enter_context(closing(HomePool(habitus))) for habitus in homes]
+        yield {pool.owner_home: make_web_app(pool, load_sign_in_service(pool.owner_home), {HOST}) for pool in pools}
+
+
+def open_browser(app: ASGIApp, cookies: Mapping[str, str]) -> TestClient:
+    return TestClient(app, base_url=f"http://{HOST}", cookies=dict(cookies), follow_redirects=False)
+
+
+def sign_out(browser: TestClient) -> str:
+    """Sign out on the page; the cookies that the browser drops."""
+    page = browser.get("/activity").text
+    assert "Sign out" in page
+    (csrf,) = re.findall(r'"X-CSRF": "(\w+)"', page)
+    answer = browser.post("/sign-out", headers={"X-CSRF": csrf, "Origin": f"http://{HOST}"})
+    assert answer.status_code == 204
+    return " ".join(re.findall(r'(habitus-\w+)=""; .*?Max-Age=0', answer.headers["set-cookie"]))
+
+
+@pytest.mark.req("CL-04", "OP-07")
+def test_a_copied_cookie_is_refused_on_every_replica_once_its_person_signs_out(
+    replicas: dict[Habitus, ASGIApp],
+) -> None:
+    first, second = replicas.values()
+    people = open_user_accounts(next(iter(replicas)))
+    ann, ben = open_browser(first, {}), open_browser(first, {})
+    for browser, name in ((ann, "ann"), (ben, "ben")):
+        assert browser.get("/enter", params={"key": people.add(name, UserRole.ADMIN).link}).status_code == 303
+    copies = [open_browser(app, ann.cookies) for app in (first, second)]
+    assert [copy.get("/activity").status_code for copy in copies] == [200, 200]
+    # A balancer may send the request to another replica than the one that signed her in.
+    ann = open_browser(second, ann.cookies)
+    assert [sign_out(ann)] == list(ann.cookies)
+    for copy in copies:
+        until(lambda copy=copy: copy.get("/activity").status_code == 401)  # type: ignore[misc]
+    assert ben.get("/activity").status_code == 200
+
+
+@pytest.mark.req("CL-04")
+def test_the_owners_copied_cookie_is_refused_after_signing_out_and_after_a_restart(
+    browser: TestClient, keys: SignInService, habitus: Habitus
+) -> None:
+    (copied,) = dict(browser.cookies).values()
+    other = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+    assert sign_out(browser) == keys.cookie
+    for service in (keys, load_sign_in_service(habitus)):
+        assert service.identify_by_cookie(copied) is None
+        assert service.identify_by_cookie(other) == OWNER_IDENTITY

@@ -71,7 +71,7 @@ def render_page(
         "csrf": request.state.csrf,
         "is_signed_in": access >= Access.VIEWER,
         "who": request.state.person,
-        "can_sign_out": bool(request.state.csrf) and request.app.state.keys.cookie in request.cookies,
+        "can_sign_out": bool(request.state.csrf) and request.state.has_session_cookie,
         "has_provider": request.app.state.keys.people.provider is not None,
         "me": habitus.settings.author_name,
         "may_change": access >= required_access,

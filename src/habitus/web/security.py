@@ -77,14 +77,14 @@ class SignInService:
         people: UserAccountStore,
         clock: Callable[[], float] = time.time,
         *,
-        used_links: Path | None = None,
+        used: Path | None = None,
     ) -> None:
-        """`used_links` is a folder that all processes of this home share."""
+        """`used` is a folder for the owner's used links and ended sessions; all processes of this home share it."""
         self._own = key
         self._shared = b""
         self.people = people
         self._clock = clock
-        self._used_links = used_links
+        self._used = used
         self._used_here: dict[str, object] = {}
         # Named after the key, because one browser may be signed in to several homes.
         self.cookie = f"{COOKIE_PREFIX}{_sign_text(key, 'name')[:8]}"
@@ -124,11 +124,15 @@ class SignInService:
             return False
         if not _has_valid_signature(self._own, f"link {told}", signature):
             return False
+        return self._mark_as_used(told)
+
+    def _mark_as_used(self, told: str) -> bool:
+        """Mark a link or a session of the owner as used; False if it is already."""
         try:
-            if self._used_links is not None:
-                self._used_links.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._used is not None:
+                self._used.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Of two simultaneous requests, whichever process has them, only one makes the file.
-                (self._used_links / told).touch(exist_ok=False)
+                (self._used / told).touch(exist_ok=False)
                 return True
         except FileExistsError:
             return False
@@ -137,6 +141,21 @@ class SignInService:
             pass
         mine = object()
         return self._used_here.setdefault(told, mine) is mine
+
+    def _is_used(self, told: str) -> bool:
+        return told in self._used_here or (self._used is not None and (self._used / told).exists())
+
+    def end_session(self, cookie: str) -> bool:
+        """End the session of a cookie in all processes and replicas; False if the cookie is no valid session."""
+        if (asker := self.identify_by_cookie(cookie)) is None:
+            return False
+        told = cookie.rpartition(".")[0]
+        if asker.person is None:
+            self._mark_as_used(told)
+        else:
+            until, now = (datetime.fromtimestamp(at, UTC) for at in (int(told.partition(".")[0]), self._clock()))
+            self.people.end_session(asker.person, told, until, now)
+        return True
 
     def identify_by_cookie(self, cookie: str) -> RequestIdentity | None:
         """Return the identity behind a session cookie, or None if it is invalid, expired or the user was removed."""
@@ -149,11 +168,11 @@ class SignInService:
         # A cookie with fewer parts gets an empty key, which matches no user.
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
-            return OWNER_IDENTITY if is_own else None
+            return OWNER_IDENTITY if is_own and not self._is_used(told) else None
         if not is_own and not _has_valid_signature(self._get_user_signing_key(), told, signature):
             return None
         person = self.people.get(name)
-        if person is None or not hmac.compare_digest(person.key, key):
+        if person is None or not hmac.compare_digest(person.key, key) or self.people.is_session_ended(told):
             return None
         return _identify_person(self.people.confirm_account_with_provider(person))
 
@@ -224,7 +243,7 @@ def load_sign_in_service(home: Home) -> SignInService:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):
         if len(key := file.read_bytes()) >= 32:
-            return SignInService(key, people, used_links=home.settings.home / "cache" / "used-links")
+            return SignInService(key, people, used=home.settings.home / "cache" / "used-links")
     return SignInService(secrets.token_bytes(32), people)
 
 
@@ -294,7 +313,12 @@ class SecurityMiddleware:
             # A wrong token must be reported, not silently downgraded to open reading.
             level = Access.PUBLIC if "authorization" in headers else self._strangers
             asker = RequestIdentity(person=ANONYMOUS_PERSON, access=level)
-        scope.setdefault("state", {}).update(csrf=csrf, access=asker.access, person=asker.person)
+        scope.setdefault("state", {}).update(
+            csrf=csrf,
+            access=asker.access,
+            person=asker.person,
+            has_session_cookie=bool(read_habitus_cookies(headers)),
+        )
         # An address that no route has is for those who are signed in to find out.
         rule = self._rules(scope) or RouteAccessRule(access=Access.VIEWER)
         body = _SizeLimitedRequestBody(receive, rule.max_bytes)
@@ -318,7 +342,7 @@ class SecurityMiddleware:
             return self._keys.identify_by_token(token), ""
         if name := self._proxy.get_signed_in_name(scope, headers):
             return self._keys.identify_by_proxy_name(name), self._keys.make_csrf_token(name)
-        for cookie in _list_habitus_cookies(headers):
+        for cookie in read_habitus_cookies(headers).values():
             if (asker := self._keys.identify_by_cookie(cookie)) is not None:
                 return asker, self._keys.make_csrf_token(cookie)
         return None, ""
@@ -367,14 +391,13 @@ def _make_sign_in_refusal(path: str, what: str, *, has_provider: bool) -> ASGIAp
     return make_refusal_app(path, HTTPStatus.UNAUTHORIZED, what, hint, headers)
 
 
-def _list_habitus_cookies(headers: Headers) -> list[str]:
-    """Return the values of all Habitus cookies, whichever host behind this address set them."""
+def read_habitus_cookies(headers: Headers) -> dict[str, str]:
+    """Return all Habitus cookies by name, whichever host or replica behind this address set them."""
     try:
-        return [
-            one.value for name, one in SimpleCookie(headers.get("cookie", "")).items() if name.startswith(COOKIE_PREFIX)
-        ]
+        found = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
-        return []
+        return {}
+    return {name: one.value for name, one in found.items() if name.startswith(COOKIE_PREFIX)}
 
 
 class _SizeLimitedRequestBody:

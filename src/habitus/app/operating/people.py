@@ -43,6 +43,8 @@ _SIGNING_KEY_NAME = "people"
 _FIRST_LINK_NAME = "first link"
 # Precedes the name of a removed account; the key is who it is at the provider.
 _REMOVED_PREFIX = "removed "
+# Precedes the hash of a session that was signed out; the key is until when its cookie would be valid.
+_ENDED_PREFIX = "ended "
 FIRST_LINK_TTL = timedelta(minutes=15)
 FIRST_USER = "admin"
 # Often enough for a list of users, and rare enough for the database.
@@ -137,6 +139,8 @@ def has_other_approver(home: Home) -> bool:
 class _UserAccountsSnapshot:
     people: Mapping[str, Mapping[str, Any]]
     key: str
+    # Hashes of the sessions that were signed out before they expired.
+    ended: frozenset[str]
 
 
 class UserAccountStore:
@@ -284,6 +288,20 @@ class UserAccountStore:
             known = self._read_snapshot().people
             raise NotFound(f"'{name}' can't sign in.", hint=did_you_mean(name, known) or "See 'habitus users list'.")
 
+    def end_session(self, person: UserAccount, session: str, until: datetime, now: datetime) -> None:
+        """Refuse a session of this person on every host, from the next request until it expires."""
+        row = {"name": f"{_ENDED_PREFIX}{_hash_token(session)}", "key": f"{until.timestamp():015.0f}"}
+        is_expired = signing_keys.c.name.startswith(_ENDED_PREFIX) & (signing_keys.c.key < f"{now.timestamp():015.0f}")
+        with sql.write_transaction(self._engine, durable=True) as connection:
+            connection.execute(signing_keys.delete().where(is_expired))
+            sql.insert_missing_rows(connection, signing_keys, [row])
+            # All hosts cache both tables, and are notified of changes to this one.
+            connection.execute(sign_ins.update().where(sign_ins.c.name == person.name).values(seen_on=now))
+
+    def is_session_ended(self, session: str) -> bool:
+        """Whether the session was signed out."""
+        return _hash_token(session) in self._read_snapshot().ended
+
     def redeem_sign_in_link(self, link: str) -> UserAccount | None:
         """Return the user of a one-time link and invalidate it; None if it is unknown or was used."""
         wanted = _hash_token(link)
@@ -362,10 +380,13 @@ class UserAccountStore:
     def _query_snapshot(self) -> _UserAccountsSnapshot:
         with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(sign_ins)).mappings().all()
-            key = connection.execute(
-                sa.select(signing_keys.c.key).where(signing_keys.c.name == _SIGNING_KEY_NAME)
-            ).scalar()
-        return _UserAccountsSnapshot(people={row["name"]: dict(row) for row in rows}, key=key or "")
+            is_read = (signing_keys.c.name == _SIGNING_KEY_NAME) | signing_keys.c.name.startswith(_ENDED_PREFIX)
+            keys = {row.name: row.key for row in connection.execute(sa.select(signing_keys).where(is_read))}
+        return _UserAccountsSnapshot(
+            people={row["name"]: dict(row) for row in rows},
+            key=keys.pop(_SIGNING_KEY_NAME, ""),
+            ended=frozenset(name.removeprefix(_ENDED_PREFIX) for name in keys),
+        )
 
 
 def _read_first_link_expiry_and_hash(connection: sa.Connection) -> tuple[int, str]:

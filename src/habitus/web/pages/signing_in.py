@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from http import HTTPStatus
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from habitus.access import Access
-from habitus.app.operating.identity_provider import ATTEMPT_SECONDS, CALLBACK_PATH, IdentityProvider
+from habitus.app.operating.identity_provider import (
+    ATTEMPT_SECONDS,
+    CALLBACK_PATH,
+    IdentityProvider,
+    ProviderUnavailable,
+)
 from habitus.app.operating.people import UserAccount
 from habitus.errors import NotFound, Refused
 from habitus.web.rendering import render_standalone_problem_page
 from habitus.web.routing import AccessRouter
-from habitus.web.security import SESSION_SECONDS, SIGN_IN_PATH, SignInService
+from habitus.web.security import SESSION_SECONDS, SIGN_IN_PATH, SignInService, read_habitus_cookies
 
 router = AccessRouter()
 _ATTEMPT_COOKIE = "habitus_oidc"
@@ -71,15 +77,24 @@ def finish_provider_sign_in(request: Request, code: str = "", state: str = "", e
 
 @router.post("/sign-out", access=Access.VIEWER)
 def sign_out(request: Request) -> Response:
-    """Forget the session in this browser; an account of the provider is signed out there as well."""
+    """End the session on all replicas; an account of the provider is signed out there as well."""
+    keys: SignInService = request.app.state.keys
+    # Replicas name their cookies differently, and each accepts those of the others.
+    ended = [name for name, cookie in read_habitus_cookies(request.headers).items() if keys.end_session(cookie)]
+    answer = Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": _build_sign_out_target(request)})
+    for name in ended:
+        answer.delete_cookie(name)
+    return answer
+
+
+def _build_sign_out_target(request: Request) -> str:
+    """Return the address that ends the person's session at the provider; this server's if there is none."""
     keys: SignInService = request.app.state.keys
     person: UserAccount | None = request.state.person
-    target = "/"
     if person is not None and person.subject and (provider := keys.people.provider) is not None:
-        target = provider.build_sign_out_url(person.provider_tokens)
-    answer = Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": target})
-    answer.delete_cookie(keys.cookie)
-    return answer
+        with suppress(ProviderUnavailable):
+            return provider.build_sign_out_url(person.provider_tokens)
+    return "/"
 
 
 def _require_provider(request: Request) -> IdentityProvider:
