@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
+from habitus.app import read_settings
 from habitus.mcp.http import open_listening_socket
 from tests.jobs.counting import until
 from tests.web.test_oidc import running_provider
@@ -55,13 +56,32 @@ def test_the_tools_that_read_a_recipe_object_to_nothing(name: str) -> None:
 def test_pods_are_confined_and_take_secrets_by_reference() -> None:
     parts = list(yaml.safe_load_all((OPERATIONS / "kubernetes.yaml").read_text()))
     assert sorted(part["kind"] for part in parts) == [
-        *("Deployment", "Deployment", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service")
+        *("ConfigMap", "Deployment", "Deployment", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service")
     ]
     for pod in [part["spec"]["template"]["spec"] for part in parts if part["kind"] in ("Deployment", "Job")]:
         (container,) = pod["containers"]
         assert pod["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert all("secretKeyRef" in one["valueFrom"] for one in container["env"])
+
+
+@pytest.mark.req("OP-07")
+def test_pods_of_the_page_have_an_address_and_a_provider_that_the_settings_take(tmp_path: Path) -> None:
+    parts = list(yaml.safe_load_all((OPERATIONS / "kubernetes.yaml").read_text()))
+    (given,) = [part["data"] for part in parts if part["kind"] == "ConfigMap"]
+    settings = read_settings(tmp_path, {**given, "HOME": str(tmp_path)})
+    assert settings.web.address == "https://habitus.example.org"
+    assert (settings.oidc.issuer, settings.oidc.admins) == ("https://login.example.org/realms/main", ("platform",))
+    (web,) = [
+        part["spec"]["template"]["spec"]
+        for part in parts
+        if part["metadata"]["name"] == "habitus-web" and part["kind"] == "Deployment"
+    ]
+    (container,) = web["containers"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "habitus"}}]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    (secret,) = [(one["name"], one["secret"]["items"][0]["path"]) for one in web["volumes"] if "secret" in one]
+    assert Path(mounts[secret[0]]) / secret[1] == settings.oidc.client_secret_file
 
 
 class Host:
