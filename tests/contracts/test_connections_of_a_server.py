@@ -14,7 +14,7 @@ from tests.web.test_up import program, up
 
 
 @pytest.mark.req("OP-01")
-@pytest.mark.parametrize(("options", "most"), [((), 3), pytest.param(("--no-jobs",), 2, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("options", "most"), [((), 3), pytest.param(("--no-jobs",), 3, marks=pytest.mark.full)])
 def test_a_server_has_the_connections_of_its_setting_and_one_for_its_worker(
     run_cli: Cli, url: str, options: tuple[str, ...], most: int
 ) -> None:

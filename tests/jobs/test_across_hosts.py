@@ -146,6 +146,29 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         assert not [page for page in (tmp_path / "ben" / "memory").glob("*.md") if candidate.id in page.read_text()]
 
 
+@pytest.mark.req("OP-01", "OP-08")
+def test_a_host_that_runs_no_jobs_of_others_still_runs_those_that_only_it_can(tmp_path: Path, shared: str) -> None:
+    homes = [furnish(tmp_path / name) for name in ("one", "two")]
+    settings = [read_settings(home, {"HOME": str(home), "USER": "ann", "HABITUS_DATABASE": shared}) for home in homes]
+    with Habitus.open(settings[0]) as one, Habitus.open(settings[1]) as two:
+        queue = jobs.open_job_queue(one)
+        own, everybodys = (jobs.submit_job(one, queue, kind) for kind in ("index", "curate"))
+        host = queue.get(own).host
+        with jobs.run_background_worker(lambda: two, only_own_home=True):
+            assert queue.get(everybodys).waits_for == "a worker: none is running"
+            with jobs.run_background_worker(lambda: one, only_own_home=True):
+                until(lambda: queue.get(own).state.is_over)
+            assert (queue.get(own).reason, queue.list_workers()) == ("", [])
+        again = jobs.submit_job(one, queue, "index")
+        with jobs.run_home_worker(two, jobs.open_job_queue(two)):
+            until(lambda: queue.get(everybodys).state.is_over)
+            waits = queue.get(again)
+        assert (waits.state.value, waits.waits_for) == (
+            "pending",
+            f"a process of the home {host}, which alone has what it needs",
+        )
+
+
 _CANDIDATE = LessonDraft(
     text="When texts are joined: sort them first",
     kind=LessonKind.LESSON,

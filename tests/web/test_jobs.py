@@ -147,6 +147,7 @@ def test_workers_are_listed_with_what_they_run_to_admins(
 ) -> None:
     work = Waiting()
     id = jobs.open_job_queue(habitus).add_job("curate", {})
+    assert "Waits for a worker: none is running." in browser.get("/automation").text
     with run_worker_until_block_ends(habitus.shared, {"curate": work}, WorkerConfig()) as name:
         work.begun.wait()
         (worker,) = api.get("/api/v1/jobs/workers").json()["workers"]
@@ -163,18 +164,20 @@ def test_workers_are_listed_with_what_they_run_to_admins(
 
 @pytest.mark.req("CL-04")
 @pytest.mark.parametrize(
-    ("kind", "source"), [("import", "/etc"), ("import", "postgresql://127.0.0.1:1/x"), ("learn", "~/.claude")]
+    ("kind", "source"),
+    [("import", "/etc"), ("import", "postgresql://127.0.0.1:1/x"), ("learn", "~/.claude"), ("learn", "")],
 )
 def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     app: ASGIApp, habitus: Habitus, kind: str, source: str
 ) -> None:
     token = open_user_accounts(habitus).add("eve", UserRole.ADMIN).token
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
-    refused = eve.post("/api/v1/jobs", json={"kind": kind, "arguments": [source]})
+    refused = eve.post("/api/v1/jobs", json={"kind": kind, "arguments": source.split()})
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
     assert eve.post("/automation", data={"kind": kind, "words": source}).status_code == 409
     assert jobs.open_job_queue(habitus).list_jobs() == []
-    assert "<textarea" not in eve.get("/automation").text
+    page = eve.get("/automation").text
+    assert ("<textarea" in page, 'id="k-learn"' in page, 'id="k-curate"' in page) == (False, False, True)
     assert eve.post("/api/v1/jobs", json={"kind": "curate"}).status_code == 201
 
 

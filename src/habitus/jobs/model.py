@@ -61,6 +61,8 @@ class Job:
     result: Any = None
     # Why it failed, or the last error before a retry.
     reason: str = ""
+    # What a pending job waits for; empty for any other.
+    waits_for: str = ""
     worker: str = ""
     # The only host whose workers can run it; empty for any.
     host: str = ""

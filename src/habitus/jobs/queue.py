@@ -235,10 +235,29 @@ class JobQueue:
             counted = sa.select(parts.c.job, sa.func.count()).group_by(parts.c.job)
             ids = [row.id for row in rows]
             done = {row[0]: row[1] for row in conn.execute(counted.where(parts.c.job.in_(ids)))}
-        return [_job_from_row(row, done.get(row.id, 0)) for row in rows]
+            has_worker = any(row.state == JobState.PENDING for row in rows) and self._has_worker(conn)
+        return [_job_from_row(row, done.get(row.id, 0), has_worker=has_worker) for row in rows]
+
+    def _has_worker(self, conn: sa.Connection) -> bool:
+        """Return whether a worker runs that takes jobs of any home."""
+        if not self.is_shared:
+            return bool(self.list_workers())
+        is_seen = workers.c.seen_on > build_database_time_expression(self.engine) - _SILENT_AFTER_MS
+        return conn.execute(sa.select(workers.c.name).where(is_seen).limit(1)).first() is not None
 
 
-def _job_from_row(row: sa.Row[Any], done: int) -> Job:
+# An idle worker gives a sign of life every ten seconds.
+_SILENT_AFTER_MS = 30_000
+
+
+def _explain_wait(row: sa.Row[Any], *, has_worker: bool) -> str:
+    """Return what a pending job waits for."""
+    if row.host:
+        return f"a process of the home {row.host}, which alone has what it needs"
+    return "its turn" if has_worker else "a worker: none is running"
+
+
+def _job_from_row(row: sa.Row[Any], done: int, *, has_worker: bool) -> Job:
     state = JobState(row.state)
     return Job(
         id=row.id,
@@ -250,6 +269,7 @@ def _job_from_row(row: sa.Row[Any], done: int) -> Job:
         parts_total=None if row.plan is None else len(json.loads(row.plan)),
         result=None if row.result is None else json.loads(row.result),
         reason="" if state is JobState.DONE else row.reason,
+        waits_for=_explain_wait(row, has_worker=has_worker) if state is JobState.PENDING else "",
         worker=row.worker,
         host=row.host,
         added_on=_datetime_from_milliseconds(row.added_on),
@@ -321,12 +341,14 @@ class JobClaimer:
         worker: str,
         *,
         host: str = "",
+        only_own_host: bool = False,
         first_wait_s: float = FIRST_RETRY_DELAY_S,
         lease_s: float = LEASE_S,
     ) -> None:
+        """With `only_own_host` claim only the jobs that no other host can run."""
         self._engine = engine
         self._worker = worker
-        self._host = host
+        self._hosts = (host,) if only_own_host else ("", host)
         self._first_wait_s = first_wait_s
         self._lease_end = build_database_time_expression(engine) + int(lease_s * 1000)
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
@@ -353,7 +375,7 @@ class JobClaimer:
         now = build_database_time_expression(self._engine)
         is_due = sa.and_(
             *(jobs.c.state == JobState.PENDING, jobs.c.kind.in_(kinds)),
-            *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
+            *(jobs.c.host.in_(self._hosts), jobs.c.not_before <= now),
         )
         # A cheap read first: most looks find nothing, and the lock would serialize all workers.
         with sql.read_transaction(self._engine) as conn:

@@ -34,6 +34,8 @@ class WorkerConfig:
 
     concurrency: int = 1
     host: str = ""
+    # Run only the jobs that no other host can run; such a worker is not listed.
+    only_own_host: bool = False
     concurrency_limits: JobConcurrencyLimits = field(default_factory=JobConcurrencyLimits)
     poll_interval_s: float = 0.5
     first_retry_delay_s: float = FIRST_RETRY_DELAY_S
@@ -61,13 +63,21 @@ def run_worker_until_block_ends(
     """
     row = worker_records.build_new_worker_row()
     name: str = row["name"]
-    room = JobClaimer(engine, name, host=config.host, first_wait_s=config.first_retry_delay_s, lease_s=config.lease_s)
+    room = JobClaimer(
+        engine,
+        name,
+        host=config.host,
+        only_own_host=config.only_own_host,
+        first_wait_s=config.first_retry_delay_s,
+        lease_s=config.lease_s,
+    )
     hands = _JobThreadPool(handlers, room, config)
     looking = _WorkerLoop(room, hands, config)
     thread = threading.Thread(target=looking.poll_until_stopped, name="jobs-look")
     feed = config.feed or ChangeFeed(engine)
     try:
-        room.register_worker(row)
+        if not config.only_own_host:
+            room.register_worker(row)
         with feed.call_on_change(ChangeTopic.JOBS, lambda _: hands.freed.set()):
             thread.start()
             try:

@@ -55,6 +55,7 @@ class _JobKind:
     takes = range(1)  # allowed numbers of arguments
     usage = "It takes none."
     asks_model = False
+    reads = ""  # what of this machine, which only its owner may have read
     scheduled: Mapping[str, Any] = {}
 
     @staticmethod
@@ -135,6 +136,7 @@ class LearnFromTranscriptsJob(_JobKind):
     example = "/home/ann/conversations"
     takes = range(10_000)
     usage = "Name transcripts: files, folders or patterns."
+    reads = "which conversations of this machine are read"
 
     @staticmethod
     def is_bound_to_home_worker(given: Mapping[str, Any]) -> bool:
@@ -145,7 +147,7 @@ class LearnFromTranscriptsJob(_JobKind):
         return {"files": list(paths)}
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        self._home.host.files.require_access("which conversations of this machine are read")
+        self._home.host.files.require_access(self.reads)
         files = given.get("files")
         return [str(path) for path in studying.find_transcripts(files)] if files else [""]
 

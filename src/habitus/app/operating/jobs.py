@@ -58,6 +58,8 @@ def submit_job(
         raise Invalid(f"'{kind}' does not take {len(arguments)} words.", hint=JOB_KINDS[kind].usage)
     if any(not word.startswith("https://") for word in arguments):
         home.host.files.require_access("which files and databases are read")
+    if JOB_KINDS[kind].reads:
+        home.host.files.require_access(JOB_KINDS[kind].reads)
     paths = [word if "://" in word else str(parse_user_path(word).absolute()) for word in arguments]
     given = {**JOB_KINDS[kind].parse_arguments(paths), **({} if tokens is None else {"tokens": tokens})}
     return add_job(home.settings, queue, kind, given, id=id, priority=priority)
@@ -103,11 +105,13 @@ def run_home_worker(
     *,
     concurrency: int = 1,
     only: Collection[str] = (),
+    only_own_home: bool = False,
     starts_due: bool = True,
     patience_s: float = SHUTDOWN_WAIT_S,
 ) -> Iterator[str]:
     """Run jobs in this process until the block is left, of all kinds or only of these, and start those that are due.
 
+    With `only_own_home` these are the jobs that only a process of this home can run.
     Running parts then have `patience_s` to end; a part that still waits is cut off and repeated later.
     """
     loop = EventLoopThread("habitus-jobs")
@@ -132,6 +136,7 @@ def run_home_worker(
     config = WorkerConfig(
         concurrency=concurrency,
         host=host,
+        only_own_host=only_own_home,
         concurrency_limits=limits,
         poll_interval_s=poll_s,
         on_poll=poll,
@@ -178,9 +183,10 @@ _SHUTDOWN_PATIENCE_S = 2.0
 
 
 @contextmanager
-def run_background_worker(get_home: Callable[[], Home]) -> Iterator[None]:
+def run_background_worker(get_home: Callable[[], Home], *, only_own_home: bool = False) -> Iterator[None]:
     """Run a worker in a thread until the block is left; an unfinished job is continued by the next process.
 
+    With `only_own_home` it leaves to other workers what these can run, and schedules.
     The server neither waits for the worker nor fails with it. `get_home` returns the home that is served now: while an
     offline snapshot replaces its database, no jobs are run.
     """
@@ -189,7 +195,7 @@ def run_background_worker(get_home: Callable[[], Home]) -> Iterator[None]:
         yield
         return
     stopped = threading.Event()
-    thread = threading.Thread(target=_run_worker_thread, args=(get_home, stopped), name="jobs")
+    thread = threading.Thread(target=_run_worker_thread, args=(get_home, stopped, only_own_home), name="jobs")
     thread.start()
     try:
         yield
@@ -198,12 +204,22 @@ def run_background_worker(get_home: Callable[[], Home]) -> Iterator[None]:
         thread.join()
 
 
-def _run_worker_thread(served: Callable[[], Home], stopped: threading.Event) -> None:
+def _run_worker_thread(served: Callable[[], Home], stopped: threading.Event, only_own_home: bool) -> None:
     while (home := served()).is_offline:
         if stopped.wait(_SHARED_POLL_S):
             return
     try:
-        with run_home_worker(home, open_job_queue(home, for_worker=True), patience_s=_SHUTDOWN_PATIENCE_S):
+        queue = open_job_queue(home, for_worker=True)
+        # On one machine every worker can reach the files of the home.
+        if only_own_home and not queue.is_shared:
+            return
+        with run_home_worker(
+            home,
+            queue,
+            only_own_home=only_own_home,
+            starts_due=not only_own_home,
+            patience_s=_SHUTDOWN_PATIENCE_S,
+        ):
             stopped.wait()
     # The server must keep serving pages even if jobs can't run.
     except Exception:

@@ -22,7 +22,7 @@ from habitus.jobs.model import Job
 
 def print_result_of_add_job(context: typer.Context, result: Job) -> None:
     output.print_line(
-        f"{result.id}  {result.kind}, {result.state.value}{f': {result.reason}' if result.reason else ''}"
+        f"{result.id}  {result.kind}, {result.state.value}{f': {why}' if (why := _explain_job_state(result)) else ''}"
     )
     output.print_line(f"Done: {_format_job_progress(result)}. Added {_format_job_added_time(result)}.")
     for label, told in (("Input", result.arguments), ("Result", result.result)):
@@ -36,7 +36,14 @@ print_result_of_cancel_job = print_result_of_retry_job = print_result_of_add_job
 
 def print_result_of_list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
     rows = [
-        (job.id, job.kind, job.state.value, _format_job_progress(job), _format_job_added_time(job), job.reason)
+        (
+            job.id,
+            job.kind,
+            job.state.value,
+            _format_job_progress(job),
+            _format_job_added_time(job),
+            _explain_job_state(job),
+        )
         for job in result.jobs
     ]
     empty = "There are no jobs." if done else "No pending or running jobs. See --all."
@@ -137,6 +144,11 @@ def _format_job_progress(job: Job) -> str:
 
 def _format_last_job_of_schedule(job: Job | None) -> str:
     return "" if job is None else f"{job.id}, {job.state.value}"
+
+
+def _explain_job_state(job: Job) -> str:
+    """Return why a job failed or what it waits for; nothing if it is as it should be."""
+    return job.reason or (f"waits for {job.waits_for}" if job.waits_for else "")
 
 
 def _format_job_added_time(job: Job) -> str:

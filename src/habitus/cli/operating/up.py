@@ -61,7 +61,9 @@ def start_web_server(
     publish: Annotated[
         Path | None, typer.Option("--publish", help="Serve a folder of 'skills publish' to everyone.", exists=True)
     ] = None,
-    with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Also run jobs and schedules.")] = True,
+    with_jobs: Annotated[
+        bool, typer.Option("--jobs/--no-jobs", help="Also run schedules and jobs, not only those of this home's files.")
+    ] = True,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes that share the port.")] = 1,
     inherited: Annotated[str, typer.Option("--inherited", hidden=True)] = "",
 ) -> None:
@@ -78,7 +80,10 @@ def start_web_server(
         )
         with (
             closing(HomePool(habitus)) as desks,
-            run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
+            # Of several processes of one home, the first one has its jobs.
+            run_background_worker(lambda: desks.owner_home, only_own_home=not with_jobs)
+            if process.is_first_process
+            else nullcontext(),
         ):
             announce = output.print_line if process.is_first_process else _skip_address_announcement
             asyncio.run(serve_http_apps(desks, home, place, announce, process=process))

@@ -36,7 +36,7 @@ def render_automation(request: Request, habitus: Habitus, said: FlashMessage | N
     found = cases.list_jobs(habitus, done=True, limit=_MAX_SHOWN_JOBS).jobs
     planned = cases.list_schedules(habitus).schedule
     may_name_files = habitus.host.files.is_granted
-    kinds = {name: kind for name, kind in JOB_KINDS.items() if may_name_files or 0 in kind.takes}
+    kinds = {name: kind for name, kind in JOB_KINDS.items() if may_name_files or (0 in kind.takes and not kind.reads)}
     workers = cases.list_workers(habitus).workers if request.state.access >= Access.ADMIN else ()
     given: dict[str, Any] = {"jobs": found, "kinds": kinds, "planned": planned, "days": DAYS}
     return render_page(request, "jobs.html", said=said, workers=workers, may_name_files=may_name_files, **given)
