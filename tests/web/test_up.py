@@ -177,6 +177,7 @@ def test_it_stops_while_others_listen_and_a_conversation_goes_on_where_it_was(ru
             assert [turn["request"] for turn in http.get(f"/api/v1/sessions/{id}").json()["turns"]] == ["Think long."]
             assert http.post(f"/api/v1/sessions/{id}/say", json={"text": "Are you there?"}).status_code == 202
             with http.stream("GET", f"/api/v1/sessions/{id}/events") as stream:
+                assert stream.headers["X-Accel-Buffering"] == "no"
                 heard = list(events(stream.iter_lines()))
     assert "".join(data["text"] for kind, data in heard if kind == "ReplyDelta") == "Here I am."
     assert heard[-1][0] == "TurnEnd"
@@ -195,6 +196,7 @@ def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
             assert left.status_code == 201, left.text
             id = left.json()["id"]
             with http.stream("GET", f"/api/v1/jobs/{id}/events") as stream:
+                assert stream.headers["X-Accel-Buffering"] == "no"
                 assert next(state for state, _ in events(stream.iter_lines()) if state != "pending") == "running"
         provider.gives(chat_text("Here I am."))
         with (

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from fastapi.responses import StreamingResponse
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.errors import HabitusError
@@ -50,8 +50,7 @@ def make_event_stream(updates: AsyncIterator[LiveUpdate]) -> StreamingResponse:
         async for one in yield_until_error(updates):
             yield f"id: {one.number}\nevent: {one.mode}\ndata: {json.dumps(replace_surrogates(one.data))}\n\n"
 
-    # The header keeps nginx from buffering the stream.
-    return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    return StreamingResponse(lines(), media_type="text/event-stream")
 
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ async def yield_until_error(events: AsyncIterator[T]) -> AsyncIterator[T]:
 class StreamEndingMiddleware:
     """Middleware that ends open streams when the server stops, because clients would hold it open for ever.
 
-    Other requests in progress get their response.
+    Other requests in progress get their response. It also keeps proxies from buffering streams.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -85,13 +84,17 @@ class StreamEndingMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
-        if scope["type"] != "http" or scope["method"] != "GET" or task is None:
+        if scope["type"] != "http" or task is None:
             await self._app(scope, receive, send)
             return
 
         async def watch(message: Message) -> None:
+            is_stream = message["type"] == "http.response.start" and _is_event_stream(message)
+            if is_stream:
+                # nginx reads it.
+                MutableHeaders(scope=message)["X-Accel-Buffering"] = "no"
             await send(message)
-            if message["type"] == "http.response.start" and _is_event_stream(message):
+            if is_stream and scope["method"] == "GET":
                 self._open.add(task)
                 if self._is_over:
                     task.cancel()
