@@ -146,11 +146,11 @@ async def serve_http_apps(
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.
         page = homes.owner_home.settings.web.address
-        names = [
-            *([page.partition("://")[2]] if page else []),
+        own_names = [
             *address.extra_names,
             *(f"{name}:{port}" for name in dict.fromkeys((address.host, "127.0.0.1", "localhost"))),
         ]
+        names = [*([page.partition("://")[2]] if page else []), *own_names]
         agents = mcp_http.make_guarded_app(behind, names, scope, keys.owner_token, is_stateless=is_one_of_many)
         site = None if address.published_site is None else _build_published_site_app(address.published_site)
         both = MountedAppsRouter(
@@ -158,9 +158,12 @@ async def serve_http_apps(
             mcp_app=agents,
             published_site=site,
         )
-        page = page or f"http://{names[0]}"
+        # What belongs to this home works at its own address alone, not at that of a balancer.
+        own = page = page or f"http://{names[0]}"
+        if is_one_of_many:
+            own = f"http://{own_names[0]}".replace("//0.0.0.0:", "//127.0.0.1:")
         announce(f"Habitus is at {page}")
-        announce(f"Sign in with this link, which works once: {page}/enter?key={keys.create_owner_sign_in_key()}")
+        announce(f"Sign in with this link, which works once: {own}/enter?key={keys.create_owner_sign_in_key()}")
         if (
             address.is_public
             and process.is_first_process
@@ -174,13 +177,13 @@ async def serve_http_apps(
             who = "everyone who can reach this address" if address.is_public else "everyone on this machine"
             announce(f"Skills are published at {page}/{INDEX_PATH}, for {who}")
         announce(
-            f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to {page}{mcp_http.MCP_PATH}"
+            f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to {own}{mcp_http.MCP_PATH}"
         )
         watched: ASGIApp = mcp_http.HealthMiddleware(both, behind)
         if metrics is not None:
             # Outside the security check, so that refused requests are counted as well.
             watched = MetricsMiddleware(watched, metrics, keys.metrics_token)
-            announce(f"Prometheus reads {page}{METRICS_PATH} with 'Authorization: Bearer {keys.metrics_token}'")
+            announce(f"Prometheus reads {own}{METRICS_PATH} with 'Authorization: Bearer {keys.metrics_token}'")
         ending = StreamEndingMiddleware(watched)
         config = uvicorn.Config(
             ending,

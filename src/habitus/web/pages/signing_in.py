@@ -116,5 +116,6 @@ def _redirect_with_session_cookie(request: Request, path: str, cookie: str) -> R
 
 def _is_served_by_https(request: Request) -> bool:
     """Return whether people reach this server by https; a proxy that ends it speaks plain HTTP to us."""
+    # Browsers take such a cookie from a loopback address as well, where the owner of a replica signs in.
     address: str = request.app.state.desks.owner_home.settings.web.address
     return address.startswith("https:")
