@@ -67,6 +67,8 @@ def test_a_form_of_another_page_changes_nothing(browser: TestClient, habitus: Ha
 def test_a_name_that_was_pointed_here_gets_nothing(browser: TestClient) -> None:
     for host in ("evil.example", "evil.example:8765", "127.0.0.1", "127.0.0.1:80", ""):
         assert browser.get("/api/v1/skills", headers={"Host": host}).status_code == 421
+    told = browser.get("/api/v1/skills", headers={"Host": "habitus"}).json()
+    assert told["detail"] == "Open http://127.0.0.1:8765; a proxy passes on the header Host unchanged."
     assert browser.get("/api/v1/skills", headers={"Host": "localhost:8765"}).status_code == 200
 
 

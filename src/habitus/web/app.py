@@ -61,7 +61,8 @@ def make_web_app(
     web = homes.owner_home.settings.web
     proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
     compressed = GZipMiddleware(SnapshotFallbackMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
-    return SecurityMiddleware(compressed, app.find_rule, keys, hosts, proxy, open_reading=open_reading)
+    address = web.address or f"http://{min(hosts)}"
+    return SecurityMiddleware(compressed, app.find_rule, keys, hosts, proxy, address=address, open_reading=open_reading)
 
 
 def build_application_without_home() -> FastAPIWithAccessRules:

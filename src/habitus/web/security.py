@@ -276,7 +276,7 @@ class TrustedProxy:
 class SecurityMiddleware:
     """Middleware that refuses foreign hosts and origins, forged forms, large bodies and insufficient access.
 
-    `find_rule` returns the rule of the route that would answer.
+    `find_rule` returns the rule of the route that would answer; people open `address`.
     """
 
     def __init__(
@@ -287,8 +287,10 @@ class SecurityMiddleware:
         hosts: Collection[str],
         proxy: TrustedProxy,
         *,
+        address: str,
         open_reading: bool = False,
     ) -> None:
+        self._address = address
         self._strangers = Access.OPEN_READING if open_reading else Access.PUBLIC
         self._app = app
         self._rules = find_rule
@@ -354,7 +356,7 @@ class SecurityMiddleware:
         method, path = scope["method"], scope["path"]
         # Checking the host stops DNS rebinding, where a foreign name resolves to this server.
         if headers.get("host", "") not in self._hosts:
-            hint = f"Open http://{min(self._hosts)} itself."
+            hint = f"Open {self._address}; a proxy passes on the header Host unchanged."
             return make_refusal_app(
                 path, HTTPStatus.MISDIRECTED_REQUEST, "This server doesn't answer to that host name.", hint
             )
