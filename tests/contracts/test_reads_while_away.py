@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,17 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.sharing import offline_snapshot
 from habitus.skills.model import Skill
 from habitus.web.api.wording import API_ROOT
 from habitus.web.app import build_application_without_home, make_web_app
 from habitus.web.home_pool import AS_OF_HEADER, HomePool
 from habitus.web.security import load_sign_in_service
+from tests.conftest import Cli
 from tests.contracts.lines import Line
 from tests.contracts.test_everybody_at_once import Call, Sent, is_read, routes, world
+from tests.homes import furnish
 from tests.web.conftest import HOST
 
 
@@ -60,6 +65,53 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 201
         finally:
             desks.close()
+
+
+@pytest.mark.req("OP-03", "OP-07")
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_replica_that_never_saw_a_person_says_that_the_database_is_away_not_that_they_must_sign_in(
+    home: Path, tmp_path: Path, line: Line, is_restarted: bool
+) -> None:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url})
+    settings = settings.model_copy(update={"cwd": tmp_path})
+    with ExitStack() as around:
+        if is_restarted:
+            # Its snapshot is older than the account.
+            with Habitus.open(settings) as before:
+                offline_snapshot.refresh_snapshot(before)
+        other = settings.model_copy(update={"home": furnish(tmp_path / "other")})
+        with Habitus.open(other) as elsewhere:
+            invited = open_user_accounts(elsewhere).add("ben", UserRole.ADMIN)
+            cookie = load_sign_in_service(elsewhere).redeem_sign_in_key(invited.link) or ""
+        if is_restarted:
+            line.cut()
+        habitus = around.enter_context(Habitus.open(settings))
+        desks = around.enter_context(closing(HomePool(habitus)))
+        keys = load_sign_in_service(habitus)
+        app = make_web_app(desks, keys, {HOST})
+        line.cut()
+        for headers in ({"Cookie": f"habitus-0={cookie}"}, {"Authorization": f"Bearer {invited.token}"}):
+            ben = TestClient(app, base_url=f"http://{HOST}", headers=headers)
+            for path in ("/skills", "/api/v1/skills"):
+                told = ben.get(path)
+                assert (told.status_code, "The database is unreachable" in told.text) == (503, True), told.text
+        stranger = TestClient(app, base_url=f"http://{HOST}")
+        assert stranger.get("/skills").status_code == 401
+        line.restore()
+        wait_until(lambda: ben.get("/api/v1/skills").status_code == 200)
+
+
+@pytest.mark.req("OP-03", "OP-08")
+def test_no_empty_list_of_jobs_or_workers_is_printed_while_the_database_is_away(run_cli: Cli, line: Line) -> None:
+    address = {"HABITUS_DATABASE": line.url}
+    id = json.loads(run_cli("jobs", "add", "curate", "--json", env=address).out)["id"]
+    with Habitus.open(read_settings(run_cli.home, {"HOME": str(run_cli.home), **address})) as habitus:
+        offline_snapshot.refresh_snapshot(habitus)
+    line.cut()
+    for words in (("list",), ("workers",), ("list", "--json"), ("show", id)):
+        done = run_cli("jobs", *words, env=address)
+        assert (done.code, "The database is unreachable." in done.out + done.err) == (1, True), (words, done)
+        assert len((done.out + done.err).splitlines()) == (1 if "--json" not in words else 4), done
 
 
 # The copy has none of these: who asks for one is told that there is none, and as of when.

@@ -23,9 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from habitus import operating_system, tracing
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.app.home import Home
+from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.operating.people import UserAccount, UserAccountStore, UserRole, open_user_accounts
-from habitus.errors import Refused, StorageFailed
+from habitus.errors import DatabaseUnavailable, Refused, StorageFailed
 from habitus.web.problems import make_refusal_app
 from habitus.web.routing import SAFE_METHODS, RouteAccessRule
 
@@ -200,7 +200,11 @@ class SignInService:
 
         Pages are compressed: an attacker who can measure responses could guess a token that stays the same (BREACH).
         """
-        token = bytes.fromhex(_sign_text(self._get_user_signing_key(), f"csrf {cookie}"))
+        key = self._own
+        # Without the database nothing can be changed, and the owner may still read.
+        with suppress(DatabaseUnavailable):
+            key = self._get_user_signing_key()
+        token = bytes.fromhex(_sign_text(key, f"csrf {cookie}"))
         mask = secrets.token_bytes(len(token))
         return (mask + _xor_bytes(mask, token)).hex()
 
@@ -334,6 +338,11 @@ class SecurityMiddleware:
     def _identify_and_record(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
         """Identify the sender and record that they were seen."""
         asker, csrf = self._identify_sender(scope, headers)
+        has_credentials = "authorization" in headers or bool(read_habitus_cookies(headers))
+        if asker is None and has_credentials and self._keys.people.may_be_outdated:
+            raise DatabaseUnavailable(
+                f"{DATABASE_AWAY} Whether you are signed in is known again when it is back.", hint="Retry then."
+            )
         self._keys.record_last_seen(asker)
         return asker, csrf
 

@@ -158,6 +158,12 @@ class UserAccountStore:
         self._away_until = 0.0
         self._noted: dict[str, datetime] = {}
 
+    @property
+    def may_be_outdated(self) -> bool:
+        """Whether accounts may be missing here, because the database is away."""
+        is_snapshot = bool(self._engine.get_execution_options().get("habitus_stands_in"))
+        return is_snapshot or time.monotonic() < self._away_until
+
     def list(self) -> tuple[UserAccount, ...]:
         """Return all accounts, sorted by name."""
         return tuple(_parse_account(name, row) for name, row in sorted(self._read_snapshot().people.items()))
@@ -354,7 +360,10 @@ class UserAccountStore:
         return found and self.confirm_account_with_provider(found)
 
     def get_or_create_signing_key(self) -> bytes:
-        """Return the key that all hosts sign with, creating it if needed; empty if the database is away."""
+        """Return the key that all hosts sign with, creating it if needed; empty if the database can't be written.
+
+        Raises `DatabaseUnavailable` if the database is away and the key is not known yet.
+        """
         try:
             known = self._read_snapshot()
             if not known.key:
@@ -363,6 +372,8 @@ class UserAccountStore:
                     sql.insert_missing_rows(connection, signing_keys, [made])
                 known = self._query_snapshot()
             return bytes.fromhex(known.key)
+        except DatabaseUnavailable:
+            raise
         except StorageFailed:
             return b""
 
