@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
+from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS
 from habitus.app.use_cases import jobs as cases
@@ -17,6 +18,7 @@ from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
 from habitus.cli.use_case_commands import print_use_case_result
+from habitus.errors import DatabaseUnavailable
 from habitus.jobs.model import Job
 
 
@@ -32,6 +34,15 @@ def print_result_of_add_job(context: typer.Context, result: Job) -> None:
 
 # All three return a job, and show it alike.
 print_result_of_cancel_job = print_result_of_retry_job = print_result_of_add_job
+
+
+def check_before_list_jobs(home: Home) -> None:
+    """Raise `DatabaseUnavailable` on an offline snapshot, which has no jobs; an empty list would be wrong."""
+    if home.is_offline:
+        raise DatabaseUnavailable(f"{DATABASE_AWAY} It has the jobs and workers.", hint="See 'habitus doctor'.")
+
+
+check_before_list_workers = check_before_list_jobs
 
 
 def print_result_of_list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
@@ -59,6 +70,7 @@ def show_job(
 ) -> None:
     """Show a job: its input, progress and result."""
     with open_habitus(context) as habitus:
+        check_before_list_jobs(habitus)
         if follow:
             asyncio.run(_print_job_progress_until_over(context, habitus, id, as_json))
         else:
