@@ -25,6 +25,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases.storage import erase_user
 from habitus.app.use_cases.users import add_user, remove_user
 from habitus.settings import OidcSettings, Settings, WebSettings
+from tests.conftest import Cli
 from tests.web.conftest import HOST
 from tests.web.test_guests import ask_three_times
 
@@ -204,7 +205,7 @@ def test_while_the_provider_is_away_who_is_signed_in_stays(
         ann = sign_in(app, "s-ann")
     habitus_clock.now += timedelta(hours=1)
     assert role_of(ann) == "reviewer"
-    assert stranger.get("/oidc/sign-in").status_code in (303, 400)
+    assert stranger.get("/oidc/sign-in").status_code in (303, 503)
     # A provider that forgot everything is none that is away.
     with running_provider(port):
         habitus_clock.now += timedelta(minutes=5)
@@ -273,3 +274,36 @@ def test_without_refresh_tokens_the_provider_is_asked_about_the_person(
         httpx2.post(f"{provider}/users/s-ann/revoke-tokens").raise_for_status()
         habitus_clock.now += timedelta(minutes=5)
         assert ann.get("/activity").status_code == 401
+
+
+@pytest.mark.req("OP-07", "OP-02")
+def test_a_server_says_at_its_start_what_keeps_people_from_signing_in(run_cli: Cli, port: int) -> None:
+    secret = run_cli.home / "oidc-secret"
+    secret.write_text("hush\n")
+    secret.chmod(0o644)
+    env = {"HABITUS_WEB_ADDRESS": f"http://{HOST}", "HABITUS_OIDC_ISSUER": f"http://127.0.0.1:{port}"}
+    command = [*(run_cli.program or run_cli.command), "up", "--port", "0", "--no-jobs"]
+    with (
+        running_provider(port),
+        subprocess.Popen(command, env=run_cli.environ(env), stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)]
+        process.terminate()
+        # The provider answers, so nothing is said of it.
+        assert [*said, process.stderr.read()] == [
+            "habitus: Nobody can sign in with OpenID Connect: set oidc.admins, oidc.reviewers or oidc.viewers to "
+            "groups.\n",
+            f"habitus: Every account of this machine can read {secret}: chmod 600 {secret}\n",
+            "",
+        ]
+    secret.chmod(0o600)
+    env["HABITUS_OIDC_VIEWERS"] = "*"
+    with subprocess.Popen(command, env=run_cli.environ(env), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("habitus: The provider doesn't answer: ")
+        assert line.endswith("an admin compares oidc.issuer (HABITUS_OIDC_ISSUER) and the other oidc settings.\n")
+        # It serves nevertheless.
+        assert process.poll() is None
+        process.terminate()

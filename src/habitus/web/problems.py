@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
+from habitus.app.operating.identity_provider import ProviderUnavailable
 from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web import site_map
 from habitus.web.api.wording import API_ROOT, replace_commands_by_routes
@@ -32,6 +33,7 @@ ERROR_STATUS: Mapping[type[Exception], HTTPStatus] = {
     Stale: HTTPStatus.PRECONDITION_FAILED,
     Refused: HTTPStatus.CONFLICT,
     StorageFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+    ProviderUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     UserError: HTTPStatus.BAD_REQUEST,
     ToolFailed: HTTPStatus.UNPROCESSABLE_ENTITY,
 }

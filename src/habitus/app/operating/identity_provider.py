@@ -7,7 +7,9 @@ import functools
 import hashlib
 import hmac
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ ATTEMPT_SECONDS = 600
 _TIMEOUT_S = 5.0
 # Never a symmetric algorithm, whose key would be the client's secret.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-_PROVIDER_HINT = "Retry; if it stays, an admin compares [oidc] in habitus.toml with the provider."
+_PROVIDER_HINT = "Retry; if it stays, an admin compares oidc.issuer (HABITUS_OIDC_ISSUER) and the other oidc settings."
 
 
 class ProviderUnavailable(UserError):
@@ -68,6 +70,21 @@ def open_identity_provider(settings: Settings) -> IdentityProvider | None:
         hint = "Write the secret that the provider gave this client into it."
         raise StorageFailed(f"Can't read {file}: {error.strerror}.", hint=hint) from None
     return IdentityProvider(settings, secret)
+
+
+def find_sign_in_problems(settings: Settings, provider: IdentityProvider) -> Iterator[str]:
+    """Yield what keeps people from signing in, or endangers the secret, a line each. Asks the provider."""
+    oidc = settings.oidc
+    if not (oidc.admins or oidc.reviewers or oidc.viewers):
+        yield "Nobody can sign in with OpenID Connect: set oidc.admins, oidc.reviewers or oidc.viewers to groups."
+    file = settings.home / oidc.client_secret_file.expanduser()
+    # A file of another system has no such mode.
+    if os.name == "posix" and file.stat().st_mode & stat.S_IROTH:
+        yield f"Every account of this machine can read {file}: chmod 600 {file}"
+    try:
+        provider.metadata  # noqa: B018
+    except ProviderUnavailable as error:
+        yield f"{error.message} {error.hint}"
 
 
 class IdentityProvider:

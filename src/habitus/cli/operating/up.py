@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from habitus import operating_system, tracing
 from habitus.app import Habitus
 from habitus.app.operating.housekeeping import remove_abandoned_solver_folders
+from habitus.app.operating.identity_provider import IdentityProvider, find_sign_in_problems
 from habitus.app.operating.jobs import run_background_worker
 from habitus.app.operating.people import open_user_accounts
 from habitus.cli import output
@@ -34,6 +35,7 @@ from habitus.errors import NotFound
 from habitus.mcp import http as mcp_http
 from habitus.mcp.server import LazyHome
 from habitus.mcp.server_options import McpServerOptions as McpScope
+from habitus.settings import Settings
 from habitus.skills.sources.discovery import INDEX_PATH, WELL_KNOWN_PATH
 from habitus.web.app import make_web_app
 from habitus.web.home_pool import HomePool
@@ -118,6 +120,11 @@ def _skip_address_announcement(text: str) -> None:
     """Announce nothing, because another process has said it."""
 
 
+def _warn_of_sign_in_problems(settings: Settings, provider: IdentityProvider) -> None:
+    for problem in find_sign_in_problems(settings, provider):
+        output.print_line_to_stderr(f"habitus: {problem}")
+
+
 def _is_loopback(host: str) -> bool:
     """Return whether only this machine can reach the host."""
     with suppress(ValueError):
@@ -179,6 +186,11 @@ async def serve_http_apps(
         announce(
             f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to {own}{mcp_http.MCP_PATH}"
         )
+        if process.is_first_process and (provider := keys.people.provider) is not None:
+            # The server starts without the provider, which may be away for a moment.
+            threading.Thread(
+                target=_warn_of_sign_in_problems, args=(homes.owner_home.settings, provider), daemon=True
+            ).start()
         watched: ASGIApp = mcp_http.HealthMiddleware(both, behind)
         if metrics is not None:
             # Outside the security check, so that refused requests are counted as well.
