@@ -73,7 +73,8 @@ def test_a_replica_that_never_saw_a_person_says_that_the_database_is_away_not_th
     home: Path, tmp_path: Path, line: Line, is_restarted: bool
 ) -> None:
     settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url})
-    settings = settings.model_copy(update={"cwd": tmp_path})
+    web = settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.1",)})
+    settings = settings.model_copy(update={"cwd": tmp_path, "web": web})
     with ExitStack() as around:
         if is_restarted:
             # Its snapshot is older than the account.
@@ -90,8 +91,12 @@ def test_a_replica_that_never_saw_a_person_says_that_the_database_is_away_not_th
         keys = load_sign_in_service(habitus)
         app = make_web_app(desks, keys, {HOST})
         line.cut()
-        for headers in ({"Cookie": f"habitus-0={cookie}"}, {"Authorization": f"Bearer {invited.token}"}):
-            ben = TestClient(app, base_url=f"http://{HOST}", headers=headers)
+        for headers in (
+            {"X-User": "ben"},
+            {"Cookie": f"habitus-0={cookie}"},
+            {"Authorization": f"Bearer {invited.token}"},
+        ):
+            ben = TestClient(app, base_url=f"http://{HOST}", headers=headers, client=("10.0.0.1", 1))
             for path in ("/skills", "/api/v1/skills"):
                 told = ben.get(path)
                 assert (told.status_code, "The database is unreachable" in told.text) == (503, True), told.text

@@ -181,8 +181,16 @@ class SignInService:
         if (person := self.people.get(name)) is None or (
             person := self.people.confirm_account_with_provider(person)
         ) is None:
+            self.refuse_if_accounts_are_outdated()
             raise Refused(f"'{name}' can't sign in here.", hint="Ask an admin for 'habitus users add'.")
         return RequestIdentity(person=person, access=person.role.access)
+
+    def refuse_if_accounts_are_outdated(self) -> None:
+        """Raise `DatabaseUnavailable` if an unknown sender may have an account that is not known here yet."""
+        if self.people.may_be_outdated:
+            raise DatabaseUnavailable(
+                f"{DATABASE_AWAY} Whether you are signed in is known again when it is back.", hint="Retry then."
+            )
 
     def identify_by_token(self, token: str) -> RequestIdentity | None:
         """Return the identity behind a bearer token, or None."""
@@ -339,10 +347,8 @@ class SecurityMiddleware:
         """Identify the sender and record that they were seen."""
         asker, csrf = self._identify_sender(scope, headers)
         has_credentials = "authorization" in headers or bool(read_habitus_cookies(headers))
-        if asker is None and has_credentials and self._keys.people.may_be_outdated:
-            raise DatabaseUnavailable(
-                f"{DATABASE_AWAY} Whether you are signed in is known again when it is back.", hint="Retry then."
-            )
+        if asker is None and has_credentials:
+            self._keys.refuse_if_accounts_are_outdated()
         self._keys.record_last_seen(asker)
         return asker, csrf
 
