@@ -76,6 +76,13 @@ class Job:
     not_before: datetime | None = None
 
 
+def explain_wait(host: str, *, has_worker: bool) -> str:
+    """Return what a pending job waits for that only `host` can run, or any host if that is empty."""
+    if host:
+        return f"a process of the home {host}, which alone has what it needs"
+    return "its turn" if has_worker else "a worker: none is running"
+
+
 class JobHandler(Protocol):
     """Handles one kind of job. Arguments, parts and results are JSON, because another process may continue the job.
 

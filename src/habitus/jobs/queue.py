@@ -26,6 +26,7 @@ from habitus.jobs.model import (
     JobPriority,
     JobState,
     choose_startable_job_ids,
+    explain_wait,
 )
 from habitus.jobs.worker_records import WorkerDetails, workers
 
@@ -250,13 +251,6 @@ class JobQueue:
 _SILENT_AFTER_MS = 30_000
 
 
-def _explain_wait(row: sa.Row[Any], *, has_worker: bool) -> str:
-    """Return what a pending job waits for."""
-    if row.host:
-        return f"a process of the home {row.host}, which alone has what it needs"
-    return "its turn" if has_worker else "a worker: none is running"
-
-
 def _job_from_row(row: sa.Row[Any], done: int, *, has_worker: bool) -> Job:
     state = JobState(row.state)
     return Job(
@@ -269,7 +263,7 @@ def _job_from_row(row: sa.Row[Any], done: int, *, has_worker: bool) -> Job:
         parts_total=None if row.plan is None else len(json.loads(row.plan)),
         result=None if row.result is None else json.loads(row.result),
         reason="" if state is JobState.DONE else row.reason,
-        waits_for=_explain_wait(row, has_worker=has_worker) if state is JobState.PENDING else "",
+        waits_for=explain_wait(row.host, has_worker=has_worker) if state is JobState.PENDING else "",
         worker=row.worker,
         host=row.host,
         added_on=_datetime_from_milliseconds(row.added_on),
