@@ -196,3 +196,22 @@ class JobFailureStreak:
     def _reset_after_progress(self, at: int) -> JobFailureStreak:
         """Return this streak, or a new one if the job has made progress since."""
         return self if self.at == at else JobFailureStreak(at=at)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobLease:
+    """The lease of a running job as it was read: a renewal or another claim makes it another one."""
+
+    id: str
+    worker: str
+    attempt: int
+    until: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuePollSnapshot:
+    """The leases that ended, the kinds of jobs that are waiting, and the seconds until a lease ends or a job is due."""
+
+    ended_leases: frozenset[JobLease]
+    waiting_kinds: frozenset[str]
+    next_event_s: float

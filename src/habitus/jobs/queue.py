@@ -23,8 +23,10 @@ from habitus.jobs.model import (
     JobConcurrencyKeys,
     JobConcurrencyLimits,
     JobFailureStreak,
+    JobLease,
     JobPriority,
     JobState,
+    QueuePollSnapshot,
     choose_startable_job_ids,
     explain_wait,
 )
@@ -299,25 +301,6 @@ class ClaimedJob:
     def still_claimed_condition(self) -> sa.ColumnElement[bool]:
         """SQL condition that the job still belongs to this claim."""
         return sa.and_(jobs.c.id == self.id, jobs.c.attempt == self.attempt)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobLease:
-    """The lease of a running job as it was read: a renewal or another claim makes it another one."""
-
-    id: str
-    worker: str
-    attempt: int
-    until: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueuePollSnapshot:
-    """The leases that ended, the kinds of jobs that are waiting, and the seconds until a lease ends or a job is due."""
-
-    ended_leases: frozenset[JobLease]
-    waiting_kinds: frozenset[str]
-    next_event_s: float
 
 
 # A lease lasts so long without a renewal.

@@ -17,8 +17,15 @@ import sqlalchemy as sa
 from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs import worker_records
-from habitus.jobs.model import FIRST_RETRY_DELAY_S, JobConcurrencyLimits, JobHandler, JobState
-from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer, JobLease, QueuePollSnapshot
+from habitus.jobs.model import (
+    FIRST_RETRY_DELAY_S,
+    JobConcurrencyLimits,
+    JobHandler,
+    JobLease,
+    JobState,
+    QueuePollSnapshot,
+)
+from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 
 log = logging.getLogger(__name__)
