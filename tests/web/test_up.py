@@ -142,6 +142,9 @@ def test_several_processes_need_postgresql_and_users_are_added_with_a_link(run_c
     assert "PostgreSQL" in ran.err
     added = run_cli("users", "add", "ben", "--role", "reviewer", "--at", "http://shop.example:80")
     assert "http://shop.example:80/enter?key=" in added.out
+    behind_proxy = {"HABITUS_WEB_ADDRESS": "https://shop.example"}
+    added = run_cli("users", "add", "ben", "--role", "reviewer", env=behind_proxy)
+    assert "https://shop.example/enter?key=" in added.out
     assert run_cli("users", "list").out.splitlines()[-1].split()[:2] == ["ben", "reviewer"]
     assert run_cli("users", "remove", "ben").code == 0
     assert run_cli("users", "remove", "ben").code == 1

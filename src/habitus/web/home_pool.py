@@ -203,6 +203,12 @@ def get_home_pool(request: Request) -> HomePool:
     return desks
 
 
+def get_public_address(request: Request) -> str:
+    """Return the address under which people reach this server: the configured one, else that of the request."""
+    web = get_home_pool(request).owner_home.settings.web
+    return web.address or f"{request.url.scheme}://{request.headers['host']}"
+
+
 def get_request_home(request: Request) -> Habitus:
     """Return the sender's home; for reads, the snapshot while the database is unreachable. Call it in a thread."""
     desks = get_home_pool(request)

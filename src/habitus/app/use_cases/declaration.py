@@ -313,9 +313,15 @@ LastDay = Annotated[str, option("The last day, as YYYY-MM-DD in UTC.")]
 ExpectedVersion = Annotated[
     str | None, InputField(help="Fail unless this is its current version.", given_flags=("--expect",), is_version=True)
 ]
-# Over REST it defaults to the address of the request.
+# Over REST it defaults to the address under which people reach the server.
+DEFAULT_PAGE_ADDRESS = "http://127.0.0.1:8765"
 PageAddress = Annotated[
-    str, InputField(help="Where they reach the page.", limits=_build_input_limits(), is_address=True)
+    str,
+    InputField(
+        help=f"Where they reach the page; web.address by default, else {DEFAULT_PAGE_ADDRESS}.",
+        limits=_build_input_limits(),
+        is_address=True,
+    ),
 ]
 # REST repeats the same id for each retry of a request.
 AttemptId = Annotated[str, InputField(is_attempt=True)]

@@ -9,7 +9,7 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home, refuse_if_read_only_or_offline, refuse_non_admin_on_shared_database
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
-from habitus.app.use_cases.declaration import PageAddress, argument, option, use_case
+from habitus.app.use_cases.declaration import DEFAULT_PAGE_ADDRESS, PageAddress, argument, option, use_case
 
 _NAME = "What they are called; every change names them."
 
@@ -48,7 +48,7 @@ def add_user(
     home: Home,
     name: Annotated[str, argument(_NAME)],
     role: Annotated[UserRole, option("viewer can view, reviewer can also review, admin can change everything.")],
-    at: PageAddress = "http://127.0.0.1:8765",
+    at: PageAddress = "",
 ) -> AddUserResult:
     """Let a user sign in; an existing user gets a new role, link and token."""
     refuse_if_read_only_or_offline(home)
@@ -57,10 +57,11 @@ def add_user(
     if home.settings.is_guest_admin is not None and accounts.get(name) is None:
         accounts.refuse_account_under_used_name(name)
     made = accounts.add(name, role)
+    address = at or home.settings.web.address or DEFAULT_PAGE_ADDRESS
     return AddUserResult(
         name=name,
         role=role,
-        link=f"{at.rstrip('/')}/enter?key={made.link}",
+        link=f"{address.rstrip('/')}/enter?key={made.link}",
         token=made.token,
         undo=("users", "remove", name),
     )

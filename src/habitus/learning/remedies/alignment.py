@@ -274,7 +274,8 @@ def _list_candidate_remedies(calls: Sequence[SessionCall], about: ClassifiedErro
         for each in line[last].env
         if each not in wanted.env
     )
-    if about.cause.can_have_remedy:
+    # What was edited in between may have helped as well as a flag.
+    if about.cause.can_have_remedy and not any(call.is_edit for call in rest[:at]):
         found += _list_added_flags(wanted, line[last], about)
     yield from (
         remedy

@@ -82,6 +82,8 @@ class SupportedRemedy:
     @property
     def has_known_condition(self) -> bool:
         """Whether it says when: by the error, or by a cause. That `go` fails says nothing."""
+        if self.remedy.change is RemedyChangeKind.FLAGS and self.remedy.cause is not ErrorCause.OPTION:
+            return bool(self.remedy.says) or len(self.remedy.wrong) > 1
         return bool(self.remedy.says) or self.remedy.cause is not ErrorCause.OTHER or len(self.remedy.wrong) > 1
 
     @property

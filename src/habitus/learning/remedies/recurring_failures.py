@@ -99,7 +99,8 @@ def list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections
         rows = tuple(build_finding_row(facts, failure) for facts, failure in members)
         endings = {failure.ending for _, failure in members}
         shared = find_shared_beginning([failure.words for _, failure in members])
-        command = quote_for_shell(_shorten_command_for_display(shared or members[-1][1].words))
+        # A program alone, such as `git`, does not say what fails.
+        command = quote_for_shell(_shorten_command_for_display(shared if shared[1:] else members[-1][1].words))
         recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,

@@ -31,7 +31,7 @@ from habitus.errors import UserError
 from habitus.plain_data import convert_to_plain_json, list_dataclass_json_attributes
 from habitus.web.api.schemas import RESPONSE_MODELS, IdempotencyKeyHeader, IfMatchHeader, SurrogateSafeJsonResponse
 from habitus.web.api.wording import API_ROOT, replace_options_by_fields
-from habitus.web.home_pool import get_home_pool, get_request_home
+from habitus.web.home_pool import get_home_pool, get_public_address, get_request_home
 from habitus.web.problems import PreconditionRequired
 from habitus.web.routing import LARGE_BODY_BYTES, SMALL_BODY_BYTES, AccessRouter
 
@@ -61,8 +61,8 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         if sent is not None:
             # Only fields that were sent count, so the use case applies its own defaults.
             given |= {name: getattr(sent, name) for name in sent.model_fields_set}
-        # A link in the result has to lead back to the address that the client used.
-        here = f"{http_request.url.scheme}://{http_request.headers['host']}"
+        # A link in the result has to lead back to this server.
+        here = get_public_address(http_request)
         given = dict.fromkeys((one.name for one in case.input_fields if one.is_address), here) | given
         given = {
             name: _convert_value_to_field_type(fields[name], value) for name, value in (rest_defaults | given).items()

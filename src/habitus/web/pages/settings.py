@@ -27,7 +27,7 @@ from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantTargetKind
 from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT
 from habitus.web.api.schemas import RequestHome
-from habitus.web.home_pool import get_home_pool, get_request_home
+from habitus.web.home_pool import get_home_pool, get_public_address, get_request_home
 from habitus.web.pages.lists import ListRow
 from habitus.web.rendering import FlashMessage, format_timestamp, render_fragment, render_page
 from habitus.web.routing import AccessRouter
@@ -205,7 +205,7 @@ def _render_team(
     at: str = "",
 ) -> HTMLResponse:
     found = users.list_users(habitus)
-    address = at or f"{request.url.scheme}://{request.headers['host']}"
+    address = at or get_public_address(request)
     return render_page(
         request,
         "team.html",
@@ -237,7 +237,7 @@ def invite_user(
     at: Annotated[str, Form(max_length=200)] = "",
 ) -> HTMLResponse:
     """Invite a user, or give a known one another role and a new link."""
-    at = at.strip().rstrip("/") or f"{request.url.scheme}://{request.headers['host']}"
+    at = at.strip().rstrip("/") or get_public_address(request)
     if not _ADDRESS.fullmatch(at):
         raise Invalid(f"'{at}' is no address of this server.", hint="Write one like http://habitus.example:8765.")
     made = users.add_user(habitus, name=name.strip().lower(), role=role, at=at)
