@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -96,6 +97,10 @@ def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_
 
 @pytest.mark.req("OP-01")
 def test_an_engine_that_nobody_has_any_more_closes_its_connections(url: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()  # what a cut connection left of the tests before
+
     def use() -> int:
         engine = sql.create_engine(url, dedicated=True)
         with engine.connect() as connection:
