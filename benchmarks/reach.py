@@ -20,7 +20,7 @@ from typing import Any
 
 from _report import progress, read_jsonl, show
 from _retrievers import Habitus, Item
-from habitus.agent.choosing import find_relevant_skills_on_menu
+from habitus.agent.choosing.skill_selection import find_relevant_skills_on_menu
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SkillSelection
 from habitus.skills.model import SkillSummary

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LOOKED_AT_ONCE
+from habitus.agent.library.view import LOOKED_AT_ONCE
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.llm.model import CompletionRequest, PersonMessage, TextContent, ToolResultMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.agent.recorder import infer_outcome_from_next_request
+from habitus.agent.recording.outcomes import infer_outcome_from_next_request
 
 BEFORE = "sum the numbers of the second column"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.choosing import find_relevant_skills_on_menu
+from habitus.agent.choosing.skill_selection import find_relevant_skills_on_menu
 from habitus.agent.stream import Consent, ConsentQuestion, NoticeEvent
 from habitus.app import Habitus
 from habitus.app.library import explaining

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.library_view import LibraryView, SupportingFileReaderAndPlacer
+from habitus.agent.library.supporting_files import SupportingFileReaderAndPlacer
+from habitus.agent.library.view import LibraryView
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.reading_skills import build_recall_skill_tool

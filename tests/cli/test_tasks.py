@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_full_weight_outcome
+from habitus.agent.recording.outcomes import build_full_weight_outcome
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from mcp.client import Client
 
-from habitus.agent.choosing import ExposureAssigner
+from habitus.agent.choosing.exposures import ExposureAssigner
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import HostTurnRequest

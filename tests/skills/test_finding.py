@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.choosing import SkillPlacementExplanation, explain_skill_placement
+from habitus.agent.choosing.placement_explanation import SkillPlacementExplanation, explain_skill_placement
 from habitus.app import Habitus
 from habitus.app.library.explaining import select_skills_for_request
 from habitus.errors import Invalid

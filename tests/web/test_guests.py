@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_full_weight_outcome
+from habitus.agent.recording.outcomes import build_full_weight_outcome
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.agent.history import encode_message_for_journal
-from habitus.agent.recorder import build_full_weight_outcome
+from habitus.agent.recording.outcomes import build_full_weight_outcome
 from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts

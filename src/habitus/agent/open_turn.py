@@ -13,9 +13,11 @@ from habitus import tracing
 from habitus.agent.background import run_in_thread
 from habitus.agent.prompts.composer import ConversationServices, PromptComposer
 from habitus.agent.prompts.prompt import ComposedPrompt
-from habitus.agent.recorder import MODEL, TurnRecorder, TurnState
+from habitus.agent.recording.outcomes import MODEL
+from habitus.agent.recording.recorder import TurnRecorder
 from habitus.agent.stream import Emit, NoticeEvent, NudgeEvent, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import ToolCallContext, ToolRegistry
+from habitus.agent.turn_state import TurnState
 from habitus.events import (
     AgentEvent,
     Outcome,

@@ -16,7 +16,7 @@ import mcp_types as types
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, SubscriptionBus, ToolsListChanged
 
-from habitus.agent.choosing import ExposureAssigner
+from habitus.agent.choosing.exposures import ExposureAssigner
 from habitus.agent.hosted_turn import AsyncHostTurn, Watch
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.agent.tools.registry import Tool

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from habitus.agent.choosing import SkillPlacementExplanation
+from habitus.agent.choosing.placement_explanation import SkillPlacementExplanation
 from habitus.agent.stream import Consent
 from habitus.app.conversations.past_sessions import TurnDetails
 from habitus.events import OutcomeKind

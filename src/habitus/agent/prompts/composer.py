@@ -14,19 +14,20 @@ from datetime import datetime
 from functools import partial
 
 from habitus.agent.background import BackgroundTasks
-from habitus.agent.choosing import (
-    UserProjectMemory,
+from habitus.agent.choosing.exposures import make_skill_item
+from habitus.agent.choosing.skill_selection import (
     choose_skills,
     find_library_news_for_user,
     find_relevant_skills_on_menu,
     get_relevant_skill_limit,
-    make_skill_item,
 )
-from habitus.agent.library_view import LibraryView, SupportingFileReaderAndPlacer
+from habitus.agent.library.supporting_files import SupportingFileReaderAndPlacer
+from habitus.agent.library.view import LibraryView
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import ComposedPrompt, IdentityPrompt, Prompt, PromptSection
 from habitus.agent.stream import TimedConsentPrompt, answer_consent_with_later
 from habitus.agent.tools.stage_tools import OfferedTools
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
 from habitus.evidence.model import select_items_drawing_last_place

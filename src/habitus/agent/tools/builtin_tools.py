@@ -9,14 +9,16 @@ from pathlib import Path
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.choosing import UserProjectMemory, explain_skill_placement
-from habitus.agent.library_view import LibraryView, SupportingFileReaderAndPlacer
+from habitus.agent.choosing.placement_explanation import explain_skill_placement
+from habitus.agent.library.supporting_files import SupportingFileReaderAndPlacer
+from habitus.agent.library.view import LibraryView
 from habitus.agent.tools.code_tools import build_scratchpad_tool, build_tool_making_tools
 from habitus.agent.tools.memory_tools import build_memory_tools
 from habitus.agent.tools.reading_skills import build_reading_tools
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolEffectReach, build_json_result
 from habitus.agent.tools.stage_tools import SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter, build_writing_tools
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.errors import ToolFailed
 from habitus.events import OK, ToolResult, build_failed_outcome
 from habitus.sandbox.scratchpads import CellObserver, SessionScratchpads

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import build_skill_services_for_sandbox
+from habitus.agent.library.sandbox_services import build_skill_services_for_sandbox
 from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.registry import (
     Tool,

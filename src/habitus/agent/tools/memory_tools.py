@@ -8,7 +8,6 @@ from pydantic import Field, WithJsonSchema
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.agent.choosing import UserProjectMemory
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
 from habitus.agent.tools.registry import (
     Tool,
@@ -18,6 +17,7 @@ from habitus.agent.tools.registry import (
     build_json_result,
     rewrite_commands_as_notes_for_person,
 )
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.events import OK, ToolResult, build_failed_outcome
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import (

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.library_view import LibraryView, SupportingFile, SupportingFileReaderAndPlacer
+from habitus.agent.library.supporting_files import SupportingFile, SupportingFileReaderAndPlacer
+from habitus.agent.library.view import LibraryView
 from habitus.agent.prompts import prompt
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolEffectReach, build_json_result
 from habitus.agent.tools.stage_tools import SkillStageAdvisor

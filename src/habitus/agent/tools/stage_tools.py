@@ -14,7 +14,7 @@ from typing import Any
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LibraryView
+from habitus.agent.library.view import LibraryView
 from habitus.agent.tools.registry import (
     Tool,
     ToolCallContext,

@@ -13,7 +13,7 @@ from pydantic import Field, create_model
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LibraryView
+from habitus.agent.library.view import LibraryView
 from habitus.agent.prompts.prompt import NAME, load_identity_skill
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
 from habitus.agent.tools.reading_skills import build_version_and_pending_fields

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from habitus import operating_system
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LibraryView, list_all_loadable_skill_names
+from habitus.agent.library.view import LibraryView, list_all_loadable_skill_names
 from habitus.app.conversations.running_code import (
     open_store_of_given_files_by_hash,
     open_virtual_environment_cache,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from habitus.agent.background import BackgroundTasks, EventLoopThread, run_in_thread
-from habitus.agent.choosing import ExposureAssigner
+from habitus.agent.choosing.exposures import ExposureAssigner
 from habitus.agent.hosted_turn import HostedTurnRunner, TurnContextManager
 from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.session import Conversation, generate_turn_or_session_id

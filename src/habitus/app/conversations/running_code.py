@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from habitus.agent.background import run_in_thread
-from habitus.agent.library_view import LibraryView, build_skill_services_for_sandbox
+from habitus.agent.library.sandbox_services import build_skill_services_for_sandbox
+from habitus.agent.library.view import LibraryView
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.plain_data import INLINE

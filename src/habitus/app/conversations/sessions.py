@@ -13,14 +13,12 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.background import run_in_thread
-from habitus.agent.choosing import ExposureAssigner, UserProjectMemory
+from habitus.agent.choosing.exposures import ExposureAssigner
 from habitus.agent.history import MessageHistory, rebuild_history_from_recorded_turns
-from habitus.agent.library_view import (
-    ConversationVersionPins,
-    LibraryView,
-    SupportingFileReaderAndPlacer,
-    build_skill_services_for_sandbox,
-)
+from habitus.agent.library.sandbox_services import build_skill_services_for_sandbox
+from habitus.agent.library.supporting_files import SupportingFileReaderAndPlacer
+from habitus.agent.library.version_pins import ConversationVersionPins
+from habitus.agent.library.view import LibraryView
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import IdentityPrompt
 from habitus.agent.session import Conversation, Session, generate_turn_or_session_id
@@ -28,6 +26,7 @@ from habitus.agent.stream import AskPerson, TimedConsentPrompt, answer_consent_w
 from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.app.conversations.command_lines import SessionCommandLineService
 from habitus.app.conversations.running_code import (
     open_scratchpads,

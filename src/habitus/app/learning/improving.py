@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from habitus.agent.choosing import make_skill_item
+from habitus.agent.choosing.exposures import make_skill_item
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only

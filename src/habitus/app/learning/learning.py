@@ -9,9 +9,9 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from habitus.agent.choosing import UserProjectMemory
-from habitus.agent.recorder import build_full_weight_outcome
-from habitus.agent.recorder import record_judgement_and_credit_success as keep_judgement
+from habitus.agent.recording.outcomes import build_full_weight_outcome
+from habitus.agent.recording.recorder import record_judgement_and_credit_success as keep_judgement
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind

@@ -11,12 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from habitus.agent.choosing import (
-    SkillPlacementExplanation,
-    choose_skills,
-    explain_skill_placement,
-    find_relevant_skills_on_menu,
-)
+from habitus.agent.choosing.placement_explanation import SkillPlacementExplanation, explain_skill_placement
+from habitus.agent.choosing.skill_selection import choose_skills, find_relevant_skills_on_menu
 from habitus.agent.session import Session
 from habitus.agent.user_input import make_path_relative_to_project
 from habitus.app.home import Home

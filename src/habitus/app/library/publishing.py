@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from habitus.agent.library_view import list_all_loadable_skill_names
+from habitus.agent.library.view import list_all_loadable_skill_names
 from habitus.app.home import Home
 from habitus.app.library.explaining import build_request_of_user, select_skills_for_request
 from habitus.app.operating.checking import lint_skills

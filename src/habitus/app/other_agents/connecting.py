@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from habitus.agent.choosing import UserProjectMemory
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean

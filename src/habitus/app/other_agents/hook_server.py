@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.background import BackgroundTasks, run_in_thread
-from habitus.agent.choosing import (
-    ExposureAssigner,
-    UserProjectMemory,
+from habitus.agent.choosing.exposures import ExposureAssigner
+from habitus.agent.choosing.skill_selection import (
     choose_skills,
     find_library_news_for_user,
     find_relevant_skills_on_menu,
@@ -25,6 +24,7 @@ from habitus.agent.choosing import (
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
 from habitus.agent.user_input import SubmittedRequest
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.app.conversations.hosting import HostDrivenConversations, HostTurnRequest, KeyedResourcePool
 from habitus.app.conversations.sessions import open_random_assignment_of_conversation
 from habitus.app.home import Home

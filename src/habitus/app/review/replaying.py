@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from weakref import WeakKeyDictionary, proxy
 
-from habitus.agent.choosing import find_relevant_skills_on_menu
+from habitus.agent.choosing.skill_selection import find_relevant_skills_on_menu
 from habitus.app.home import Home
 from habitus.app.library.explaining import build_gates_with_session_tools, build_skill_menu_options
 from habitus.journal.model import Turn

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from habitus.agent.history import decode_journal_message
-from habitus.agent.recorder import is_correction_of_last_answer
+from habitus.agent.recording.outcomes import is_correction_of_last_answer
 from habitus.app.home import Home, get_own_name_among_sharing_hosts
 from habitus.app.home_directory import get_encoder_weights_dir
 from habitus.app.learning import mining, studying

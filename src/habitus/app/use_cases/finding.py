@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from habitus.access import Access
-from habitus.agent.choosing import SkillPlacementExplanation
+from habitus.agent.choosing.placement_explanation import SkillPlacementExplanation
 from habitus.app.home import Home
 from habitus.app.library import explaining
 from habitus.app.use_cases.declaration import (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.choosing import SkillPlacementExplanation
+from habitus.agent.choosing.placement_explanation import SkillPlacementExplanation
 from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.library import explaining

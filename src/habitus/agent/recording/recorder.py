@@ -1,27 +1,24 @@
-"""Records a finished turn: journals it with its uses, credits what helped, starts learning, and judges it."""
+"""Records a finished turn: journals it with its uses, credits what helped, and starts learning."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from habitus.agent.choosing import UserProjectMemory, make_skill_item
-from habitus.agent.history import encode_message_for_journal, has_stage_replaced_steps
+from habitus.agent.choosing.exposures import make_skill_item
+from habitus.agent.history import has_stage_replaced_steps
 from habitus.agent.prompts.composer import ConversationServices
-from habitus.agent.prompts.prompt import ComposedPrompt
-from habitus.agent.user_input import PreparedUserInput
-from habitus.events import OK, AgentEvent, EventKind, FinishedTurnDetails, Outcome, OutcomeKind
+from habitus.agent.recording.journal_entry import build_journal_turn
+from habitus.agent.recording.outcomes import infer_outcome_from_next_request
+from habitus.agent.turn_state import TurnState
+from habitus.agent.user_memory import UserProjectMemory
+from habitus.events import EventKind, FinishedTurnDetails, OutcomeKind
 from habitus.evidence.model import classify_request_kind, has_left_trace_of_steps
-from habitus.evidence.versions import AssignedVersion
 from habitus.journal.journal import Journal
 from habitus.journal.model import (
     ExposureAssignment,
     ItemUse,
-    JudgementSourceKind,
-    SelectedSkill,
     SkillPlacementKind,
     Turn,
     TurnOrigin,
@@ -29,16 +26,12 @@ from habitus.journal.model import (
     UseManner,
     classify_turn_origin,
 )
-from habitus.journal.usage import NEXT_TURN
-from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
-from habitus.memory.model import SCRATCHPAD_TOPIC
+from habitus.llm.model import AssistantMessage
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.menu import NOT_LISTED
-from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelection
+from habitus.skills.choosing.selection import INTERACTIVE_SOURCES
 from habitus.skills.choosing.skill_finder import SkillFinder
 from habitus.skills.layers.listing import LibrarySnapshot
-from habitus.skills.model import Skill, SkillSummary, Stage
-from habitus.text import clean_to_one_line
+from habitus.skills.model import Skill, Stage
 
 log = logging.getLogger(__name__)
 _CONSEQUENCE = {
@@ -299,228 +292,3 @@ def credit_skills_and_lessons_of_request(
     for name in loaded:
         finder.learn_request(name, request, weight=weight, at=at)
     memory.credit_lessons_for_successful_request(request)
-
-
-AT_RANDOM = "withheld from this conversation at random (evidence.withhold)"
-NO_VERSIONS: Mapping[tuple[str, str], AssignedVersion] = {}
-# Menu lines recorded for one turn.
-_MOST_LINES = 2000
-
-
-@dataclass(kw_only=True, eq=False)
-class TurnState:
-    """Everything known about a turn so far."""
-
-    id: str
-    user_input: PreparedUserInput
-    began_on: datetime
-    selection: SkillSelection | None = None
-    composed: ComposedPrompt | None = None
-    # None if all available tools were shown.
-    shown_tools: set[str] | None = None
-    # Loaded by the model, the person or another skill; known at the end.
-    loaded: tuple[Skill, ...] = ()
-    # The loaded skills that the model itself asked for.
-    asked: frozenset[str] = frozenset()
-    # As far as the host provides them.
-    messages: Sequence[ChatMessage] = ()
-    events: list[AgentEvent] = field(default_factory=list)
-    usage: TokenUsage = field(default_factory=TokenUsage)
-    rounds: int = 0
-    reply: str = ""
-    outcome: Outcome = OK
-    # Who judged the turn; empty if the outcome is only inferred.
-    judged_by: str = ""
-    is_capped: bool = False
-    is_cancelled: bool = False
-
-    @property
-    def has_shown_scratchpad(self) -> bool:
-        """Whether the model saw the scratchpad and the lessons in its description."""
-        return self.shown_tools is None or SCRATCHPAD_TOPIC in self.shown_tools
-
-
-def build_journal_turn(
-    turn: TurnState,
-    *,
-    session: str,
-    project: str,
-    host: str,
-    ended_on: datetime | None,
-    exposures: Sequence[ExposureAssignment] = (),
-    uses: Sequence[ItemUse] = (),
-    withheld: Collection[str] = (),
-    versions: Mapping[tuple[str, str], AssignedVersion] = NO_VERSIONS,
-) -> Turn:
-    """Build the journal entry of a turn; while `ended_on` is None, only the request.
-
-    `exposures` began or were used in the turn; `uses` are those of steps; `withheld` are the skills that were withheld
-    at random, `versions` those of which the conversation got one of two versions.
-    """
-    request = turn.user_input.request
-    kept = Turn(
-        id=turn.id,
-        session=session,
-        request=request.text,
-        started_on=turn.began_on,
-        ended_on=ended_on,
-        caller_id=clean_to_one_line(turn.user_input.asking.caller_id),
-        source_type=request.source_type,
-        user=request.user.name,
-        conversation=request.conversation,
-        reply_to=request.reply_to,
-        project=project,
-        host=host,
-        messages=tuple(encode_message_for_journal(message) for message in turn.messages),
-        events=tuple(turn.events),
-        usage=_build_usage_counts(turn),
-    )
-    if ended_on is None:
-        return kept
-    return replace(
-        kept,
-        selected=(
-            *(_add_compared_version_reason(one, versions) for one in _list_skills_with_placement(turn, withheld)),
-            *(_add_compared_version_reason(_build_loaded_skill_record(skill, turn), versions) for skill in turn.loaded),
-        ),
-        exposures=tuple(exposures),
-        uses=tuple(uses),
-        outcomes=() if turn.is_cancelled else (_build_turn_outcome(turn),),
-    )
-
-
-def _build_turn_outcome(turn: TurnState) -> TurnOutcome:
-    done = turn.outcome
-    if turn.judged_by == MODEL:
-        said = build_full_weight_outcome(done.kind, MODEL, JudgementSourceKind.MODEL, done.reason)
-        return replace(said, weight=_BY_ITSELF)
-    if turn.judged_by:
-        return build_full_weight_outcome(done.kind, turn.judged_by, JudgementSourceKind.PROGRAM, done.reason)
-    # Inferred from how it ended.
-    return _build_inferred_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
-
-
-def _build_usage_counts(turn: TurnState) -> dict[str, float]:
-    used = turn.usage
-    counted: dict[str, float] = {
-        "input_tokens": used.input_tokens,
-        "output_tokens": used.output_tokens,
-        "cached_tokens": used.cached_tokens,
-        "rounds": turn.rounds,
-    }
-    return counted if used.cost is None else {**counted, "cost": used.cost}
-
-
-def _list_skills_with_placement(turn: TurnState, withheld: Collection[str]) -> list[SelectedSkill]:
-    """Return where the selection placed each skill; empty if no prompt was composed."""
-    if turn.selection is None or turn.composed is None or turn.composed.menu is None:
-        return []
-    cut = set(turn.composed.menu.cut)
-    chosen = [
-        _build_placed_skill_record(
-            choice.summary, SkillPlacementKind.STICKY if choice.is_sticky else SkillPlacementKind.EAGER, choice.reason
-        )
-        for choice in turn.selection.eager
-    ]
-    menu = [
-        _build_placed_skill_record(summary, SkillPlacementKind.CUT, NOT_LISTED)
-        if summary.name in cut
-        else _build_placed_skill_record(summary, SkillPlacementKind.MENU, "eligible")
-        for summary in turn.selection.menu[:_MOST_LINES]
-    ]
-    found = [
-        replace(one, place=SkillPlacementKind.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
-        for one in (*chosen, *menu)
-    ]
-    left_out = turn.selection.left_out.items()
-    out = [SelectedSkill(name=name, place=SkillPlacementKind.LEFT_OUT, reason=why) for name, why in left_out]
-    return [*found, *out[:_MOST_LINES]]
-
-
-def _build_loaded_skill_record(skill: Skill, turn: TurnState) -> SelectedSkill:
-    invoked = turn.user_input.asking.invoked
-    is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
-    came = "the person asked for it" if is_by_person else "it came with another"
-    reason = "the model asked for it" if skill.name in turn.asked else came
-    return _build_placed_skill_record(skill, SkillPlacementKind.LOADED, reason)
-
-
-# Places in which the model read the text.
-_READ = frozenset({SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED})
-
-
-def _add_compared_version_reason(
-    selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]
-) -> SelectedSkill:
-    """Add why the model read this version of a skill that is compared in use, or its line if the line was changed."""
-    assigned = versions.get((selected.name, selected.layer))
-    if assigned is None:
-        return selected
-    is_line_compared = assigned.comparison.is_cue_changed and selected.place is SkillPlacementKind.MENU
-    if selected.place not in _READ and not is_line_compared:
-        return selected
-    return replace(selected, reason=f"{selected.reason}; {assigned.reason}")
-
-
-def _build_placed_skill_record(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:
-    return SelectedSkill(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
-
-
-# The source of a judgement that was inferred.
-SIGNAL = "signal"
-MODEL = "model"  # the model judges its own work
-_EXPLICIT = 1.0
-_BY_ITSELF = 0.25
-# Inferred outcomes are weak evidence, except that an infrastructure failure is certain.
-_WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2}
-_CAP = 0.5
-
-
-def build_full_weight_outcome(
-    kind: OutcomeKind, source: str, source_kind: JudgementSourceKind, reason: str = ""
-) -> TurnOutcome:
-    """Return a judgement with full weight, by a person, a validator or the calling program."""
-    return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, source_kind=source_kind, reason=reason)
-
-
-def infer_outcome_from_next_request(before: str, now: str) -> TurnOutcome | None:
-    """Judge the previous turn by the next request: a correction or repetition means failure. None otherwise."""
-    if is_correction_of_last_answer(now):
-        return _build_inferred_outcome(OutcomeKind.FAILED, 0.4, NEXT_TURN, "the user corrected it")
-    if _is_repetition_of_previous_request(before, now):
-        return _build_inferred_outcome(OutcomeKind.FAILED, 0.3, NEXT_TURN, "the user asked the same again")
-    return None
-
-
-def _build_inferred_outcome(kind: OutcomeKind, weight: float, source: str, reason: str) -> TurnOutcome:
-    return TurnOutcome(kind=kind, weight=weight, source=source, source_kind=JudgementSourceKind.SIGNAL, reason=reason)
-
-
-_CORRECTION = re.compile(
-    r"""(?ix) ^\W* (?:
-        no [,.!—-] | nope\b | wrong\b | incorrect\b
-      | (?:that|this|it)(?:['’]s|\s+is|\s+was)? \s+ (?:not\s+(?:what|right|correct|it)|wrong|incorrect)
-      | (?:that|it) \s+ (?:did\s*n['’]?o?t|does\s*n['’]?o?t) \s+ work
-      | you (?:['’]re|\s+are|\s+got|\s+did|\s+have|\s+made) \b .{0,20} \b (?:wrong|mistake|mistaken)
-      | you (?:['’]ve|\s+have)? \s+ (?:misunderstood|forgot|forgotten|missed) \b
-      | i \s+ (?:said|meant|asked\s+for|did\s*n['’]?t\s+ask)
-      | not \s+ what \s+ i
-      | try \s+ again
-      | nein [,.!—-] | falsch\b | das \s+ (?:ist|war) \s+ (?:falsch|nicht) | ich \s+ meinte
-      | non [,.!—-] | c['’]est \s+ faux | ce \s+ n['’]est \s+ pas
-      | está \s+ mal | eso \s+ no | no \s+ es \s+ (?:eso|lo)
-    )"""
-)
-
-
-def is_correction_of_last_answer(text: str) -> bool:
-    """Whether a request begins by saying that the last answer was wrong."""
-    return _CORRECTION.match(text[:200]) is not None
-
-
-# Eight of ten words in common is the same request in other words.
-def _is_repetition_of_previous_request(before: str, now: str) -> bool:
-    a, b = (set(re.findall(r"\w+", text[:2000].lower())) for text in (before, now))
-    if min(len(a), len(b)) < 3:
-        return before.strip().lower() == now.strip().lower() and bool(now.strip())
-    return len(a & b) / len(a | b) >= 0.8

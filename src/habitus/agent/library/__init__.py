@@ -1,0 +1,1 @@
+"""The library as one conversation sees it: one snapshot a turn, and the files of its skills."""
