@@ -13,6 +13,8 @@ from habitus.screening.unparsed_code import find_threats_without_parser
 
 _PYTHON = re.compile(r"py\w{0,4}[\d.]*")
 _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
+# Languages whose parser here is that of a relative, so that some of their lines are not understood.
+_HALF_PARSED = re.compile(r"[mc]?tsx?|typescript|ps1|psm1|powershell|bat|cmd")
 
 
 def find_code_threats(code: str, language: str, hosts: HostClassifier) -> tuple[CodeFinding, ...]:
@@ -25,8 +27,16 @@ def _find_threats_by_language(code: str, language: str, context: SkillCodeContex
         return ()
     if _PYTHON.fullmatch(language):
         return find_python_threats(code, context)
+    found: tuple[CodeFinding, ...] = ()
     if _JAVASCRIPT.fullmatch(language):
-        return find_javascript_threats(code, context)
-    if get_command_pattern("read_whole").fullmatch(language):
-        return find_shell_threats_and_output(code, context)[0]
-    return find_threats_without_parser(code, context)
+        found = find_javascript_threats(code, context)
+    elif get_command_pattern("read_whole").fullmatch(language):
+        found = find_shell_threats_and_output(code, context)[0]
+    elif not _HALF_PARSED.fullmatch(language):
+        return find_threats_without_parser(code, context)
+    if _HALF_PARSED.fullmatch(language):
+        known = {(one.rule, one.line) for one in found}
+        found += tuple(
+            one for one in find_threats_without_parser(code, context) if (one.rule, one.line) not in known
+        )
+    return found

@@ -309,14 +309,18 @@ class _JavaScriptTracer:
 
     def _trace_and_report_command(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
         """Return what the command prints."""
-        listed = re.findall(r"['\"`]([^'\"`]+)['\"`]", _node_text(plain[1])) if plain[1:] else []
-        command = " ".join([*(flow.text for flow in flows[:1]), *map(shlex.quote, listed)])
+        listed = plain[1].named_children if plain[1:] and plain[1].type == "array" else []
+        words = [self.evaluate_taint_of_node(one, 0).text for one in listed]
+        command = " ".join([*(flow.text for flow in flows[:1]), *map(shlex.quote, words)])
         if self.makes_executable and self.foreign:
             self._report(ThreatKind.RUNS_DOWNLOADS, f"Runs a program that it downloads from {self.foreign}.")
         if any(flow.fetched or flow.decoded for flow in flows):
             self._report(ThreatKind.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
         self.has_shell |= re.fullmatch(r"(?:/\w+)*/?(?:ba|z)?sh|cmd(?:\.exe)?|powershell", command.strip()) is not None
         self._report_threats_of_inner_code(command)
+        secret, host = merge_taints(flows).secret, self.context.hosts.find_first_foreign_host(command)
+        if secret and host:
+            self._report(ThreatKind.SENDS_SECRETS, *self.context.judge_secret_sending(secret, host))
         return find_shell_threats_and_output(command, self.context)[1]
 
     def _report_threats_of_file_write(self, path: Taint, content: Taint) -> None:

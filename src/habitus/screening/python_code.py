@@ -150,6 +150,8 @@ class _PythonThreatFinder(ast.NodeVisitor):
             self.report(ThreatKind.RUNS_DOWNLOADS, _HIGH, node, f"Runs what it downloads from {self.foreign}.")
         if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
             self.report(ThreatKind.RUNS_DOWNLOADS, _HIGH, node, "Runs a command that was downloaded or decoded.")
+        if ValueOrigin.SECRET in origins and (host := self.context.hosts.find_first_foreign_host(text)):
+            self.report(ThreatKind.SENDS_SECRETS, _HIGH, node, f"Sends credentials to {host}.")
         if ValueOrigin.PERSONAL in origins and re.match(r"(?:rm|shred|gpg|openssl|del)\b", text):
             self.report(ThreatKind.DESTROYS, _HIGH, node, "Deletes the person's files one by one.")
         if get_command_pattern("python_spy_command").search(text):

@@ -385,7 +385,11 @@ class _ShellTracer:
             self._report(ThreatKind.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if body.secret or keys:
             return NOTHING
-        fetched = Taint(fetched=target if target and self.context.is_foreign_host(target) else "", text="")
+        # An address that is decoded first is as unread as decoded code.
+        is_hidden = not target and any(one.decoded for one in arguments)
+        fetched = Taint(
+            fetched=target if target and self.context.is_foreign_host(target) else "", decoded=is_hidden, text=""
+        )
         for word, after in zip(words[1:], [*words[2:], ""], strict=False):
             if re.fullmatch(r"-\w*[oO]|--output(?:-document)?|-OutFile", word) and "://" not in after:
                 self._record_and_report_file_write(after, fetched)

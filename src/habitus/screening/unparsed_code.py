@@ -66,7 +66,8 @@ def _find_threats_across_lines(code: str, context: SkillCodeContext) -> Iterator
         return
     led = [(number, host) for number, line in lines if (host := context.hosts.find_first_foreign_host(line))]
     at, host = led[0] if led else (1, "")
-    secrets = {found[0] for found in get_command_pattern("secret_path").finditer(text)}
+    paths = re.sub(r"\\+", "/", text)  # as Windows writes them
+    secrets = {found[0] for found in get_command_pattern("secret_path").finditer(paths)}
     secrets |= {"all environment variables"} if get_command_pattern("environment").search(text) else set()
     is_theft = len(secrets) > 1 or any(not get_command_pattern("settings_file").search(one) for one in secrets)
     keys = frozenset(found[1] for found in re.finditer(r"\b([A-Z][A-Z0-9_]{3,40})\b", text))
