@@ -97,7 +97,7 @@ def recognizes_row(row):
     return "dear" in row
 
 
-def read(path, redactor):
+def read_transcript_pieces(path, redactor):
     """One call a line, with what came of it."""
     draft = TranscriptDraft(id=path.stem, source=SOURCE, redactor=redactor)
     for row in read_json_objects(path, Counter()):

@@ -36,7 +36,5 @@ def _find_threats_by_language(code: str, language: str, context: SkillCodeContex
         return find_threats_without_parser(code, context)
     if _HALF_PARSED.fullmatch(language):
         known = {(one.rule, one.line) for one in found}
-        found += tuple(
-            one for one in find_threats_without_parser(code, context) if (one.rule, one.line) not in known
-        )
+        found += tuple(one for one in find_threats_without_parser(code, context) if (one.rule, one.line) not in known)
     return found

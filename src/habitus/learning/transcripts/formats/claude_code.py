@@ -46,7 +46,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return "sessionId" in row or "leafUuid" in row or kind in _WITHOUT_EVENTS
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     session = _ClaudeCodeSession(path.stem, redactor)

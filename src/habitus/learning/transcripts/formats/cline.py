@@ -43,7 +43,7 @@ def recognizes_file(path: Path) -> bool:
     return path.name == _HISTORY_FILE
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per task, in pieces."""
     talk = TranscriptBuilder(path.parent.name, SOURCE, redactor)
     return read_transcript_by_rows(path, talk, _ClineTask(talk).add_row)

@@ -34,7 +34,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return string_or_empty(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
     return read_transcript_by_rows(path, talk, partial(_add_row, talk, _BackgroundCommands()))

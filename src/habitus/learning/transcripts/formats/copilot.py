@@ -25,7 +25,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return string_or_empty(row.get("type")).startswith(_EVENT_PREFIXES) and isinstance(row.get("data"), dict)
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.parent.name if path.stem == "events" else path.stem, SOURCE, redactor)
     return read_transcript_by_rows(path, talk, partial(_add_event, talk))

@@ -27,7 +27,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return isinstance(row.get("role"), str) and "content" in mapping_or_empty(row.get("message")) and "type" not in row
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
     return read_transcript_by_rows(path, talk, partial(_add_row, talk))

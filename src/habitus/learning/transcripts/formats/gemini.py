@@ -36,7 +36,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return "projectHash" in row or isinstance(row.get("toolCalls"), list) or row.get("type") == "gemini"
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)

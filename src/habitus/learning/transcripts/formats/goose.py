@@ -28,7 +28,7 @@ def recognizes_file(path: Path) -> bool:
     return has_sqlite_tables(path, ("sessions", "messages"))
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session."""
     return read_database_transcripts(
         path, SOURCE, "SELECT * FROM sessions ORDER BY rowid", partial(_read_session, redactor)

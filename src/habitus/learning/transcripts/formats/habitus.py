@@ -19,7 +19,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return "session" in row and "kind" in row
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of lines with the same session, in pieces."""
     return read_transcripts_by_id(
         path, SOURCE, redactor, lambda row: str(row["session"]) if _is_valid_event_row(row) else "", _add_event

@@ -26,7 +26,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return isinstance(row.get("role"), str) or (str(row.get("type")) in _ITEM_TYPES and "sessionId" not in row)
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per conversation; messages on lines of their own form one conversation, in pieces."""
     unread: Counter[str] = Counter()
     loose: _OpenAIConversation | None = None

@@ -36,7 +36,7 @@ def recognizes_row(row: Mapping[str, object]) -> bool:
     return string_or_empty(row.get("id")).startswith("ses") and "directory" in row and "role" not in row
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per session; an unknown database yields one that reports the error."""
     if not is_sqlite_database(path):
         return iter([_read_session_file(path, redactor)])

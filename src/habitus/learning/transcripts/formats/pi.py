@@ -28,7 +28,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return "parentId" in row and isinstance(row.get("message"), dict) and "sessionId" not in row
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
     return read_transcript_by_rows(path, talk, partial(_add_entry, talk, _list_live_branch_ids(path)))

@@ -40,7 +40,7 @@ class TranscriptReader(Protocol):
 
     SOURCE: str
 
-    def read(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
+    def read_transcript_pieces(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
 
 
 class RowRecognizingReader(TranscriptReader, Protocol):
@@ -89,7 +89,7 @@ def read_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str =
         raise NotFound(f"No transcript at '{path}'.", hint="Give the path of a file.")
     source = source or detect_format(path)
     if source in FORMATS:
-        yield from FORMATS[source].read(path, redactor)
+        yield from FORMATS[source].read_transcript_pieces(path, redactor)
     else:
         unread: Counter[str] = Counter()
         unread["unknown line"] = sum(1 for _ in read_json_objects(path, unread))

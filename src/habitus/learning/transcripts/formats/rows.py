@@ -19,7 +19,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return "trace" in row and "tool" in row
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per run of rows with the same trace."""
     return read_transcripts_by_id(
         path, SOURCE, redactor, lambda row: str(row["trace"]) if recognizes_row(row) else "", _add_row

@@ -34,7 +34,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
     return row.get("kind") in (0, _SET, _ADD, _DELETE) and ("v" in row or "k" in row)
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     state: Any = {}

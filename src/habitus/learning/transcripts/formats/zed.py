@@ -29,7 +29,7 @@ def recognizes_file(path: Path) -> bool:
     return has_sqlite_tables(path, ("threads",))
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per thread."""
     return read_database_transcripts(
         path, SOURCE, "SELECT * FROM threads ORDER BY rowid", partial(_read_thread, redactor)
