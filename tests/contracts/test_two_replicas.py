@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -42,12 +43,17 @@ class Team:
     def __init__(self, root: Path, address: str) -> None:
         self._root, self._address = root, address
 
+    def let_model_say(self, host: str, steps: Sequence[dict[str, Any]]) -> None:
+        """Let the model of a host follow these steps, slowly."""
+        (self._root / f"{host}.json").write_text(json.dumps({"pause": 0.3, "steps": steps}))
+
     def environ(self, host: str) -> dict[str, str]:
         home = self._root / host
         if not home.exists():
             furnish(home)
         own = {"HOME": str(self._root), "USER": "olga", "HABITUS_HOME": str(home), "HABITUS_DATABASE": self._address}
-        return {**os.environ, **own}
+        script = self._root / f"{host}.json"
+        return {**os.environ, **own, **({"HABITUS_MODEL": f"script:{script}"} if script.exists() else {})}
 
     def run(self, host: str, *words: str) -> str:
         command = [sys.executable, "-c", CURRENT, *words]
@@ -63,6 +69,69 @@ class Team:
                 yield process, process.stdout.readline().strip().rpartition(" ")[2]
             finally:
                 process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.req("OP-07")
+def test_a_stream_resumes_on_another_replica_and_the_answer_of_a_killed_one_is_kept(
+    tmp_path: Path, address: str
+) -> None:
+    team = Team(tmp_path, address)
+    (bearer,) = re.findall(r"Bearer ([^']+)'", team.run("a", "users", "add", "ann", "--role", "admin"))
+    skill = {"name": "make-soup", "title": "Soup", "description": "Soup", "content": "1. Cut leeks.\n"}
+    steps: list[dict[str, Any]] = [
+        {"call": "create_skill", "arguments": skill, "say": "I write it down."},
+        {"say": "Saved, and "},
+        {"say": "One, two, three, ", "hang": True},
+    ]
+    team.let_model_say("a", steps)
+    team.let_model_say("b", [{"say": "Here I am."}])
+    with ExitStack() as replicas:
+        victim, first = replicas.enter_context(team.up("a"))
+        _, second = replicas.enter_context(team.up("b"))
+        runs, asks = (replicas.enter_context(client(base, bearer)) for base in (first, second))
+
+        def say(replica: httpx2.Client, text: str, id: str = "") -> str:
+            said = replica.post(f"/api/v1/sessions/{id}/say" if id else "/api/v1/sessions", json={"text": text})
+            assert said.is_success, said.text
+            return str(said.json()["id"])
+
+        # The question of one replica is shown and answered on the other.
+        id = say(runs, "Save that as a skill.")
+        question = next(event for event in listen(asks, id) if event["kind"] == "ConsentRequested")
+        number = question["number"]
+        asks.post(f"/api/v1/sessions/{id}/answer", json={"number": number, "answer": "yes"}).raise_for_status()
+        *_, end = listen(asks, id, after=number + 1)
+        assert end["kind"] == "TurnEnd"
+        assert asks.get("/api/v1/skills/make-soup").is_success
+        # Whoever was reading at the replica that is killed reads on at the other, and nothing said is lost.
+        began_at = len(list(listen(runs, id)))
+        say(runs, "Count.", id)
+        assert "An answer is still being written." in asks.post(f"/api/v1/sessions/{id}/say", json={"text": "?"}).text
+        read = ""
+        for event in listen(runs, id, after=began_at):
+            read += event.get("text", "")
+            began_at += 1
+            if read == "One, ":
+                break
+        stream = listen(asks, id, after=began_at)
+        read += next(event["text"] for event in stream if event["kind"] == "ReplyDelta")
+        victim.kill()
+        read += "".join(event.get("text", "") for event in stream)
+        assert read == "One, two, three, "
+        *_, counted = asks.get(f"/api/v1/sessions/{id}").json()["turns"]
+        assert counted["outcomes"][0]["reason"] == "The process that answered has ended."
+        assert "One, two, three, " in str(counted["messages"])
+        # The conversation goes on there.
+        say(asks, "Go on.", id)
+        assert "".join(event.get("text", "") for event in listen(asks, id)) == "Here I am."
+
+
+def listen(replica: httpx2.Client, id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the events of a running turn that this replica streams."""
+    with replica.stream("GET", f"/api/v1/sessions/{id}/events", params={"after": after}) as told:
+        for line in told.iter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line.removeprefix("data: "))
 
 
 def client(address: str, token: str) -> httpx2.Client:
@@ -123,9 +192,9 @@ def test_one_replica_is_killed_and_one_upgraded_under_load_and_nothing_is_lost_o
         # What one replica did another undoes.
         with client(first, bearer) as replica:
             body = {"name": "brew-tea", "description": "How tea is brewed."}
-            replica.post("/api/v1/skills", json=body).raise_for_status()
+            added = replica.post("/api/v1/skills", json=body).raise_for_status().json()
         with client(third, bearer) as replica:
-            replica.delete("/api/v1/skills/brew-tea").raise_for_status()
+            replica.post("/api/v1/undo", json={"undo": added["undo"]}).raise_for_status()
         with client(first, bearer) as replica:
             assert replica.get("/api/v1/skills/brew-tea").status_code == 404
         team.run("a", "users", "remove", "ann")

@@ -16,7 +16,8 @@ from fastapi.testclient import TestClient
 
 from habitus.agent.stream import ReplyDelta
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, get_or_open_user_chat_sessions
+from habitus.app.conversations.chat_events import ChatEvent, ConsentRequested, TurnEnd
+from habitus.app.conversations.chats import get_or_open_user_chat_sessions
 from habitus.errors import NotFound
 from habitus.skills.model import Skill
 from habitus.web.app import make_web_app
@@ -163,10 +164,14 @@ def test_an_answer_is_stopped_on_another_replica(tmp_path: Path, postgres_server
             asks.stop_turn("nothing")
 
 
+# Said in about five seconds.
+WORDS = " ".join(f"{number} up, {number} down." for number in range(8))
+
+
 @pytest.mark.req("CL-02", "OP-07")
 def test_a_conversation_goes_from_replica_to_replica(tmp_path: Path, postgres_server: str) -> None:
     script = tmp_path / "model.json"
-    script.write_text(json.dumps({"pause": 0.2, "steps": [{"say": "One by one they go up."}] * 3}))
+    script.write_text(json.dumps({"pause": 0.2, "steps": [{"say": WORDS}] * 3}))
     with postgres.schema(postgres_server) as address, ExitStack() as replicas:
         clients = []
         for host in ("one", "two"):
@@ -186,13 +191,16 @@ def test_a_conversation_goes_from_replica_to_replica(tmp_path: Path, postgres_se
         for turns, (runs, other) in enumerate((clients, clients[::-1], clients), start=1):
             if turns > 1:
                 runs.post(f"/chat/{id}", data={"text": "Go on."})
-            # The page of the other replica says that it is being answered, and its stream ends with the whole answer.
+            # The page of the other replica says that it is being answered, and streams it from the journal.
             page = other.get(f"/chat/{id}").text
             live = re.search(r'<live-part class="turn" from="([^"]+)">', page)
             assert live is not None
-            moved = other.get(live[1], headers={"Last-Event-ID": "3"}).text
-            assert moved.count("One by one they go up.") == 1
-            assert re.findall(r"(?m)^event: (.+)$", moved) == ["over"]
+            assert "An answer is still being written." in other.post(f"/chat/{id}", data={"text": "Faster!"}).text
+            told = heard(other, live[1])
+            streamed = "".join(data for put, data in told if put == "text")
+            assert streamed
+            assert WORDS.startswith(streamed)
+            assert [WORDS in data for put, data in told if put != "text"] == [True]
             # Each replica goes on with all turns, whoever answered them.
             for client in clients:
                 assert client.get(f"/chat/{id}").text.count('class="turn"') == turns

@@ -85,7 +85,7 @@ def run_worker_until_block_ends(
     try:
         if not config.only_own_host:
             room.register_worker(row)
-        with feed.call_on_change(ChangeTopic.JOBS, lambda _: hands.freed.set()):
+        with feed.call_on_change(ChangeTopic.JOBS, hands.freed.set):
             thread.start()
             try:
                 yield name

@@ -62,6 +62,16 @@ outcomes = _declare_turn_part_table(
     *build_required_columns(sa.String(16), "source_kind", default="program"),
 )
 
+# How far a running turn got, and what other processes ask of the one that runs it.
+running_turns = sa.Table(
+    "running_turns",
+    metadata,
+    sa.Column("turn", sa.String, sa.ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True),
+    *build_required_columns(sa.Integer, "began_at", "line_count"),
+    *build_required_columns(sa.Float, "reported_s"),
+    *build_required_columns(sa.Text, "lines", "requests", default=""),
+)
+
 # Lists by digest, which many turns and conversations share.
 turn_menus = sa.Table(
     "turn_menus",

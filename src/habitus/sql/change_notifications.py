@@ -34,7 +34,7 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class ChangeTopic(StrEnum):
-    """The tables whose changes are announced, by triggers from the migrations or by the writer itself; and requests."""
+    """The tables whose changes are announced, by triggers from the migrations or by the writer itself."""
 
     SKILLS = "sequences"
     ROWS = "agent_skills"
@@ -45,13 +45,11 @@ class ChangeTopic(StrEnum):
     TURNS = "turns"
     OUTCOMES = "outcomes"
     JOBS = "jobs"
-    # A request to stop the turn of the conversation that is named, by the process that runs it.
-    CHAT_STOPS = "chat_stops"
 
 
-def notify_change(conn: sa.Connection, topic: ChangeTopic, name: str = "") -> None:
-    """Announce a change to a table that has no trigger, or a request about `name`, when the transaction commits."""
-    sql.announce_table_changes(conn, [f"{topic}:{name}" if name else topic.value])
+def notify_change(conn: sa.Connection, topic: ChangeTopic) -> None:
+    """Announce a change to a table that has no trigger when the transaction commits."""
+    sql.announce_table_changes(conn, [topic])
 
 
 class ChangeFeed:
@@ -65,7 +63,7 @@ class ChangeFeed:
         self._thread: _NotificationListener | None = None
         self._version: sqlite3.Connection | None = None
         self._known: dict[tuple[ChangeTopic, Hashable], tuple[Hashable, Any]] = {}
-        self._callbacks: list[tuple[ChangeTopic, Callable[[str], object]]] = []
+        self._callbacks: list[tuple[ChangeTopic, Callable[[], object]]] = []
 
     def start(self) -> None:
         """Start listening; it ends after as many calls of `close`."""
@@ -87,11 +85,8 @@ class ChangeFeed:
             gone.stop()
 
     @contextmanager
-    def call_on_change(self, topic: ChangeTopic, callback: Callable[[str], object]) -> Iterator[None]:
-        """Listen, and call back after each change of the topic, and when notifications begin or stop to work.
-
-        The callback gets the name that the notification is about, or an empty text.
-        """
+    def call_on_change(self, topic: ChangeTopic, callback: Callable[[], object]) -> Iterator[None]:
+        """Listen, and call back after each change of the topic, and when notifications begin or stop to work."""
         self._callbacks.append((topic, callback))
         self.start()
         try:
@@ -100,10 +95,10 @@ class ChangeFeed:
             self.close()
             self._callbacks.remove((topic, callback))
 
-    def _call_callbacks_of_topic(self, topic: ChangeTopic | None, name: str = "") -> None:
+    def _call_callbacks_of_topic(self, topic: ChangeTopic | None) -> None:
         for of, callback in tuple(self._callbacks):
             if topic in (None, of):
-                callback(name)
+                callback()
 
     def get_token_of_announced_changes(self, topic: ChangeTopic) -> Hashable:
         """Return a token that changes with every announced change; None while notifications do not work."""
@@ -227,10 +222,9 @@ class _NotificationListener(threading.Thread):
                 if until_ping or self._stopped.is_set():
                     return True
                 continue
-            word, _, name = notice.payload.partition(":")
-            # A later release has more topics.
-            if word in self.change_counts:
-                topic = ChangeTopic(word)
+            # Another release has other topics.
+            if notice.payload in self.change_counts:
+                topic = ChangeTopic(notice.payload)
                 self.change_counts[topic] += 1
-                self._call_callbacks_of_topic(topic, name)
+                self._call_callbacks_of_topic(topic)
         return False

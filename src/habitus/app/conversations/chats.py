@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 import time
@@ -13,10 +14,17 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from habitus import sql
 from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.agent.session import Session, generate_turn_or_session_id
-from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult, answer_consent_with_later
+from habitus.agent.stream import Consent, ConsentQuestion, TurnResult, answer_consent_with_later
+from habitus.app.conversations.chat_events import (
+    ChatEvent,
+    ConsentRequested,
+    TurnEnd,
+    build_messages_from_chat_events,
+    decode_chat_event,
+    encode_chat_event,
+)
 from habitus.app.conversations.hosting import KeyedResourcePool
 from habitus.app.conversations.models import (
     open_main_and_cheap_models,
@@ -27,42 +35,21 @@ from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Home
 from habitus.app.library.uploading import UploadedFile, write_uploads_to_temporary_folders
-from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.errors import HabitusError, Invalid, NotFound, StorageFailed
 from habitus.journal.model import Turn
-from habitus.memory.model import Engram
-from habitus.sql.change_notifications import ChangeTopic, get_change_feed, notify_change
+from habitus.journal.running_turns import RunningTurn, RunningTurnStore
+from habitus.redact import Redactor
 
 # Open conversations per home; each may hold a sandbox process.
 MAX_OPEN = 20
 # How long a question waits for a person who may have left.
 _ANSWER_TIMEOUT_S = 600.0
-# How often the journal is asked about a turn of another process.
-_LOOK_S = 1.0
+# How often a turn is reported to other processes, and looked for by them.
+_REPORT_S = 1.0
 # How often, and how long, the start of a turn is looked for in the journal.
 _BEGIN_LOOK_S, _BEGIN_TIMEOUT_S = 0.02, 5.0
 # How long the end of a turn waits for its lessons.
 _LEARNING_TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConsentRequested:
-    """The turn asks a person for consent."""
-
-    number: int
-    question: ConsentQuestion
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnEnd:
-    """The end of a turn, sent exactly once: its id if it was recorded, and its lessons."""
-
-    turn: str = ""
-    # Why there is no reply.
-    reason: str = ""
-    learned: tuple[Engram, ...] = ()
-
-
-ChatEvent = TurnEvent | ConsentRequested | TurnEnd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,13 +84,10 @@ class UserChatSessions:
         # Not the home's tools: processes belong to the event loop that started them.
         self._tools = open_tools(home)
         self._loop = EventLoopThread("habitus-talks")
-        self._listening = ExitStack()
+        self._running = RunningTurnStore(home.shared)
         self._open: KeyedResourcePool[str, _ChatSession] = KeyedResourcePool(
             lambda talk: talk.session.close(), max_open=MAX_OPEN, is_idle=lambda talk: not talk.is_turn_running
         )
-        if not home.is_read_only:
-            feed = get_change_feed(home.shared)
-            self._listening.enter_context(feed.call_on_change(ChangeTopic.CHAT_STOPS, self._stop_turn_of_this_process))
 
     def require_chat_model(self) -> None:
         """Raise an error if no usable model is configured."""
@@ -121,8 +105,9 @@ class UserChatSessions:
         if (talk := self._find_chat_open_in_this_process(id)) is not None:
             return talk.active_turn if talk.is_turn_running else None
         turn = self._find_last_turn_on_shared_database(id)
+        running = self._find_turn_running_elsewhere(turn)
         return (
-            ActiveChatTurn(request=turn.request) if turn is not None and self._is_turn_running_elsewhere(turn) else None
+            None if turn is None or running is None else ActiveChatTurn(request=turn.request, began_at=running.began_at)
         )
 
     def require_chat(self, id: str) -> None:
@@ -133,16 +118,17 @@ class UserChatSessions:
     async def wait_for_events(self, id: str, after: int) -> tuple[ChatEvent, ...]:
         """Wait until there are events after this index, and return them. The last one of a turn is `TurnEnd`.
 
-        Of a turn that another process answers, only the end is told, as the journal has it.
+        Those of a turn that another process answers come from the journal.
         """
         if (talk := await run_in_thread(lambda: self._find_chat_open_in_this_process(id))) is not None:
             return await self._loop.run_async(talk.wait_for_events(after))
         while (turn := await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))) is not None:
-            if turn.ended_on is not None:
+            running = await run_in_thread(partial(self._find_turn_running_elsewhere, turn))
+            if running is None:
                 return (TurnEnd(turn=turn.id),)
-            if not self._is_turn_running_elsewhere(turn):
-                return (TurnEnd(turn=turn.id, reason="The process that answered has ended."),)
-            await asyncio.sleep(_LOOK_S)
+            if lines := running.lines[max(0, after - running.began_at) :]:
+                return tuple(map(decode_chat_event, lines))
+            await asyncio.sleep(_REPORT_S)
         self._get_open_chat(id)
         return ()
 
@@ -167,62 +153,86 @@ class UserChatSessions:
         turns = self._home.journal.list_session_turns(id, user=self._home.settings.user) if is_known else []
         return turns[-1] if turns else None
 
-    def _is_turn_running_elsewhere(self, turn: Turn) -> bool:
-        """Return whether another process may still answer this turn."""
-        return turn.ended_on is None and (self._home.clock() - turn.started_on).total_seconds() < _ANSWER_TIMEOUT_S
+    def _find_turn_running_elsewhere(self, turn: Turn | None) -> RunningTurn | None:
+        """Return this turn if another process answers it. If that process is gone, what it had said is recorded."""
+        if turn is None or turn.ended_on is not None:
+            return None
+        if (running := self._running.find_running_turn(turn.id)) is None:
+            is_recent = (self._home.clock() - turn.started_on).total_seconds() < _ANSWER_TIMEOUT_S
+            return RunningTurn(began_at=0, lines=(), is_reported=False) if is_recent else None
+        if running.is_reported or self._home.is_read_only:
+            return running
+        said = build_messages_from_chat_events(map(decode_chat_event, running.lines))
+        self._running.record_abandoned_turn(self._home.journal, turn.id, said, self._home.clock())
+        return None
 
     def stop_turn(self, id: str) -> None:
         """Stop the running turn, also of another process; the conversation stays open."""
-        if self._stop_turn_of_this_process(id):
-            return
-        turn = self._find_last_turn_on_shared_database(id)
-        if turn is None:
-            self._get_open_chat(id)
-        elif self._is_turn_running_elsewhere(turn):
-            with sql.write_transaction(self._home.shared) as conn:
-                notify_change(conn, ChangeTopic.CHAT_STOPS, id)
-
-    def _stop_turn_of_this_process(self, id: str) -> bool:
-        """Stop the turn of this conversation if this process runs it; return whether it does."""
-        if (talk := self._open.get(id)) is None or not talk.is_turn_running:
-            return False
-        self._loop.run_and_wait(_wrap_as_coroutine(talk.session.cancel))
-        return True
+        self._pass_to_running_process(id, ["stop"])
 
     def deliver_person_answer(self, id: str, number: int, consent: Consent) -> None:
         """Pass on a person's answer; ignored if the turn no longer waits for it."""
-        talk = self._get_open_chat(id)
-        self._loop.run_and_wait(_wrap_as_coroutine(partial(talk.deliver_person_answer, number, consent)))
+        self._pass_to_running_process(id, ["answer", number, consent])
+
+    def _pass_to_running_process(self, id: str, request: Sequence[object]) -> None:
+        talk = self._open.get(id)
+        if talk is not None and talk.is_turn_running:
+            self._loop.run_and_wait(_wrap_as_coroutine(partial(talk.carry_out_request, request)))
+        elif (turn := self._find_last_turn_on_shared_database(id)) is None:
+            self._get_open_chat(id)
+        else:
+            self._running.add_request(turn.id, json.dumps(request))
 
     def close(self) -> None:
         """Close every chat, then the tools, the models and the loop."""
         try:
-            self._listening.close()
             self._loop.run_and_wait(self._close_chats_tools_and_models())
         finally:
             self._loop.close()
 
     async def _start_turn_with_message(self, text: str, id: str, files: Sequence[UploadedFile]) -> str:
         conversation = id or generate_turn_or_session_id()
+        before = await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))
         if await run_in_thread(lambda: self._find_chat_open_in_this_process(conversation)) is None:
+            running = await run_in_thread(lambda: self._find_turn_running_elsewhere(before))
+            if running is not None and running.is_reported:
+                raise _build_still_answering_error()
             # A session that another process went on with is read anew from the journal.
             await self._open.close_resource_of_key(conversation)
-        before = await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))
         opening = partial(run_in_thread, lambda: self._build_chat_session(conversation, resume=bool(id)))
         async with self._open.hold(conversation, opening) as talk:
             talk.start_turn(text, files, previous=before.id if before is not None else "")
         await self._open.shrink_to_limit()
-        await self._wait_until_turn_start_recorded(talk, conversation)
+        if self._is_shared_database_online:
+            # The browser's next request may reach another process, which has to see that the turn has begun.
+            begun = asyncio.Event()
+            talk.reporting = asyncio.create_task(self._report_running_turn(talk, begun))
+            await begun.wait()
         return conversation
 
-    async def _wait_until_turn_start_recorded(self, talk: _ChatSession, id: str) -> None:
-        """Wait until other processes can see that the turn has begun: the browser's next request may reach one."""
+    async def _report_running_turn(self, talk: _ChatSession, begun: asyncio.Event) -> None:
+        """Tell other processes how far the turn is, and do what people ask of it there, until it has ended."""
         until = time.monotonic() + _BEGIN_TIMEOUT_S
-        while talk.is_turn_running and time.monotonic() < until and self._is_shared_database_online:
-            turn = await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))
-            if turn is not None and turn.id != talk.active_turn.previous:
-                return
-            await asyncio.sleep(_BEGIN_LOOK_S)
+        try:
+            while talk.is_turn_still_answering:
+                requests = await self._report_once(talk)
+                for line in requests or ():
+                    talk.carry_out_request(json.loads(line))
+                if requests is not None or time.monotonic() > until:
+                    begun.set()
+                await talk.wait_for_end(_REPORT_S if begun.is_set() else _BEGIN_LOOK_S)
+        finally:
+            begun.set()
+
+    async def _report_once(self, talk: _ChatSession) -> tuple[str, ...] | None:
+        """Report the turn and return what is asked of it; None while the journal can't be written or lacks the turn."""
+        if (turn := talk.session.last) is None:
+            return None
+        lines = talk.encode_events_of_turn(self._home.redactor)
+        report = partial(self._running.report_lines, turn.id, began_at=talk.active_turn.began_at, lines=lines)
+        with suppress(StorageFailed):
+            return await run_in_thread(report)
+        return None
 
     def _build_chat_session(self, id: str, *, resume: bool) -> _ChatSession:
         self.require_chat_model()
@@ -266,6 +276,8 @@ class _ChatSession:
         self._running: asyncio.Task[None] | None = None
         self._is_learning = False
         self._asked: dict[int, asyncio.Future[Consent]] = {}
+        self.reporting: asyncio.Task[None] | None = None
+        self._lines: list[str] = []
 
     @property
     def is_turn_running(self) -> bool:
@@ -285,11 +297,16 @@ class _ChatSession:
     def start_turn(self, text: str, files: Sequence[UploadedFile], *, previous: str) -> None:
         """Start a turn. Raises `Invalid` if one is still running."""
         if self.is_turn_running:
-            raise Invalid("An answer is still being written.", hint="Wait for it, or stop it.")
+            raise _build_still_answering_error()
         names = tuple(file.name for file in files)
         self.active_turn = ActiveChatTurn(request=text, attached=names, began_at=len(self._happened), previous=previous)
-        self._is_learning = False
+        self._is_learning, self._lines = False, []
         self._running = asyncio.create_task(self._run_turn(text, files))
+
+    async def wait_for_end(self, seconds: float) -> None:
+        """Wait until the turn has ended, for so many seconds at most."""
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=seconds)
 
     async def _run_turn(self, text: str, files: Sequence[UploadedFile]) -> None:
         reason, laid = "It was stopped.", ExitStack()
@@ -336,11 +353,25 @@ class _ChatSession:
         finally:
             del self._asked[number]
 
-    def deliver_person_answer(self, number: int, consent: Consent) -> None:
-        """Pass on the answer, unless the question has timed out."""
-        answer = self._asked.get(number)
-        if answer is not None and not answer.done():
-            answer.set_result(consent)
+    def encode_events_of_turn(self, redactor: Redactor) -> Sequence[str]:
+        """Return the events of the running turn, each as a line for the journal."""
+        new = self._happened[self.active_turn.began_at + len(self._lines) :]
+        self._lines += [encode_chat_event(event, redactor) for event in new]
+        return tuple(self._lines)
+
+    def carry_out_request(self, request: Sequence[object]) -> None:
+        """Stop the running turn, or pass on a person's answer, unless the question has timed out."""
+        match request:
+            case ["stop"]:
+                self.session.cancel()
+            case ["answer", int(number), str(word)]:
+                answer = self._asked.get(number)
+                if answer is not None and not answer.done():
+                    answer.set_result(Consent(word))
+
+
+def _build_still_answering_error() -> Invalid:
+    return Invalid("An answer is still being written.", hint="Wait for it, or stop it.")
 
 
 def _wrap_as_coroutine(step: Callable[[], None]) -> Coroutine[Any, Any, None]:

@@ -139,7 +139,9 @@ PERSONAL_ROWS = (
 
 # Erased by the module that owns the table: with a turn, by memory, by search, or with the history of skills.
 ERASED_ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(("turn_messages", "turn_events", "turn_selections", "turn_outcomes"), "goes with its turn"),
+    **dict.fromkeys(
+        ("turn_messages", "turn_events", "turn_selections", "turn_outcomes", "running_turns"), "goes with its turn"
+    ),
     **dict.fromkeys(("engrams", "memory_views"), "memory erases it"),
     **dict.fromkeys(("jobs", "job_parts"), "the queue of jobs erases it"),
     "sign_ins": "people.py erases it",

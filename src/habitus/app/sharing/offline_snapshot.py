@@ -40,6 +40,7 @@ _EXCLUDED_TABLES = frozenset(
         *(
             "uses",
             "turn_menus",
+            "running_turns",
             "menu_exposures",
             "blobs",
             "evidence_sums",

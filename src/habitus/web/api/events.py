@@ -11,7 +11,7 @@ from fastapi import Query
 from starlette.responses import StreamingResponse
 
 from habitus.access import Access
-from habitus.app.conversations.chats import TurnEnd
+from habitus.app.conversations.chat_events import TurnEnd
 from habitus.app.operating import jobs
 from habitus.jobs.model import Job
 from habitus.web.api.schemas import RequestConversations, RequestHome, to_json_value

@@ -14,7 +14,8 @@ from habitus.access import Access
 from habitus.agent import stream
 from habitus.agent.background import run_in_thread
 from habitus.app import Habitus
-from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, UserChatSessions
+from habitus.app.conversations.chat_events import ChatEvent, ConsentRequested, TurnEnd
+from habitus.app.conversations.chats import UserChatSessions
 from habitus.app.conversations.past_sessions import build_turn_details, list_past_sessions
 from habitus.errors import NotFound, UserError
 from habitus.web.api.schemas import RequestConversations, RequestHome, read_upload
