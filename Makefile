@@ -12,7 +12,7 @@ run:            ## set up and show Habitus at work, then its web page (no key, n
 	@sh scripts/setup.sh run
 	@$(BIN)/habitus tour --serve
 
-test:           ## set up, check format, lint, types and import rows, and run the tests: about four minutes on two cores
+test:           ## set up, check format, lint, types and import rows, and run the tests: about ten minutes on two cores
 	@sh scripts/setup.sh test
 	@sh scripts/tests.sh -m "not full"
 

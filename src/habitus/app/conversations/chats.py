@@ -38,7 +38,6 @@ from habitus.app.library.uploading import UploadedFile, write_uploads_to_tempora
 from habitus.errors import HabitusError, Invalid, NotFound, StorageFailed
 from habitus.journal.model import Turn
 from habitus.journal.running_turns import RunningTurn, RunningTurnStore
-from habitus.redact import Redactor
 
 # Open conversations per home; each may hold a sandbox process.
 MAX_OPEN = 20
@@ -212,10 +211,11 @@ class UserChatSessions:
 
     async def _report_running_turn(self, talk: _ChatSession, begun: asyncio.Event) -> None:
         """Tell other processes how far the turn is, and do what people ask of it there, until it has ended."""
-        until = time.monotonic() + _BEGIN_TIMEOUT_S
+        until, began_at = time.monotonic() + _BEGIN_TIMEOUT_S, talk.active_turn.began_at
+        lines: list[str] = []
         try:
             while talk.is_turn_still_answering:
-                requests = await self._report_once(talk)
+                requests = await self._report_once(talk, began_at, lines)
                 for line in requests or ():
                     talk.carry_out_request(json.loads(line))
                 if requests is not None or time.monotonic() > until:
@@ -224,12 +224,16 @@ class UserChatSessions:
         finally:
             begun.set()
 
-    async def _report_once(self, talk: _ChatSession) -> tuple[str, ...] | None:
-        """Report the turn and return what is asked of it; None while the journal can't be written or lacks the turn."""
+    async def _report_once(self, talk: _ChatSession, began_at: int, lines: list[str]) -> tuple[str, ...] | None:
+        """Report the turn and its new lines, and return what is asked of it; None if that could not be written."""
         if (turn := talk.session.last) is None:
             return None
-        lines = talk.encode_events_of_turn(self._home.redactor)
-        report = partial(self._running.report_lines, turn.id, began_at=talk.active_turn.began_at, lines=lines)
+
+        def report() -> tuple[str, ...] | None:
+            new = talk.list_events_from(began_at + len(lines))
+            lines.extend(encode_chat_event(event, self._home.redactor) for event in new)
+            return self._running.report_lines(turn.id, began_at=began_at, lines=lines)
+
         with suppress(StorageFailed):
             return await run_in_thread(report)
         return None
@@ -277,7 +281,6 @@ class _ChatSession:
         self._is_learning = False
         self._asked: dict[int, asyncio.Future[Consent]] = {}
         self.reporting: asyncio.Task[None] | None = None
-        self._lines: list[str] = []
 
     @property
     def is_turn_running(self) -> bool:
@@ -300,7 +303,7 @@ class _ChatSession:
             raise _build_still_answering_error()
         names = tuple(file.name for file in files)
         self.active_turn = ActiveChatTurn(request=text, attached=names, began_at=len(self._happened), previous=previous)
-        self._is_learning, self._lines = False, []
+        self._is_learning = False
         self._running = asyncio.create_task(self._run_turn(text, files))
 
     async def wait_for_end(self, seconds: float) -> None:
@@ -339,7 +342,7 @@ class _ChatSession:
         """Wait until there are events after this index, and return them."""
         while len(self._happened) <= after:
             await self._news.wait()
-        return tuple(self._happened[after:])
+        return self.list_events_from(after)
 
     async def ask_person(self, question: ConsentQuestion) -> Consent:
         """Ask the person and wait for the answer; no answer in time is a no."""
@@ -353,11 +356,9 @@ class _ChatSession:
         finally:
             del self._asked[number]
 
-    def encode_events_of_turn(self, redactor: Redactor) -> Sequence[str]:
-        """Return the events of the running turn, each as a line for the journal."""
-        new = self._happened[self.active_turn.began_at + len(self._lines) :]
-        self._lines += [encode_chat_event(event, redactor) for event in new]
-        return tuple(self._lines)
+    def list_events_from(self, index: int) -> tuple[ChatEvent, ...]:
+        """Return the events so far from this index on."""
+        return tuple(self._happened[index:])
 
     def carry_out_request(self, request: Sequence[object]) -> None:
         """Stop the running turn, or pass on a person's answer, unless the question has timed out."""
