@@ -235,6 +235,42 @@ def test_an_odd_file_name_of_an_index_is_refused_in_a_line(other: Direct, tmp_pa
     assert "has a file name that can't be used" in ran.err
 
 
+@pytest.mark.parametrize("odd", ["http://[", "https://[::1", "https://\ud800/", "http://a\u2100b/"])
+def test_a_text_that_is_no_url_is_refused_in_a_line(
+    other: Direct, published: Path, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    """Given as the address, in an index, and by a redirect."""
+    index = published / INDEX
+    said = json.loads(index.read_text())
+    said["skills"][0]["url"] = odd
+    index.write_text(json.dumps(said))
+    moved = "http://["  # what else there is can't be sent in a header
+    with serving(published) as address, serving(published, moved=moved) as redirecting:
+        for source in (odd, address, redirecting):
+            ran = other("skills", "add", source)
+            assert (ran.code, len(ran.err.strip().splitlines())) == (1, 1)
+            assert "is no address that can be fetched" in ran.err
+    assert other.own() == []
+
+
+def test_all_archives_of_an_index_share_one_limit_of_what_they_unpack_to(other: Direct, tmp_path: Path) -> None:
+    """Each is within the limits, and packed 150 to 1."""
+    noise = os.urandom(1 << 10) + bytes(150 << 10)
+    large = (noise * 400)[: 55 << 20]
+    text = "---\nname: {name}\ndescription: Greets.\n---\n1. Say hello.\n"
+    packed = discovery.pack_archive({"SKILL.md": text.encode(), **{f"{number}.bin": large for number in range(3)}})
+    folder = (tmp_path / "site" / INDEX).parent
+    folder.mkdir(parents=True)
+    (folder / "large.tar.gz").write_bytes(packed)
+    row = {"type": "archive", "url": "large.tar.gz", "digest": discovery.compute_content_digest(packed)}
+    listed = [{"name": f"greet-{number}", "description": "Greets.", **row} for number in range(4)]
+    (folder / "index.json").write_text(json.dumps({"$schema": discovery.INDEX_SCHEMA, "skills": listed}))
+    with serving(tmp_path / "site") as address:
+        ran = other("skills", "add", address)
+    assert ran.code == 1
+    assert "The archive of 'greet-1' can't be used. It has more than" in ran.err
+
+
 def test_a_file_of_an_index_that_is_a_folder_too_is_refused_in_a_line(other: Direct, tmp_path: Path) -> None:
     # The server ignores what follows the question mark, so it has both.
     _publish_files(tmp_path / "site", ["SKILL.md", "a?", "a?/x"])

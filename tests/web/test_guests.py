@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,35 @@ def test_a_guest_adds_no_account_under_the_name_of_who_worked_here_without_one(
         told = guest.post(f"{API}/users", json={"name": name, "role": "viewer"})
         assert (told.status_code, "has worked here without an account" in told.text) == (409, True)
     assert guest.post(f"{API}/users", json={"name": "zoe", "role": "viewer"}).status_code < 300
+
+
+@pytest.mark.req("CL-04", "CL-10")
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_guest_fetches_without_the_sign_ins_of_the_owner(
+    guest: TestClient, api: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With them a guest would import the owner's private repositories."""
+    asked, program = tmp_path / "asked", tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    ask = f"printf 'protocol=https\\nhost=192.0.2.1\\n\\n' | {shutil.which('git')} credential fill"
+    program.write_text(f"#!/bin/sh\n{{ {ask}; env; ls -a ~; }} > {asked} 2>&1\nexit 1\n")
+    program.chmod(0o755)
+    owner = tmp_path / "owner"
+    owner.mkdir()
+    (owner / ".netrc").write_text("machine 192.0.2.1 login ann password x\n")
+    helper = f'"!f() {{ echo username=ann; echo password={SECRET}; }}; f"'
+    (owner / ".gitconfig").write_text(f"[credential]\n\thelper = {helper}\n")
+    for name, value in {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(owner),
+        "SSH_AUTH_SOCK": "/agent",
+        "https_proxy": "http://proxy",
+    }.items():
+        monkeypatch.setenv(name, value)
+    api.post(f"{API}/additions", json={"source": "https://1.1.1.1/skills.git"})
+    assert SECRET in asked.read_text()
+    asked.unlink()
+    guest.post(f"{API}/additions", json={"source": "https://1.1.1.1/skills.git"})
+    told = asked.read_text()
+    assert "GIT_TERMINAL_PROMPT=0" in told
+    assert [one for one in (SECRET, "/agent", ".netrc", "http://proxy") if one in told] == []

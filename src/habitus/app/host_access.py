@@ -78,11 +78,11 @@ class UnrestrictedNetworkAccess:
 
 
 class PublicOnlyNetworkAccess(UnrestrictedNetworkAccess):
-    """The network of a guest's home: https to public addresses."""
+    """The network of a guest's home: https to public addresses, without the owner's sign-ins."""
 
     def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
-        """Return a policy that refuses this machine's own network."""
-        return replace(policy, is_public_only=True)
+        """Return a policy that refuses this machine's own network and signs in nowhere."""
+        return replace(policy, is_public_only=True, uses_sign_ins=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

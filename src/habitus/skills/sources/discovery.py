@@ -68,6 +68,7 @@ def read_site_index(address: str, policy: DownloadPolicy) -> list[SiteIndexEntry
 def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: DownloadPolicy) -> dict[str, str]:
     """Download each skill into a folder of its name; return the digest of each."""
     digests: dict[str, str] = {}
+    unpacked = 0
     for one in entries:
         folder = into / one.name
         for path, url in one.urls.items():
@@ -79,7 +80,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
             if path:
                 _write_file(folder, path, content)
             else:
-                _unpack_archive(folder, url, content)
+                unpacked += _unpack_archive(folder, url, content, already_unpacked=unpacked)
             digests[one.name] = digest
     return digests
 
@@ -164,7 +165,7 @@ def _parse_index_row(row: Any, index: str) -> SiteIndexEntry:
             _DIGEST.fullmatch(digest)
         ):
             path = "SKILL.md" if kind == "skill-md" else ""
-            return SiteIndexEntry(name=names.check_name(name), urls={path: urljoin(index, url)}, digest=digest)
+            return SiteIndexEntry(name=names.check_name(name), urls={path: _join_url(index, url)}, digest=digest)
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell the publisher.")
 
@@ -178,7 +179,7 @@ def _parse_old_index_row(row: Any, index: str) -> SiteIndexEntry:
                 what = f"The index at {index} has a file name that can't be used: {odd[:80]!a}."
                 raise Invalid(what, hint="Tell the publisher.")
             base = urljoin(index, f"{name}/")
-            return SiteIndexEntry(name=name, urls={file: urljoin(base, file) for file in files})
+            return SiteIndexEntry(name=name, urls={file: _join_url(base, file) for file in files})
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell the publisher.")
 
@@ -203,18 +204,23 @@ def _is_safe_relative_path(path: str) -> bool:
     return is_short and path.isprintable() and not {"", "."} & set(parts)
 
 
-def _unpack_archive(folder: Path, url: str, content: bytes) -> None:
-    """Unpack an archive that has SKILL.md at its root."""
+def _unpack_archive(folder: Path, url: str, content: bytes, *, already_unpacked: int) -> int:
+    """Unpack an archive that has SKILL.md at its root; return its size. The archives of an index share one limit."""
     packed = folder.with_name(f"{folder.name}{_get_archive_suffix(url)}")
     packed.write_bytes(content)
+    limits = archives.DEFAULT_LIMITS
     try:
-        with archives.unpack_archive(packed, name=folder.name) as top:
+        with archives.unpack_archive(
+            packed, name=folder.name, limits=replace(limits, total=limits.total - already_unpacked)
+        ) as top:
             if not (top / "SKILL.md").is_file():
                 raise UnreadableEntryError("There is no SKILL.md at its root.")
+            size = sum(path.stat().st_size for path in top.rglob("*"))
             shutil.move(top, folder)
     except UnreadableEntryError as problem:
         raise Invalid(f"The archive of '{folder.name}' can't be used. {problem}", hint="") from None
     packed.unlink()
+    return size
 
 
 def _get_archive_suffix(url: str) -> str:
@@ -265,6 +271,8 @@ class DownloadPolicy:
     """
 
     is_public_only: bool = False
+    # Whether git signs in with what it finds in the owner's home.
+    uses_sign_ins: bool = True
     may_follow: Callable[[str, str], bool] = _never_follow_other_host
     # Shared by all downloads from one source; without it, each has its own.
     budget: DownloadBudget | None = None
@@ -291,10 +299,25 @@ def download_url(
         answer = _send_request(at, policy, max_bytes)
         if isinstance(answer, bytes):
             return DownloadResult(url=url, content=answer)
-        following = urljoin(url, answer)
+        following = _join_url(url, answer)
         refuse_other_host(url, following, policy)
         url = following
     raise StorageFailed(f"{urlsplit(url).hostname} redirects too often.", hint="Give the final address.")
+
+
+def _join_url(base: str, reference: str) -> str:
+    """Return the URL that a server's reference leads to; raise `Invalid` if it is none."""
+    refuse_malformed_url(reference)
+    return urljoin(base, reference)
+
+
+def refuse_malformed_url(text: str) -> None:
+    """Raise `Invalid` for a text that can't be parsed as a URL, such as `http://[`."""
+    try:
+        urlsplit(text.encode().decode())
+    # A lone surrogate is a ValueError, too.
+    except ValueError:
+        raise Invalid(f"{text[:80]!a} is no address that can be fetched.", hint="Give https://….") from None
 
 
 def refuse_other_host(url: str, following: str, policy: DownloadPolicy) -> None:

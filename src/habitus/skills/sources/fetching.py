@@ -83,8 +83,11 @@ def fetch_source(
 ) -> Iterator[FetchedSource]:
     """Fetch OWNER/REPO[/FOLDER], an address or a local path; downloads are deleted when the block ends."""
     policy = replace(policy, budget=DownloadBudget())
+    discovery.refuse_malformed_url(address)
     if policy.is_public_only:
         _refuse_private_address(address)
+    environ = _build_git_environment(environ, policy)
+    host = host if policy.uses_sign_ins else remove_credentials(host)
     local = (cwd / parse_user_path(address)).resolve()
     is_repository = (local / ".git").exists() or _is_bare_repository(local)
     if not policy.is_public_only and local.exists() and not is_repository:
@@ -214,21 +217,10 @@ def _run_git(
     """Run git without password prompts, within the budget for what `grows`; raise `StorageFailed` with its last line
     if it fails.
     """
-    quiet = {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ASKPASS": "true",
-        "SSH_ASKPASS": "true",
-        "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new",
-        "GIT_CONFIG_COUNT": "2",
-        "GIT_CONFIG_KEY_0": "core.symlinks",
-        "GIT_CONFIG_VALUE_0": "true",
-        "GIT_CONFIG_KEY_1": "protocol.ext.allow",
-        "GIT_CONFIG_VALUE_1": "never",
-    }
     try:
         git = subprocess.Popen(
             ["git", *arguments],
-            env=_build_git_environment(environ) | quiet,
+            env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -282,7 +274,30 @@ def _measure_clone_size(place: Path) -> int:
     return max(downloaded, unpacked)
 
 
-def _build_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that git needs: search path, home, proxies and certificates."""
-    wanted = ("PATH", "HOME", "USER", "LANG", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
-    return {name: value for name, value in environ.items() if name in wanted or name.lower().endswith("_proxy")}
+_SYSTEM_VARIABLES = ("PATH", "LANG", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
+_SIGN_IN_VARIABLES = ("HOME", "USER", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME")
+
+
+def _build_git_environment(environ: Mapping[str, str], policy: DownloadPolicy) -> dict[str, str]:
+    """Return the variables that git needs, its sign-ins only if the policy allows them."""
+    wanted = _SYSTEM_VARIABLES + (_SIGN_IN_VARIABLES if policy.uses_sign_ins else ())
+    found = {
+        name: value
+        for name, value in environ.items()
+        # A proxy would resolve the host again, past the address that was checked.
+        if name in wanted or (name.lower().endswith("_proxy") and not policy.is_public_only)
+    }
+    configured = {"core.symlinks": "true", "protocol.ext.allow": "never"}
+    if not policy.uses_sign_ins:
+        # No folder: settings, .netrc and keys are looked for there. The empty value ends the system's list of helpers.
+        found |= {"HOME": os.devnull, "GIT_LFS_SKIP_SMUDGE": "1"}
+        configured |= {"credential.helper": ""}
+    for number, (key, value) in enumerate(configured.items()):
+        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return found | {
+        "GIT_CONFIG_COUNT": str(len(configured)),
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",
+        "SSH_ASKPASS": "true",
+        "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new",
+    }
