@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
+from typing import Any
 
 from habitus.errors import UserError
 
@@ -50,4 +53,24 @@ def build_missing_error(feature: str, module: str) -> UserError:
 
 def describe_install(module: str) -> str:
     """Return the hint that says how to install the extra of a module."""
-    return f"Run: uv tool install 'habitus[all]', or: pip install 'habitus[{EXTRA_BY_MODULE[module]}]'."
+    extra = EXTRA_BY_MODULE[module]
+    return f"Run: uv tool install '{build_requirement('all')}', or: pip install '{build_requirement(extra)}'."
+
+
+def build_requirement(extra: str) -> str:
+    """Return what installs Habitus with an extra from where this one was installed: a folder, a file or a commit.
+
+    Only if that was a registry, its name says it: whoever owns the name in another one would run code here.
+    """
+    from importlib import metadata  # imported late, because it costs 20 ms
+
+    origin: dict[str, Any] = {}
+    with suppress(metadata.PackageNotFoundError, ValueError):
+        origin = json.loads(metadata.distribution("habitus").read_text("direct_url.json") or "{}")
+    match origin:
+        case {"url": str(url), "vcs_info": {"vcs": str(kind), "commit_id": str(commit)}}:
+            return f"habitus[{extra}] @ {kind}+{url}@{commit}"
+        case {"url": str(url)}:
+            return f"habitus[{extra}] @ {url}"
+        case _:
+            return f"habitus[{extra}]"

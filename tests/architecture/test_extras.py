@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -40,6 +41,33 @@ def test_nothing_is_pinned_and_everything_says_how_old_it_may_be(declared: dict[
     assert {one.name for one in wanted} - oldest == {"habitus"}
 
 
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ({"url": "file:///src/habitus", "dir_info": {"editable": True}}, " @ file:///src/habitus"),
+        (
+            {"url": "https://x.test/habitus", "vcs_info": {"vcs": "git", "commit_id": "0ff1ce"}},
+            " @ git+https://x.test/habitus@0ff1ce",
+        ),
+        (None, ""),
+    ],
+)
+def test_an_extra_is_installed_from_where_habitus_came_from(
+    tmp_path: Path, origin: dict[str, object] | None, expected: str
+) -> None:
+    """Not by a name that somebody else may own in a registry, unless it came from there."""
+    installed = tmp_path / "habitus-9.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: habitus\nVersion: 9\n")
+    if origin is not None:
+        (installed / "direct_url.json").write_text(json.dumps(origin))
+    ask = "from habitus.optional_packages import describe_install; print(describe_install('fastapi'))"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {ask}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = f"Run: uv tool install 'habitus[all]{expected}', or: pip install 'habitus[web]{expected}'.\n"
+    assert ran.stdout == told
+
+
 _INSTALL = re.compile(r"(?:pip install|uv tool install|uvx --from)(?: --\S+)* '?([^\s'`]+)'?")
 
 
@@ -72,9 +100,11 @@ def test_what_is_not_installed_is_asked_for_by_name_in_one_line(monkeypatch: pyt
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     (chat,) = [command for command in build_commands() if command.name == "chat"]
-    with pytest.raises(UserError, match=r"'habitus chat' needs the extra 'chat'.*'habitus\[all\]'") as caught:
+    with pytest.raises(UserError, match=r"'habitus chat' needs the extra 'chat'.*'habitus\[all\] @ file:") as caught:
         chat.make_context("chat", [])
     assert "\n" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "anthropic", None)
-    with pytest.raises(UserError, match=r"claude-x needs the extra 'anthropic'.*pip install 'habitus\[anthropic\]'"):
+    with pytest.raises(
+        UserError, match=r"claude-x needs the extra 'anthropic'.*pip install 'habitus\[anthropic\] @ file:"
+    ):
         open_provider_model("anthropic:claude-x", {"ANTHROPIC_API_KEY": "k"})

@@ -23,4 +23,4 @@ def test_without_its_packages_the_command_says_what_to_install(installed_cli: Cl
     )
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith("habitus: 'habitus mcp' needs the extra 'mcp', which is not installed.")
-    assert "pip install 'habitus[mcp]'" in ran.stderr
+    assert "pip install 'habitus[mcp] @ file:" in ran.stderr

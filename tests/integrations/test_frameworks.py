@@ -145,7 +145,9 @@ def test_the_guide_the_extra_and_the_module_name_the_same_lowest_version(one: Fr
 @pytest.mark.req("CL-12")
 @pytest.mark.parametrize("one", [one for one in FRAMEWORKS if one.is_absent], ids=lambda one: one.package)
 def test_a_framework_that_is_absent_is_asked_for_by_the_name_of_its_extra(one: Framework) -> None:
-    with pytest.raises(ImportError, match=rf"the extra '{one.package}'.*Run: pip install 'habitus\[{one.package}\]'"):
+    with pytest.raises(
+        ImportError, match=rf"the extra '{one.package}'.*Run: pip install 'habitus\[{one.package}\] @ file:"
+    ):
         importlib.import_module(f"habitus.integrations.{one.module}")
 
 
@@ -153,7 +155,8 @@ def test_a_framework_that_is_absent_is_asked_for_by_the_name_of_its_extra(one: F
 def test_a_framework_that_is_too_old_is_refused_with_the_lowest_version() -> None:
     here = metadata.version("pydantic-ai-slim")
     said = (
-        f"This needs pydantic-ai-slim 99.1 or later, and {here} is installed. Run: pip install 'habitus[pydantic-ai]'."
+        f"This needs pydantic-ai-slim 99.1 or later, and {here} is installed. "
+        "Run: pip install 'habitus[pydantic-ai] @ file:"
     )
     with pytest.raises(NotInstalled, match=re.escape(said)):
         require_package_version("pydantic-ai-slim", "99.1", extra="pydantic-ai")

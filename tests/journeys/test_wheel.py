@@ -159,7 +159,8 @@ def test_the_library_alone_is_small_runs_a_turn_and_asks_for_what_is_absent(
     assert (chat.code, chat.err) == (
         1,
         "habitus: 'habitus chat' needs the extra 'chat', which is not installed. "
-        "Run: uv tool install 'habitus[all]', or: pip install 'habitus[chat]'.\n",
+        f"Run: uv tool install 'habitus[all] @ {wheel.as_uri()}', "
+        f"or: pip install 'habitus[chat] @ {wheel.as_uri()}'.\n",
     )
 
 
