@@ -50,6 +50,16 @@ PLANTED = [
     *(".bashrc", "sub/.zshrc", ".profile", ".zshenv", ".bash_login", ".config/fish/config.fish", ".continue/config.ts"),
     *(".claude/agents/x.md", "sub/.claude/commands/x.md", "bashrc~1", ".Factory/MCP.json", ".factory/commands/x.md"),
     *(".npmrc", ".cargo/config.toml", "sub/.cursor/environment.json", ".gi\U000e0100t/config"),
+    *(".claude/mcp.json", ".claude/plugins/x/hooks/hooks.json", ".codex/agents/x.toml", ".gemini/hooks/x.sh"),
+    *(
+        ".gemini/.env",
+        ".github/hooks/x.json",
+        ".kiro/agents/x.json",
+        ".amazonq/cli-agents/x.json",
+        ".openhands/setup.sh",
+    ),
+    *(".idea/runConfigurations/x.xml", ".aider.conf.yml", ".Renviron", ".RData", ".ghci", ".ocamlinit", ".yarnrc"),
+    *("bunfig.toml", "jupyter_server_config.py", ".devcontainer/x/devcontainer.json", ".config/mise/conf.d/x.toml"),
     *(".claude./settings.json", "claude~1/settings.json", ".Husky/pre-commit", ".git::$INDEX_ALLOCATION/config"),
 ]
 ORDINARY = [
@@ -60,6 +70,9 @@ ORDINARY = [
     ".env.example",
     ".env",
     ".gitignore",
+    "references/claude/settings.json",
+    ".github/workflows/x.yml",
+    "AGENTS.md",
     "config",
     "references/head.md",
     "scripts/mise.py",

@@ -18,28 +18,37 @@ _FILES = frozenset(
     {
         "head",
         *(".envrc", ".autoenv.zsh", ".exrc", ".vimrc", "_vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".lvimrc"),
-        *(".dir-locals.el", ".dir-locals-2.el", ".emacs", ".gdbinit", ".lldbinit", ".mcp.json", ".yarnrc.yml"),
-        *("mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml", "mise/config.toml", ".mise/config.toml"),
-        *(".config/mise.toml", ".rtx.toml", ".devcontainer.json", ".devcontainer/devcontainer.json"),
-        *(".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json"),
-        *(".idea/workspace.xml", ".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json"),
-        *(".cursor/hooks.json", ".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".roo/mcp.json"),
-        *("opencode.json", "opencode.jsonc", ".kiro/settings/mcp.json", ".pre-commit-config.yaml", ".lefthook.yml"),
-        *("lefthook.yml", ".lefthook.toml", "lefthook.toml", ".lefthook.json", "lefthook.json"),
-        *(".gitmodules", ".gitconfig", ".cargo/config", ".cargo/config.toml", ".cursor/environment.json"),
-        *(".windsurf/hooks.json", ".windsurf/mcp.json", ".crush.json", "crush.json", ".junie/mcp/mcp.json"),
-        *(".zed/settings.json", ".trae/mcp.json", ".pnpmfile.cjs", ".npmrc", ".pdbrc", ".irbrc", ".pryrc", ".rprofile"),
-        *(".factory/mcp.json", ".factory/settings.json", ".amp/settings.json", ".iflow/settings.json"),
-        *(".kilocode/mcp.json", ".continue/config.yaml", ".continue/config.json", ".continue/config.ts"),
+        *(".dir-locals.el", ".dir-locals-2.el", ".emacs", ".gdbinit", ".lldbinit", ".mcp.json", ".aider.conf.yml"),
+        *("mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml", "mise/config.toml", ".config/mise.toml"),
+        *(".rtx.toml", ".devcontainer.json", "opencode.json", "opencode.jsonc", ".crush.json", "crush.json"),
+        *(".pre-commit-config.yaml", ".lefthook.yml", "lefthook.yml", ".lefthook.toml", "lefthook.toml"),
+        *(".lefthook.json", "lefthook.json", ".gitmodules", ".gitconfig", ".cargo/config", ".cargo/config.toml"),
+        *(".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml", ".bundle/config"),
+        *(".pdbrc", ".pdbrc.py", ".irbrc", ".pryrc", ".byebugrc", ".rprofile", ".renviron", ".rdata", ".ghci"),
+        *(".ocamlinit", "jupyter_notebook_config.py", "jupyter_server_config.py", "jupyter_lab_config.py"),
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".xprofile"),
         *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login"),
         *("config.fish", ".inputrc", ".xinitrc", ".xsession"),
     }
 )
-# Every file in these folders is executed or obeyed.
+# Every file in these folders is executed or obeyed: agents read settings, hooks, commands and rules there.
 _FOLDERS = (
-    *(".opencode", ".pi", ".qwen", ".kiro/hooks", ".husky", ".githooks", ".gemini/extensions", ".continue/mcpservers"),
-    *(".claude/hooks", ".claude/agents", ".claude/commands", ".factory/hooks", ".factory/commands", ".config/fish"),
+    *(
+        ".claude",
+        ".codex",
+        ".gemini",
+        ".cursor",
+        ".opencode",
+        ".pi",
+        ".qwen",
+        ".kiro",
+        ".roo",
+        ".kilocode",
+        ".continue",
+    ),
+    *(".windsurf", ".factory", ".amp", ".iflow", ".junie", ".trae", ".zed", ".crush", ".openhands", ".amazonq"),
+    *(".augment", ".goose", ".copilot", ".clinerules", ".github/hooks", ".vscode", ".idea", ".devcontainer"),
+    *(".husky", ".githooks", ".config/fish", ".config/mise", ".mise", ".mvn"),
 )
 # Such a file names tasks and settings, like those in `.vscode`.
 _WORKSPACE_SUFFIX = ".code-workspace"
