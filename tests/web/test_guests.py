@@ -113,6 +113,8 @@ def test_a_mined_file_is_redacted(api: TestClient, habitus: Habitus, tmp_path: P
     ("key", "value"),
     [
         ("review.somebody_else", "false"),
+        # It would let through what their own agent proposes.
+        ("review.auto", "true"),
         ("learning_tokens", "99999999"),
         ("retention.turn_days", "1"),
         ("model", "claude-code"),

@@ -98,7 +98,7 @@ REMOTELY_SETTABLE = (
     *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
 )
 # Settings that limit what admins can do, which only the owner lifts: the account whose home it is.
-_OWNER_ONLY = ("learning_tokens", "review.somebody_else")
+_OWNER_ONLY = ("learning_tokens", "review.somebody_else", "review.auto")
 _OWNER_ONLY_SECTIONS = ("retention.", "jobs.")
 # This setting needs a team.
 REQUIRE_OTHER_APPROVER = "review.somebody_else"
