@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from habitus.plain_data import INTERNAL
 
@@ -80,3 +80,20 @@ class UsageCountKey:
 
 
 UsageByKey = Mapping[UsageCountKey, UsageCounts]
+# Of a recipe it is place, skill and name.
+K = TypeVar("K", bound=UsageCountKey | tuple[str, ...])
+
+
+def sum_counts_by_key(counted: Iterable[tuple[K, UsageCounts]]) -> dict[K, UsageCounts]:
+    """Return the sum of the counts for each key."""
+    found: dict[K, UsageCounts] = {}
+    for key, counts in counted:
+        found[key] = found[key] + counts if key in found else counts
+    return found
+
+
+def compute_count_changes(after: Mapping[K, UsageCounts], before: Mapping[K, UsageCounts]) -> dict[K, UsageCounts]:
+    """Return what changed, by key and in a fixed order; two hosts that update the same rows can't deadlock."""
+    none = UsageCounts()
+    changes = {key: after.get(key, none) - before.get(key, none) for key in sorted({*after, *before})}
+    return {key: change for key, change in changes.items() if change.is_nonzero}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus import sql
+from habitus.files import Tree
 from habitus.skills.model import Skill, Stage
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.in_memory import InMemorySkillStore
@@ -18,9 +19,23 @@ from habitus.use_counts import UsageCountKey, UsageCounts
 from tests.homes import migrated
 
 
+def load(store: SkillStore, name: str) -> Skill:
+    """A skill that must be there."""
+    skill = store.load(name)
+    assert skill is not None
+    return skill
+
+
+def read_tree(store: SkillStore, name: str, version: int | None = None) -> Tree:
+    """The files of a skill that must be there."""
+    tree = store.read_tree(name, version)
+    assert tree is not None
+    return tree
+
+
 def load_all_entries(store: SkillStore) -> list[Skill]:
     """Every skill of a store with its body."""
-    return [skill for one in store.list_summaries() if (skill := store.load(one.name)) is not None]
+    return [load(store, one.name) for one in store.list_summaries()]
 
 
 def count(store: SkillStore, name: str = "csv-summary", *, stage: Stage = Stage.STEPS, **numbers: Any) -> None:

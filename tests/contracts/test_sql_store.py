@@ -23,7 +23,7 @@ from habitus.skills.model import ActorKind, SkillSource, Stage
 from habitus.skills.stores.tables import agent_skill_files, agent_skills
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts import postgres
-from tests.contracts.stores import count, counts_of, sql_store
+from tests.contracts.stores import count, counts_of, load, read_tree, sql_store
 from tests.contracts.test_skill_store import ME, SKILL
 
 
@@ -92,8 +92,7 @@ def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: S
             modified_on="2024-02-03T04:05:06Z",
         ),
     )
-    skill = store.load("quarterly-reports")
-    assert skill is not None
+    skill = load(store, "quarterly-reports")
     assert (skill.version, skill.enabled, skill.tags, skill.source) == (7, False, ("excel",), SkillSource.USER)
     assert (skill.title, skill.body) == ("Quarterly reports", "# Reports\n\nBold headers.")
     assert skill.created_on is not None
@@ -107,8 +106,7 @@ def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: S
 def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: SkillStore) -> None:
     store.save(SKILL, ME)
     execute(store, agent_skills.update().values(content="by SQL", version=2, modified_on="2031-01-01T00:00:00Z"))
-    loaded = store.load("csv-summary")
-    assert loaded is not None
+    loaded = load(store, "csv-summary")
     assert (loaded.body, loaded.version) == ("by SQL", 2)
     assert store.list_versions("csv-summary")[-1].author.actor is ActorKind.DISK
     execute(store, agent_skills.update().values(enabled=0))
@@ -138,8 +136,7 @@ def test_a_row_that_makes_no_sense_is_broken_and_hides_no_other(store: SkillStor
 @pytest.mark.req("SK-08")
 def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> None:
     execute(store, agent_skills.insert().values(_id="bare"))
-    loaded = store.load("bare")
-    assert loaded is not None
+    loaded = load(store, "bare")
     assert (loaded.body, loaded.description) == ("", "")
     assert [diagnostic.message for diagnostic in store.read_contents().diagnostics.get("bare", ())] == [
         "There is no description.",
@@ -151,12 +148,9 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> Non
 def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: SkillStore) -> None:
     text = b"---\n# mine\nname: csv-summary\ncustom: [1, 2]   # odd\ndescription: Does it.\n---\n\nSteps.\n"
     store.save_tree("csv-summary", {"SKILL.md": build_tree_file(text)}, ME)
-    tree = store.read_tree("csv-summary")
-    assert tree is not None
-    assert tree["SKILL.md"].content == text
+    assert read_tree(store, "csv-summary")["SKILL.md"].content == text
     store.update_skill("csv-summary", lambda skill: replace(skill, title="T"), ME)
-    tree = store.read_tree("csv-summary")
-    assert tree is not None
+    tree = read_tree(store, "csv-summary")
     assert b"# mine\n" in (tree["SKILL.md"].content or b"")
     assert b"custom: [1, 2]   # odd\n" in (tree["SKILL.md"].content or b"")
 
@@ -209,8 +203,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
         worker.join()
         assert worker.exitcode == 0
     assert counts_of(store)[Stage.STEPS].recommended == 30
-    loaded = store.load("csv-summary")
-    assert loaded is not None
+    loaded = load(store, "csv-summary")
     assert loaded.version == 31
     assert len(set(loaded.body.splitlines())) == len(SKILL.body.splitlines()) + 30
     store.engine.dispose()
@@ -288,9 +281,7 @@ def test_a_database_that_has_the_table_already_is_taken_as_it_is(
         connection.execute(sa.text("INSERT INTO agent_skills VALUES ('theirs', 'T', 'Steps.', 'kept')"))
     engine.dispose()
     store = sql_store(tmp_path, url=address)
-    loaded = store.load("theirs")
-    assert loaded is not None
-    assert loaded.body == "Steps."
+    assert load(store, "theirs").body == "Steps."
     store.update_skill("theirs", lambda skill: replace(skill, description="D.", body="More."), ME)
     with store.engine.connect() as connection:
         assert connection.execute(sa.text("SELECT own, content, version FROM agent_skills")).one() == (

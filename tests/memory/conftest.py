@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.memory import tables
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope
+from habitus.memory.model import Engram, LessonDraft, LessonKind, LessonProducer, LessonScope
 from habitus.memory.page_files import MemoryPageFiles
 from habitus.memory.store import EngramStore
 from habitus.pause import LearningPauseSwitch
@@ -80,6 +80,13 @@ def make(engine: sa.Engine, clock: Clock, embedder: WordLlamaEmbedder, tmp_path:
 @pytest.fixture
 def cortex(make: Make) -> Cortex:
     return make()
+
+
+def learn(cortex: Cortex, draft: LessonDraft) -> Engram:
+    """What memory makes of a draft that it doesn't refuse."""
+    engram = cortex.encode(draft).engram
+    assert engram is not None
+    return engram
 
 
 def lesson(text: str, **more: Any) -> LessonDraft:

@@ -13,6 +13,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import LessonDraft, LessonProducer, LessonState, SelfPlayLessonBody
 from habitus.sandbox.model import Cell
 from tests.learning.keeper import spending
+from tests.memory.conftest import learn
 
 pytestmark = pytest.mark.req("ME-04", "SC-07")
 
@@ -90,12 +91,9 @@ def test_a_lesson_that_passed_its_trial_does_not_wait_on_words(
 ) -> None:
     body = SelfPlayLessonBody(trigger="a parser is strict", correct_pattern=LESSON)
     draft = LessonDraft(text=LESSON, kind="lesson", produced_by=LessonProducer.DREAM, verified=verified, body=body)
-    encoded = cortex.encode(draft)
-    assert encoded.engram is not None
-    assert encoded.engram.state is state
+    assert learn(cortex, draft).state is state
 
 
 def test_nobody_but_the_post_mortem_speaks_of_own_errors(cortex: Cortex) -> None:
-    encoded = cortex.encode(LessonDraft(text=LESSON, kind="lesson", produced_by=LessonProducer.MODEL, is_own=True))
-    assert encoded.engram is not None
-    assert encoded.engram.state is LessonState.PENDING
+    draft = LessonDraft(text=LESSON, kind="lesson", produced_by=LessonProducer.MODEL, is_own=True)
+    assert learn(cortex, draft).state is LessonState.PENDING

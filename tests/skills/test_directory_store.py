@@ -20,7 +20,7 @@ from habitus.skills.model import ActorKind, Skill
 from habitus.skills.stores.base import FolderWrite
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.versioned import SkillStore
-from tests.contracts.stores import Ticking, file_store
+from tests.contracts.stores import Ticking, file_store, load, read_tree
 from tests.journeys.crash import ME, OLD
 
 GOOD = "---\nname: {name}\ndescription: Does {name}.\n---\n\nSteps of {name}.\n"
@@ -47,8 +47,7 @@ def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: SkillSt
     store.save(OLD, ME)
     path = tmp_path / "skills/report/SKILL.md"
     path.write_text(path.read_text().replace("old steps", "by hand"))
-    loaded = store.load("report")
-    assert loaded is not None
+    loaded = load(store, "report")
     assert (loaded.body, loaded.version) == ("by hand", 2)
     assert store.list_versions("report")[-1].author.actor is ActorKind.DISK
 
@@ -59,9 +58,7 @@ def test_a_hand_edit_of_the_same_size_at_the_same_timestamp_is_noticed(store: Sk
     path = tmp_path / "skills/report/SKILL.md"
     for word in (b"bad steps", b"new steps", b"odd steps"):
         path.write_bytes(path.read_bytes()[:-10] + word + b"\n")
-        loaded = store.load("report")
-        assert loaded is not None
-        assert loaded.body == word.decode()
+        assert load(store, "report").body == word.decode()
 
 
 @pytest.mark.req("SK-11")
@@ -70,8 +67,7 @@ def test_a_hand_edit_never_loses_to_a_cached_copy(store: SkillStore, tmp_path: P
     path = tmp_path / "skills/report/SKILL.md"
     path.write_text(path.read_text().replace("old steps", "by hand"))
     changed = store.update_skill("report", lambda skill: replace(skill, body=skill.body + ", then by us"), ME)
-    loaded = store.load("report")
-    assert loaded is not None
+    loaded = load(store, "report")
     assert (loaded.body, loaded.version, changed.version) == ("by hand, then by us", 3, 3)
 
 
@@ -94,9 +90,7 @@ def test_a_directory_removed_by_hand_can_be_restored(store: SkillStore, tmp_path
     (archived,) = store.list_archived()
     assert archived.author.reason == "removed on disk"
     store.restore(archived.id, ME)
-    loaded = store.load("report")
-    assert loaded is not None
-    assert loaded.body == "old steps"
+    assert load(store, "report").body == "old steps"
 
 
 @pytest.mark.req("SK-02")
@@ -130,8 +124,7 @@ def test_a_bad_file_is_listed_as_broken_and_hides_no_neighbour(
 @pytest.mark.req("SK-02")
 def test_yes_is_a_name_like_any_other(store: SkillStore, tmp_path: Path) -> None:
     put(tmp_path, "yes", "---\nname: yes\ndescription: 1.0\n---\nno\n")
-    loaded = store.load("yes")
-    assert loaded is not None
+    loaded = load(store, "yes")
     assert (loaded.name, loaded.description, loaded.body) == ("yes", "1.0", "no")
 
 
@@ -139,9 +132,7 @@ def test_yes_is_a_name_like_any_other(store: SkillStore, tmp_path: Path) -> None
 def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: SkillStore, tmp_path: Path) -> None:
     put(tmp_path, "my-skill", GOOD.format(name="my-skill"))
     put(tmp_path, "my_skill", GOOD.format(name="my_skill"))
-    loaded = store.load("my-skill")
-    assert loaded is not None
-    assert loaded.body == "Steps of my-skill."
+    assert load(store, "my-skill").body == "Steps of my-skill."
     (broken,) = store.list_broken()
     assert "same name as 'my-skill'" in broken.diagnostics[-1].message
     store.update_skill("my_skill", lambda skill: replace(skill, body="x"), ME)
@@ -173,9 +164,7 @@ def test_links_out_of_the_root_are_not_followed(store: SkillStore, tmp_path: Pat
     (tmp_path / "skills/fine/passwords").symlink_to("/etc/passwd")
     assert names(store) == ["fine"]
     assert {item.name for item in store.list_broken()} == {"linked", "inner"}
-    tree = store.read_tree("fine")
-    assert tree is not None
-    assert set(tree) == {"SKILL.md"}
+    assert set(read_tree(store, "fine")) == {"SKILL.md"}
     store.delete("linked", ME)
     assert (secret / "SKILL.md").exists()
 
@@ -310,8 +299,7 @@ def test_a_change_that_another_process_has_carried_out_is_not_taken_for_the_next
     sa.event.listen(one.engine, "checkin", take_turns, once=True)
     written = one.update_skill("report", lambda skill: replace(skill, body=skill.body + ", by one"), ME)
     assert (written.version, written.is_changed) == (2, True)
-    later = file_store(tmp_path).load("report")
-    assert later is not None
+    later = load(file_store(tmp_path), "report")
     assert (later.body, later.version) == ("old steps, by one, by two", 3)
 
 

@@ -1,18 +1,17 @@
-"""Decisions about a skill: the state it stands in, and how far a stage can be relied on."""
+"""Decisions about a skill: how far a stage can be relied on, and what follows."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills import lifecycle
-from habitus.skills.lifecycle import LifecycleTransitionKind, SkillStatus, UtilityAssessment
-from habitus.skills.model import SkillState, Stage
+from habitus.skills.lifecycle import LifecycleTransitionKind, UtilityAssessment
+from habitus.skills.model import Stage
 from habitus.use_counts import UsageCounts
 
 COUNTS = st.integers(0, 3_000)
@@ -70,41 +69,6 @@ def test_a_success_never_lowers_and_a_failure_never_raises_it(succeeded: int, fa
 def test_nothing_known_is_little_trusted_and_use_alone_proves_nothing() -> None:
     assert lifecycle.compute_success_rate_lower_bound(UsageCounts()) == pytest.approx(0.1)
     assert lifecycle.compute_success_rate_lower_bound(UsageCounts(recommended=50, used=50)) == pytest.approx(0.1)
-
-
-def _standing(*kept_by: SkillState) -> SkillStatus:
-    return lifecycle.determine_status(
-        problem="no frontmatter" if SkillState.BROKEN in kept_by else None,
-        distrusted_for="not trusted" if SkillState.UNTRUSTED in kept_by else "",
-        held_for="a finding" if SkillState.HELD in kept_by else "",
-        disabled_by="switched off" if SkillState.DISABLED in kept_by else "",
-        closed_gates=["needs a", "needs b"] if SkillState.GATED in kept_by else [],
-    )
-
-
-def test_nothing_in_the_way_is_ok() -> None:
-    assert _standing() == SkillStatus(state=SkillState.OK)
-
-
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        (SkillState.BROKEN, "no frontmatter"),
-        (SkillState.UNTRUSTED, "not trusted"),
-        (SkillState.HELD, "a finding"),
-        (SkillState.DISABLED, "switched off"),
-        (SkillState.GATED, "needs a; needs b"),
-    ],
-)
-def test_each_thing_in_the_way_has_its_state_and_reason(state: SkillState, reason: str) -> None:
-    assert _standing(state) == SkillStatus(state=state, reason=reason)
-
-
-def test_the_first_thing_in_the_way_decides() -> None:
-    order = [SkillState.BROKEN, SkillState.UNTRUSTED, SkillState.HELD, SkillState.DISABLED, SkillState.GATED]
-    for first, second in combinations(order, 2):
-        assert _standing(first, second) == _standing(first)
-    assert _standing(*order).state is SkillState.BROKEN
 
 
 COUNTERS = st.builds(UsageCounts, succeeded=st.integers(0, 40), failed=st.integers(0, 40))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from habitus.settings import load_settings
 from habitus.skills import trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Manifest, Skill
-from habitus.skills.review import ProposalAction, ProposalState, SkillChange, list_review_reasons
+from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange, list_review_reasons
 from tests.homes import furnish
 
 AGENT = Author(actor=ActorKind.AGENT, name="main", reason="did it three times")
@@ -34,6 +35,13 @@ def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({}
     return SkillChange(action=ProposalAction.WRITE, name=skill.name, layer="user", tree=tree(skill, files))
 
 
+def propose(habitus: Habitus, change: SkillChange | None = None, **options: Any) -> Proposal:
+    """What the agent asks for and a person has to decide on."""
+    proposal = habitus.review.submit(change or write(), AGENT, **options).proposal
+    assert proposal is not None
+    return proposal
+
+
 def opened(tmp_path: Path, **environ: str) -> Habitus:
     furnish(tmp_path / ".habitus")
     return Habitus.open(load_settings({"HOME": str(tmp_path), "HABITUS_LOOK_EVERY": "0", **environ}, tmp_path))
@@ -48,8 +56,7 @@ def test_what_a_person_asks_for_is_applied_at_once(habitus: Habitus) -> None:
 
 @pytest.mark.req("SK-21")
 def test_what_the_agent_starts_waits_and_is_applied_when_approved(habitus: Habitus) -> None:
-    proposal = habitus.review.submit(write(), AGENT, conversation="c1").proposal
-    assert proposal is not None
+    proposal = propose(habitus, conversation="c1")
     assert proposal.reasons == ("the agent started it",)
     assert not habitus.skills.is_name_taken("report")
     assert habitus.review.count_pending() == 1
@@ -68,8 +75,7 @@ def test_what_the_agent_starts_waits_and_is_applied_when_approved(habitus: Habit
 @pytest.mark.req("SK-21")
 def test_a_proposal_whose_base_has_moved_is_stale_and_changes_nothing(habitus: Habitus) -> None:
     habitus.review.submit(write(), ME)
-    proposal = habitus.review.submit(write(replace(SKILL, body="theirs")), AGENT).proposal
-    assert proposal is not None
+    proposal = propose(habitus, write(replace(SKILL, body="theirs")))
     habitus.review.submit(write(replace(SKILL, body="mine")), ME)
     with pytest.raises(Stale, match="has changed since proposal 1"):
         habitus.review.approve(proposal.id, ME)
@@ -81,8 +87,7 @@ def test_a_proposal_whose_base_has_moved_is_stale_and_changes_nothing(habitus: H
 
 @pytest.mark.req("SK-21")
 def test_a_new_skill_proposed_under_a_name_taken_since_is_stale(habitus: Habitus) -> None:
-    proposal = habitus.review.submit(write(), AGENT).proposal
-    assert proposal is not None
+    proposal = propose(habitus)
     habitus.review.submit(write(replace(SKILL, body="mine")), ME)
     with pytest.raises(Stale):
         habitus.review.approve(proposal.id, ME)
@@ -90,8 +95,7 @@ def test_a_new_skill_proposed_under_a_name_taken_since_is_stale(habitus: Habitus
 
 @pytest.mark.req("SK-21")
 def test_rejecting_keeps_the_reason_for_the_agent(habitus: Habitus) -> None:
-    proposal = habitus.review.submit(write(), AGENT).proposal
-    assert proposal is not None
+    proposal = propose(habitus)
     rejected = habitus.review.reject(proposal.id, ME, "too vague")
     assert (rejected.state, rejected.decision) == (ProposalState.REJECTED, "too vague")
     assert not habitus.skills.is_name_taken("report")
@@ -101,8 +105,7 @@ def test_rejecting_keeps_the_reason_for_the_agent(habitus: Habitus) -> None:
 
 @pytest.mark.req("SK-21")
 def test_a_proposal_can_be_mended_before_it_is_approved(habitus: Habitus) -> None:
-    proposal = habitus.review.submit(write(), AGENT).proposal
-    assert proposal is not None
+    proposal = propose(habitus)
     habitus.review.edit_proposed_file(proposal.id, "SKILL.md", skill_md.render_skill_md(replace(SKILL, body="better")))
     with pytest.raises(Invalid, match="never closed"):
         habitus.review.edit_proposed_file(proposal.id, "SKILL.md", b"---\nname: report\n")
@@ -120,14 +123,10 @@ def test_the_same_change_proposed_twice_is_one_proposal(habitus: Habitus) -> Non
 @pytest.mark.req("SK-21")
 def test_deletes_and_switches_of_the_agent_wait_and_say_what_they_do(habitus: Habitus) -> None:
     habitus.review.submit(write(), ME)
-    remove = habitus.review.submit(
-        SkillChange(action=ProposalAction.REMOVE, name="report", layer="user"), AGENT
-    ).proposal
-    disable = habitus.review.submit(
-        SkillChange(action=ProposalAction.DISABLE, name="report", layer="user"), AGENT
-    ).proposal
-    assert remove is not None
-    assert disable is not None
+    remove, disable = (
+        propose(habitus, SkillChange(action=action, name="report", layer="user"))
+        for action in (ProposalAction.REMOVE, ProposalAction.DISABLE)
+    )
     assert "-1. Write it." in habitus.review.diff_proposal(remove.id)
     assert habitus.review.diff_proposal(disable.id) == "disable report@user\n"
     habitus.review.approve(disable.id, ME)
@@ -171,8 +170,7 @@ def test_a_change_that_can_be_tried_on_tasks_first_waits_all_the_same(tmp_path: 
     with opened(tmp_path) as habitus:
         habitus.review.submit(write(), AGENT)
         habitus.skills.edit_file(SKILL.name, trees.TASKS_FILE, b"", habitus.build_author())
-        waits = habitus.review.submit(write(replace(SKILL, body="2. Better.")), AGENT).proposal
-        assert waits is not None
+        waits = propose(habitus, write(replace(SKILL, body="2. Better.")))
         assert waits.reasons == ("it has tasks, on which the change can be tried first",)
 
 

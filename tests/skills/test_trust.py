@@ -62,6 +62,17 @@ def test_a_project_waits_for_trust_and_trust_can_be_revoked(habitus: Habitus, pr
     assert not habitus.trust.revoke(root)
 
 
+@pytest.mark.req("SK-14", "SK-15")
+def test_the_first_reason_that_keeps_a_skill_from_use_is_its_state(habitus: Habitus, project: Path) -> None:
+    put(project, "deploy", "1. Ship it.", "experimental: true\n")
+    habitus.skills.set_enabled("deploy", False, habitus.build_author())
+    assert habitus.skills.find("deploy").state is SkillState.UNTRUSTED
+    trust(habitus)
+    item = habitus.skills.find("deploy")
+    assert (item.state, item.reason) == (SkillState.DISABLED, "switched off")
+    assert habitus.skills.set_enabled("deploy", True, habitus.build_author()).state is SkillState.GATED
+
+
 @pytest.mark.req("SK-14")
 def test_a_harmless_change_follows(habitus: Habitus, project: Path) -> None:
     trust(habitus)

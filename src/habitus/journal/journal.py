@@ -49,7 +49,7 @@ from habitus.journal.tables import (
 from habitus.journal.usage import JudgedUse, UsageCountObserver, UseVerdict, decide_use_verdict
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
-from habitus.use_counts import UsageByKey
+from habitus.use_counts import UsageByKey, compute_count_changes
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Journal:
         with sql.write_transaction(self._engine, lock=f"usage:{turn}") as connection:
             before = usage.count_turn_uses(connection, turn)
             yield connection
-            changes = usage.compute_count_changes_by_key(usage.count_turn_uses(connection, turn), before)
+            changes = compute_count_changes(usage.count_turn_uses(connection, turn), before)
             if changes:
                 self._observer.apply_changes(changes)
         if not changes:
@@ -444,7 +444,7 @@ class Journal:
         with sql.write_transaction(self._engine) as connection:
             counted = usage.count_uses_by_key(usage.load_judged_uses(connection, uses.c.user == user))
             erased = evidence_records.erase_user_evidence(connection, user)
-            if changes := usage.compute_count_changes_by_key({}, counted):
+            if changes := compute_count_changes({}, counted):
                 self._observer.apply_changes(changes)
         self._observer.after_changes(changes)
         return erased

@@ -29,7 +29,7 @@ from habitus.journal.model import (
 )
 from habitus.journal.tables import exposures, lasting_outcomes, parse_json_object, turns, uses
 from habitus.plain_data import INTERNAL
-from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCountKey, UsageCounts, build_count_links
+from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCountKey, UsageCounts, build_count_links, sum_counts_by_key
 
 # An outcome of at least this weight is explicit feedback.
 EXPLICIT_WEIGHT = 1.0
@@ -193,19 +193,11 @@ def _use_from_row(row: Mapping[Any, Any]) -> ItemUse:
 
 def count_uses_by_key(judged: Iterable[JudgedUse]) -> dict[UsageCountKey, UsageCounts]:
     """Return the counts of these uses by what they are counted for."""
-    counted: dict[UsageCountKey, UsageCounts] = {}
-    for one in judged:
-        use = one.use
-        key = UsageCountKey(layer=use.layer, item=use.item, version=use.version, stage=use.stage, part=use.part)
-        counted[key] = counted.get(key, UsageCounts()) + one.counts
-    return counted
+    return sum_counts_by_key((_build_count_key(one.use), one.counts) for one in judged)
 
 
-def compute_count_changes_by_key(after: UsageByKey, before: UsageByKey) -> dict[UsageCountKey, UsageCounts]:
-    """Return what changed, by key and in a fixed order; two hosts that update the same rows can't deadlock."""
-    none = UsageCounts()
-    changes = {key: after.get(key, none) - before.get(key, none) for key in sorted({*after, *before})}
-    return {key: change for key, change in changes.items() if change.is_nonzero}
+def _build_count_key(use: ItemUse) -> UsageCountKey:
+    return UsageCountKey(layer=use.layer, item=use.item, version=use.version, stage=use.stage, part=use.part)
 
 
 def count_turn_uses(connection: sa.Connection, turn: str) -> dict[UsageCountKey, UsageCounts]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, build_us
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, Stage
 from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
-from habitus.use_counts import UsageByKey, UsageCounts
+from habitus.use_counts import UsageByKey, UsageCounts, compute_count_changes, sum_counts_by_key
 
 _COUNTED = ("used", "succeeded", "failed")
 
@@ -153,14 +153,19 @@ class RecipeCatalogue:
 
     def _add_counts(self, changes: Mapping[RecipeKey, UsageCounts]) -> None:
         table = recipe_counts.c
+
+        def sum_up(new: sa.ColumnCollection[str, Any]) -> Mapping[str, Any]:
+            last = sa.case((new.last_used.is_(None), table.last_used), else_=new.last_used)
+            return {name: table[name] + new[name] for name in _COUNTED} | {"last_used": last}
+
+        # A judgement or an erasure is no newer use.
+        rows = [
+            {"place": place, "skill": skill, "recipe": recipe, "last_used": plus.last_used if plus.used > 0 else None}
+            | {name: getattr(plus, name) for name in _COUNTED}
+            for (place, skill, recipe), plus in changes.items()
+        ]
         with sql.write_transaction(self.engine) as conn:
-            for (place, skill, recipe), plus in changes.items():
-                sql.insert_missing_rows(conn, recipe_counts, [{"place": place, "skill": skill, "recipe": recipe}])
-                values = {name: table[name] + getattr(plus, name) for name in _COUNTED}
-                if plus.used > 0:
-                    values["last_used"] = plus.last_used
-                mine = (table.place == place, table.skill == skill, table.recipe == recipe)
-                conn.execute(recipe_counts.update().where(*mine).values(values))
+            sql.upsert_rows(conn, recipe_counts, rows, sum_up)
 
     def _load_cached_recipe_counts(self, *, with_before: bool = True) -> dict[RecipeKey, UsageCounts]:
         with sql.read_transaction(self.engine) as conn:
@@ -183,13 +188,8 @@ class RecipeCatalogue:
 
     def _compute_differences_from_journal_counts(self, facts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
         """Return by how much the counts of the journal exceed the cached ones, where they differ."""
-        counted, cached, none = (
-            _sum_usage_counts_by_recipe(facts),
-            self._load_cached_recipe_counts(with_before=False),
-            UsageCounts(),
-        )
-        missing = {key: counted.get(key, none) - cached.get(key, none) for key in sorted({*cached, *counted})}
-        return {key: change for key, change in missing.items() if any(getattr(change, name) for name in _COUNTED)}
+        cached = self._load_cached_recipe_counts(with_before=False)
+        return compute_count_changes(_sum_usage_counts_by_recipe(facts), cached)
 
     def _load_plans(self, item: ListedSkill) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
         if item.tree_hash not in self._read:
@@ -238,13 +238,15 @@ class RecipeCatalogue:
 
 
 def _sum_usage_counts_by_recipe(counts: UsageByKey) -> dict[RecipeKey, UsageCounts]:
-    """Return the counts of recipes over all versions."""
-    found: dict[RecipeKey, UsageCounts] = {}
-    for key, one in counts.items():
-        if key.part:
-            named = _get_place_of_layer_key(key.layer), key.item, key.part
-            found[named] = found[named] + one if named in found else one
-    return found
+    """Return the counts of recipes over all versions, of which fewer are stored than of stages."""
+    return sum_counts_by_key(
+        (
+            (_get_place_of_layer_key(key.layer), key.item, key.part),
+            UsageCounts(**{name: getattr(one, name) for name in _COUNTED}, last_used=one.last_used),
+        )
+        for key, one in counts.items()
+        if key.part
+    )
 
 
 def _get_place_of_layer_key(layer: str) -> str:

@@ -1,17 +1,17 @@
-"""Lifecycle decisions as pure functions: a skill's status, the reliability of its stages, its next transition, the
-gates that close it, and the packages it lacks.
+"""Lifecycle decisions as pure functions: the reliability of a skill's stages, its next transition, what disables it or
+closes its gates, and the packages it lacks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from habitus.skills import names
-from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillState, SkillSummary, Stage
+from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillSummary, Stage
 from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
@@ -22,34 +22,6 @@ if TYPE_CHECKING:
 _LOWER_BOUND = 0.1
 # An item whose upper bound is below this does more harm than good.
 _FAILING_BELOW = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SkillStatus:
-    """The state of a skill and the reason, as text for a person."""
-
-    state: SkillState
-    reason: str = ""
-
-
-def determine_status(
-    *, problem: str | None, distrusted_for: str, held_for: str, disabled_by: str, closed_gates: Sequence[str]
-) -> SkillStatus:
-    """Return the status of a skill; the first reason that keeps it from use decides."""
-    if problem is not None:
-        return SkillStatus(state=SkillState.BROKEN, reason=problem)
-    if distrusted_for:
-        return SkillStatus(state=SkillState.UNTRUSTED, reason=distrusted_for)
-    if held_for:
-        return SkillStatus(state=SkillState.HELD, reason=held_for)
-    if disabled_by:
-        return SkillStatus(state=SkillState.DISABLED, reason=disabled_by)
-    if closed_gates:
-        return SkillStatus(state=SkillState.GATED, reason="; ".join(closed_gates))
-    return _OK_STATUS
-
-
-_OK_STATUS = SkillStatus(state=SkillState.OK)
 
 
 class LifecycleTransitionKind(StrEnum):

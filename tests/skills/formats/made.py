@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -182,6 +183,14 @@ def write_files(top: Path, files: Mapping[str, str | bytes]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)
     return top
+
+
+_number = itertools.count()
+
+
+def fresh(tmp_path: Path) -> Path:
+    """A path of its own for each example of a law."""
+    return tmp_path / str(next(_number))
 
 
 def contents(tree: Tree) -> dict[str, bytes]:

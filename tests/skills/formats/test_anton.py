@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from tests.skills.formats.made import (
     counters,
     counts,
     folder_names,
+    fresh,
     json_values,
     law,
     of_kind,
@@ -38,11 +38,6 @@ from tests.skills.formats.made import (
 pytestmark = pytest.mark.req("SK-19")
 
 ANTON = AntonFormat()
-_number = itertools.count()
-
-
-def fresh(tmp_path: Path) -> Path:
-    return tmp_path / str(next(_number))
 
 
 META = {

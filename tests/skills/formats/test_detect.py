@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from pathlib import Path
@@ -15,11 +14,10 @@ from habitus.files import build_tree_file
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import IncomingSkill, SkillFormat, SkippedEntry, resolve_name_conflicts
 from habitus.skills.formats.detect import FORMATS, get_format, read_skills
-from tests.skills.formats.made import again, json_values, law, of_kind, reasons, taken, write_files
+from tests.skills.formats.made import again, fresh, json_values, law, of_kind, reasons, taken, write_files
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
 
-_number = itertools.count()
 
 FILES: dict[str, str | bytes] = {
     "anton/csv_summary/declarative.md": "Read it.",
@@ -134,7 +132,7 @@ _plausible = st.recursive(
 @law
 def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) -> None:
     content = json.dumps(value if isinstance(value, list) else {name: value})
-    top = tmp_path / str(next(_number))
+    top = fresh(tmp_path)
     files: dict[str, str | bytes] = {
         "anton/x/declarative.md": "Do.",
         "anton/x/meta.json": content,

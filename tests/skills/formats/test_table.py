@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import sqlite3
 from contextlib import closing
@@ -22,6 +21,7 @@ from habitus.skills.model import Skill, SkillSource
 from tests.skills.formats.made import (
     again,
     any_text,
+    fresh,
     law,
     of_kind,
     only,
@@ -36,7 +36,6 @@ from tests.skills.formats.made import (
 pytestmark = pytest.mark.req("SK-19")
 
 TABLE = AgentSkillsTableFormat()
-_number = itertools.count()
 
 ROW: dict[str, Any] = {
     "_id": "quarterly-reports",
@@ -175,7 +174,7 @@ def test_export_has_exactly_the_columns(tmp_path: Path) -> None:
 @given(skill=skills())
 @law
 def test_what_is_written_reads_back(tmp_path: Path, skill: Skill) -> None:
-    path = tmp_path / f"{next(_number)}.db"
+    path = fresh(tmp_path).with_suffix(".db")
     TABLE.write_skills([outgoing(skill)], path)
     entry = only(read_skills(path))
     found = entry.skill
@@ -193,7 +192,7 @@ def test_what_is_written_reads_back(tmp_path: Path, skill: Skill) -> None:
 @law
 def test_what_was_read_is_written_back(tmp_path: Path, row: dict[str, str], tags: list[str]) -> None:
     row["content"] = row["content"].replace("\r", "").replace("\x00", "")
-    path, out = (tmp_path / f"{next(_number)}.db" for _ in range(2))
+    path, out = (fresh(tmp_path).with_suffix(".db") for _ in range(2))
     database(path, [{**row, "tags": json.dumps(tags)}])
     TABLE.write_skills([again(only(read_skills(path)))], out)
     (back,) = rows_of(out)

@@ -218,18 +218,19 @@ def compose_listed_skill(
         summary = fill_copy_placeholders(layer, summary, fill)
     if base is not None and base.summary is not None:
         summary = merge_layered_summaries(base.summary, summary)
-    standing = lifecycle.determine_status(
-        problem=None,
-        distrusted_for=outside.explain_distrust(layer, summary.name, tree_hash),
-        held_for="",
-        disabled_by=lifecycle.explain_disabled(summary, context),
-        closed_gates=lifecycle.list_closed_gates(summary, context),
-    )
+    # The first reason that keeps it from use decides.
+    state = SkillState.OK
+    if reason := outside.explain_distrust(layer, summary.name, tree_hash):
+        state = SkillState.UNTRUSTED
+    elif reason := lifecycle.explain_disabled(summary, context):
+        state = SkillState.DISABLED
+    elif reason := "; ".join(lifecycle.list_closed_gates(summary, context)):
+        state = SkillState.GATED
     return ListedSkill(
         name=summary.name,
         layer=layer.name,
-        state=standing.state,
-        reason=standing.reason,
+        state=state,
+        reason=reason,
         summary=summary,
         tree_hash=tree_hash,
         diagnostics=contents.diagnostics.get(summary.name, ()),

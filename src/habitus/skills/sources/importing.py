@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -139,6 +140,15 @@ class SkillImporter:
         `overwrite` replaces skills that differ here (their history stays); `is_trusted` skips findings and claims;
         `resolve_conflict` is asked before a skill replaces one from another origin.
         """
+        import_batch = partial(
+            self._import_batch,
+            author=author,
+            layer=layer,
+            resolve_conflict=resolve_conflict,
+            overwrite=overwrite,
+            is_trusted=is_trusted,
+            skip_held=skip_held,
+        )
         chunk: list[IncomingSkill] = []
         for entry in entries:
             if isinstance(entry, IncomingSkill):
@@ -154,44 +164,31 @@ class SkillImporter:
             elif self._import_lesson is not None:
                 yield self._import_lesson(entry)
             if len(chunk) == _BATCH_SIZE:
-                yield from self._import_batch(
-                    chunk,
-                    author,
-                    layer,
-                    resolve_conflict,
-                    overwrite=overwrite,
-                    is_trusted=is_trusted,
-                    skip_held=skip_held,
-                )
+                yield from import_batch(chunk)
                 chunk = []
-        yield from self._import_batch(
-            chunk, author, layer, resolve_conflict, overwrite=overwrite, is_trusted=is_trusted, skip_held=skip_held
-        )
+        yield from import_batch(chunk)
 
     def _import_batch(
         self,
         batch: list[IncomingSkill],
+        *,
         author: Author,
         layer: str,
         resolve_conflict: ConflictResolver,
-        *,
         overwrite: bool,
         is_trusted: bool,
         skip_held: bool,
     ) -> Iterator[ImportOutcome]:
         store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
         there = store.read_contents()
-        known, proposals = (
-            read_import_origins(self._engine, layer, wanted),
-            self._find_proposals_by_name_and_hash(layer, wanted),
-        )
-        digests = [compute_tree_hash(entry.tree) for entry in batch]
-        both = zip(batch, digests, strict=True)
-        differing = [one for one, digest in both if _get_loadable_hash(there, one.name) not in (None, digest)]
+        known = read_import_origins(self._engine, layer, wanted)
+        proposals = self._find_proposals_by_name_and_hash(layer, wanted)
+        hashed = [(entry, compute_tree_hash(entry.tree)) for entry in batch]
+        differing = [one for one, digest in hashed if _get_loadable_hash(there, one.name) not in (None, digest)]
         said_there = {} if overwrite else _hash_current_exports(store, differing)
         results: list[ImportOutcome] = []
         to_save: dict[str, IncomingSkill] = {}
-        for newcomer, digest in zip(batch, digests, strict=True):
+        for newcomer, digest in hashed:
             entry, waits, here = newcomer, "", _get_loadable_hash(there, newcomer.name)
             is_other = _would_replace_other(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
@@ -204,30 +201,25 @@ class SkillImporter:
                 digest, here = compute_tree_hash(entry.tree), _get_loadable_hash(there, entry.name)
             result = _decide_without_scan(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
-                result = ImportOutcome(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
+                result = _build_outcome(entry, ImportVerdict.UNCHANGED)
             if result is None and here is None and entry.name in there.broken:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; fix or remove it first"
-                result = ImportOutcome(
-                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin
-                )
+                result = _build_outcome(entry, ImportVerdict.REFUSED, reason)
             if result is None and (clash := trees.explain_code_name_conflict(entry.name, entry.tree)):
-                result = ImportOutcome(
-                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=clash, origin=entry.origin
-                )
+                result = _build_outcome(entry, ImportVerdict.REFUSED, clash)
             if not waits and (result is None or entry.name != newcomer.name):
                 self._close_conflict_proposal(proposals, newcomer, author, is_decided=is_other)
             if result is None and (waits or not is_trusted):
                 findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
                 if skip_held and findings:
-                    result = _build_left_out_result(entry, findings)
+                    result = _build_outcome(entry, ImportVerdict.REFUSED, f"left out: {findings[0]}")
                 else:
                     result = self._hold_entry_for_review(
                         entry, layer, author, proposals.get((entry.name, digest)), findings
                     )
             if result is None:
                 to_save[entry.name] = entry
-                verdict = ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED
-                result = ImportOutcome(name=entry.name, verdict=verdict, origin=entry.origin)
+                result = _build_outcome(entry, ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED)
             # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
             notes = (*_list_notable_diagnostics(entry), *lifecycle.explain_missing_packages(says, self._packages))
@@ -317,7 +309,7 @@ class SkillImporter:
         """
         if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"rejected by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
-            return ImportOutcome(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+            return _build_outcome(entry, ImportVerdict.REFUSED, reason)
         if earlier is None or earlier.state is not ProposalState.PENDING:
             if not findings:
                 return None
@@ -330,8 +322,9 @@ class SkillImporter:
             )
             said = replace(author, reason=f"import of {entry.origin}")
             earlier = self._review.propose(change, said, tuple(findings))
-        reason = f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
-        return ImportOutcome(name=entry.name, verdict=ImportVerdict.HELD, reason=reason, origin=entry.origin)
+        return _build_outcome(
+            entry, ImportVerdict.HELD, f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
+        )
 
     def _save_entries(
         self, entries: Mapping[str, IncomingSkill], author: Author, layer: str, *, is_trusted: bool
@@ -450,23 +443,24 @@ def _decide_without_scan(
 ) -> ImportOutcome | None:
     """Return the result if it needs no scan and no write, or None if the entry is to be imported."""
     if here == digest:
-        return ImportOutcome(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
-    if here is not None and known is not None and known.source_hash == digest and not overwrite:
-        reason = "edited here since; your version stays"
-        return ImportOutcome(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
+        return _build_outcome(entry, ImportVerdict.UNCHANGED)
+    if here is None or overwrite:
+        return None
+    if known is not None and known.source_hash == digest:
+        return _build_outcome(entry, ImportVerdict.UNCHANGED, "edited here since; your version stays")
     # Unedited since the last import: the hash written then is the hash here now.
-    is_theirs = known is not None and known.written_hash == here
-    if here is not None and not is_theirs and not overwrite:
-        what = "was edited here" if known is not None else "is there already and differs"
-        reason = f"'{entry.name}' {what}; --overwrite uses theirs and keeps yours in its history"
-        return ImportOutcome(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
-    return None
+    if known is not None and known.written_hash == here:
+        return None
+    what = "was edited here" if known is not None else "is there already and differs"
+    reason = f"'{entry.name}' {what}; --overwrite uses theirs and keeps yours in its history"
+    return _build_outcome(entry, ImportVerdict.REFUSED, reason)
 
 
 def _would_replace_other(entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None) -> bool:
     """Whether an unedited skill of another origin, with other files, is here."""
-    is_theirs = known is not None and known.written_hash == here
-    return is_theirs and known is not None and here != digest and _is_from_other_location(known, entry)
+    if known is None or known.written_hash != here or here == digest:
+        return False
+    return _is_from_other_location(known, entry)
 
 
 def _is_from_other_location(known: ImportOrigin, entry: IncomingSkill) -> bool:
@@ -505,7 +499,5 @@ def _get_loadable_hash(there: LayerContents, name: str) -> str | None:
     return there.hashes[name] if name in there.summaries else None
 
 
-def _build_left_out_result(entry: IncomingSkill, findings: Sequence[str]) -> ImportOutcome:
-    """The result of a skill that would be held and that the person does not want at all."""
-    reason = f"left out: {findings[0]}"
-    return ImportOutcome(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+def _build_outcome(entry: IncomingSkill, verdict: ImportVerdict, reason: str = "") -> ImportOutcome:
+    return ImportOutcome(name=entry.name, verdict=verdict, reason=reason, origin=entry.origin)

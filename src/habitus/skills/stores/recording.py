@@ -187,7 +187,7 @@ class ChangeRecorder:
         return True
 
     def _revert_planned_change(self, conn: sa.Connection, plan: WritePlan) -> None:
-        for write in _list_writes(plan):
+        for write in plan.get("writes", ()):
             self._revert_write(conn, write)
         if plan["action"] == "remove":
             self._backend.unarchive_folder(plan["archived_as"], plan["folder"])
@@ -201,9 +201,8 @@ class ChangeRecorder:
     ) -> Mapping[str, int]:
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
         match plan["action"]:
-            # "write" is the format of older releases, whose records may still be pending.
-            case "write" | "write_many":
-                return self._apply_writes(conn, _list_writes(plan), known_trees, author, now)
+            case "write_many":
+                return self._apply_writes(conn, plan["writes"], known_trees, author, now)
             case "remove":
                 self._backend.archive_folder(plan["folder"], plan["archived_as"])
                 self._db.archive_skill(conn, plan["id"], plan["archived_as"], author, now)
@@ -235,7 +234,7 @@ class ChangeRecorder:
         for plan in plans:
             folder = plan["folder"]
             if folder in written:
-                facts = NO_FACTS if folder in known else _unpack_facts(plan.get("facts", _pack_facts(NO_FACTS)))
+                facts = NO_FACTS if folder in known else _unpack_facts(plan["facts"])
                 put.append((known.get(folder), self._scan_folder(folder, written[folder], facts)))
         made = self._db.save_folders(conn, put, author, now)
         self.write_back_versions_and_dates(conn, folders)
@@ -278,16 +277,10 @@ def _make_abandoned_folder_path(folder: str) -> str:
 
 def make_pending_change_error(error: StorageFailed, plan: WritePlan) -> StorageFailed:
     """Return the error for a change that could be neither applied nor rolled back, and will be applied later."""
-    folders = ", ".join(f"'{write['folder']}'" for write in _list_writes(plan)[:3] or [plan])
+    folders = ", ".join(f"'{write['folder']}'" for write in plan.get("writes", [plan])[:3])
     why = error.message.rstrip(".").removesuffix("; nothing was changed")
     what = f"The change of {folders} is recorded but can be neither applied nor undone now: {why}."
     return type(error)(what, hint="The next change or start makes it when it can; undo it after that.")
-
-
-def _list_writes(plan: WritePlan) -> Sequence[WritePlan]:
-    """Return the writes of a plan; older releases stored a single write without a list."""
-    writes: Sequence[WritePlan] = plan.get("writes", [plan] if plan["action"] == "write" else [])
-    return writes
 
 
 def _is_untouched_by_others(found: FolderContents, write: FolderWrite) -> bool:

@@ -15,7 +15,14 @@ from habitus import sql
 from habitus.skills.model import Stage
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 from habitus.skills.stores.tables import COUNTED_BEFORE, skill_counts
-from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCountKey, UsageCounts
+from habitus.use_counts import (
+    COUNT_NAMES,
+    UsageByKey,
+    UsageCountKey,
+    UsageCounts,
+    compute_count_changes,
+    sum_counts_by_key,
+)
 
 # By layer key and name.
 CountsBySkill = dict[tuple[str, str], dict[Stage, UsageCounts]]
@@ -77,7 +84,7 @@ class UsageCache:
         # A judgement or an erasure is no newer use.
         rows = [
             _build_row(key, counts) | ({} if counts.used > 0 else {"last_used": None})
-            for key, counts in sum_counts_by_stage(changes).items()
+            for key, counts in _sum_counts_by_stage(changes).items()
         ]
         with sql.write_transaction(self.engine) as connection:
             sql.upsert_rows(connection, skill_counts, rows, sum_up)
@@ -105,9 +112,7 @@ class UsageCache:
             )
             for row in rows
         }
-        counted, none = sum_counts_by_stage(facts), UsageCounts()
-        missing = {key: counted.get(key, none) - cached.get(key, none) for key in sorted({*cached, *counted})}
-        return {key: change for key, change in missing.items() if change.is_nonzero}
+        return compute_count_changes(_sum_counts_by_stage(facts), cached)
 
     def erase_skill_counts(self, layer: str, name: str) -> None:
         """Delete the counts of an erased skill, except those of uses that are stored."""
@@ -127,10 +132,5 @@ def _build_row(key: UsageCountKey, counts: UsageCounts) -> dict[str, Any]:
     return {name: getattr(key, name) for name in _KEY_NAMES} | {name: getattr(counts, name) for name in _VALUE_NAMES}
 
 
-def sum_counts_by_stage(counts: UsageByKey) -> dict[UsageCountKey, UsageCounts]:
-    """Return the counts of whole stages."""
-    found: dict[UsageCountKey, UsageCounts] = {}
-    for key, one in counts.items():
-        whole = replace(key, part="")
-        found[whole] = found[whole] + one if whole in found else one
-    return found
+def _sum_counts_by_stage(counts: UsageByKey) -> dict[UsageCountKey, UsageCounts]:
+    return sum_counts_by_key((replace(key, part=""), one) for key, one in counts.items())
