@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.errors import HabitusError, Invalid, NotFound
@@ -52,9 +52,7 @@ class ToolCatalogue:
         known = self._health.list_all()
         self._approvals.read_revision()
         return tuple(
-            self._build_tool(
-                item, known.get((self.get_layer_or_folder_key_of_health(item), item.name), ToolHealthRecord())
-            )
+            self._build_tool(item, known.get((self._get_health_place(item), item.name), ToolHealthRecord()))
             for item in items
         )
 
@@ -62,7 +60,7 @@ class ToolCatalogue:
         """Return a tool by its skill's name or its callable name."""
         item = self.find_tool_skill(name)
         self._approvals.read_revision()
-        return self._build_tool(item, self._health.get(self.get_layer_or_folder_key_of_health(item), item.name))
+        return self._build_tool(item, self.get_health(item))
 
     def get_code(self, name: str) -> str:
         """Return the text of its `scripts/tool.py`."""
@@ -109,8 +107,17 @@ class ToolCatalogue:
         """Return the files of a skill."""
         return self._library.read_tree(f"{item.name}@{item.layer}")
 
-    def get_layer_or_folder_key_of_health(self, item: ListedSkill) -> str:
-        """Return the key of its health: the layer, or the folder of a project's layer."""
+    def get_health(self, item: ListedSkill) -> ToolHealthRecord:
+        """Return the health of the skill's tool."""
+        return self._health.get(self._get_health_place(item), item.name)
+
+    def update_health(
+        self, item: ListedSkill, change: Callable[[ToolHealthRecord], ToolHealthRecord]
+    ) -> ToolHealthRecord:
+        """Apply a pure function to the health of the skill's tool and return the result."""
+        return self._health.update_health(self._get_health_place(item), item.name, change)
+
+    def _get_health_place(self, item: ListedSkill) -> str:
         return self._library.get_layer(item.layer).trust_root or item.layer
 
     def _build_tool(self, item: ListedSkill, health: ToolHealthRecord) -> CodeTool:

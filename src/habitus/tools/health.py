@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -138,7 +137,7 @@ class ToolHealthStore:
         """Apply a pure function to the stored health under the lock and return the result."""
         key = {"place": place, "name": name}
         mine = (tool_health.c.place == place, tool_health.c.name == name)
-        with self.open_transaction() as conn:
+        with sql.write_transaction(self._engine, lock="tool_health") as conn:
             sql.insert_missing_rows(conn, tool_health, [key])
             row = conn.execute(sa.select(tool_health).where(*mine)).mappings().one()
             before = ToolHealthRecord(**{field: row[field] for field in _FIELDS})
@@ -147,11 +146,3 @@ class ToolHealthStore:
                 values = {field: getattr(after, field) for field in _FIELDS}
                 conn.execute(tool_health.update().where(*mine).values(values))
         return after
-
-    def record_passed_cases(self, place: str, name: str, code: str, now: datetime) -> None:
-        """Record that the cases passed with this code."""
-        self.update_health(place, name, lambda health: compute_health_after_passed_cases(health, code, now))
-
-    def open_transaction(self) -> AbstractContextManager[sa.Connection]:
-        """Open a transaction for several changes that belong together."""
-        return sql.write_transaction(self._engine, lock="tool_health")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
@@ -41,6 +42,7 @@ from habitus.tools.health import (
     ToolHealthStore,
     compute_health_after_curation,
     compute_health_after_failed_cases,
+    compute_health_after_passed_cases,
     find_retirement_reason,
 )
 from habitus.tools.model import (
@@ -239,7 +241,8 @@ class ToolMaker:
     def _approve_code(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
         self._parts.approvals.trust(APPROVED_ROOT, {name: tree}, person)
         if proved_as:
-            self._parts.health.record_passed_cases(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
+            proved = partial(compute_health_after_passed_cases, code=proved_as, now=self._parts.clock())
+            self._parts.health.update_health(layer.trust_root or layer.name, name, proved)
 
 
 def _build_weaker_tests_notice(program: ToolProgram, grounds: ToolProposalEvidence) -> tuple[str, ...]:
@@ -307,14 +310,10 @@ class ToolRetirementService:
         return report
 
     def _mark_degraded(self, name: str, report: ToolCaseRerunReport) -> None:
-        item, now, reason = (
-            self._parts.catalogue.find_tool_skill(name),
-            self._parts.clock(),
-            report.cases_counting_against_tool[0].outcome.reason,
-        )
-        place = self._parts.catalogue.get_layer_or_folder_key_of_health(item)
-        self._parts.health.update_health(
-            place, item.name, lambda health: compute_health_after_failed_cases(health, report.fingerprint, reason, now)
+        item, now = self._parts.catalogue.find_tool_skill(name), self._parts.clock()
+        reason = report.cases_counting_against_tool[0].outcome.reason
+        self._parts.catalogue.update_health(
+            item, lambda health: compute_health_after_failed_cases(health, report.fingerprint, reason, now)
         )
 
     def _count_curation_and_retire_if_due(
@@ -323,9 +322,7 @@ class ToolRetirementService:
         """Count this curation and retire the tool if it is due."""
         item = self._parts.catalogue.find_tool_skill(name)
         reason = find_retirement_reason(
-            self._parts.health.update_health(
-                self._parts.catalogue.get_layer_or_folder_key_of_health(item), item.name, compute_health_after_curation
-            ),
+            self._parts.catalogue.update_health(item, compute_health_after_curation),
             self._parts.clock(),
             fails_its_cases=fails_its_cases,
             most_days=self._parts.retention.degraded_tool_days,
@@ -384,10 +381,8 @@ class ToolRetirementService:
         else:
             self._restore_newest_code_from_history(item, author)
         found = self._parts.catalogue.find_tool_skill(wanted.name)
-        self._parts.health.update_health(
-            self._parts.catalogue.get_layer_or_folder_key_of_health(found),
-            found.name,
-            lambda health: ToolHealthRecord(proved_as=health.proved_as, proved_on=health.proved_on),
+        self._parts.catalogue.update_health(
+            found, lambda health: ToolHealthRecord(proved_as=health.proved_as, proved_on=health.proved_on)
         )
         return self._parts.catalogue.get(found.name)
 

@@ -21,7 +21,7 @@ from habitus.tasks.schema import Json
 from habitus.tools.catalogue import build_code_tool_from_program
 from habitus.tools.code_stage import parse_tool_program_from_files
 from habitus.tools.execution import compute_tool_fingerprint
-from habitus.tools.health import ToolHealthRecord, compute_health_after_call
+from habitus.tools.health import ToolHealthRecord, compute_health_after_call, compute_health_after_passed_cases
 from habitus.tools.making import ToolMaker, ToolRetirementService, ToolServices
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, ToolCaseRerunReport, ToolProgram, ToolStatus
 
@@ -82,11 +82,8 @@ class ToolRunner:
         self, item: ListedSkill, code: str, outcome: Outcome, turn: str, user: str
     ) -> ToolHealthRecord:
         """Record the call as a use, and in the tool's health."""
-        place, now = self._parts.catalogue.get_layer_or_folder_key_of_health(item), self._parts.clock()
-        layer, version = (
-            self._parts.library.get_layer(item.layer).store.key,
-            item.summary.version if item.summary else 0,
-        )
+        now, layer = self._parts.clock(), self._parts.library.get_layer(item.layer).store.key
+        version = item.summary.version if item.summary else 0
         self._parts.record_use(
             build_use_of_code_or_recipe_run(
                 skill=(item.name, layer, version),
@@ -97,8 +94,8 @@ class ToolRunner:
                 at=now,
             )
         )
-        return self._parts.health.update_health(
-            place, item.name, lambda health: compute_health_after_call(health, code, outcome, now)
+        return self._parts.catalogue.update_health(
+            item, lambda health: compute_health_after_call(health, code, outcome, now)
         )
 
     async def test_tool(self, name: str, *, services: HostServices | None = None) -> ToolCaseRerunReport:
@@ -110,26 +107,16 @@ class ToolRunner:
             program, passed_fingerprint=proved_as, env=self._parts.environ, services=asked
         )
         if report.passed and report.results:
-            proved = (
-                self._parts.catalogue.get_layer_or_folder_key_of_health(item),
-                item.name,
-                report.fingerprint,
-                self._parts.clock(),
-            )
-            await asyncio.to_thread(self._parts.health.record_passed_cases, *proved)
+            proved = partial(compute_health_after_passed_cases, code=report.fingerprint, now=self._parts.clock())
+            await asyncio.to_thread(self._parts.catalogue.update_health, item, proved)
         return report
 
     def _load_program_for_test(self, name: str) -> tuple[ListedSkill, ToolProgram, str]:
-        item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
-        program = replace(
-            self._parts.catalogue.get_program(item), given=self._parts.files.provide_readable_folder(item)
-        )
+        known = self._parts.catalogue
+        item, tool = known.find_tool_skill(name), known.get(name)
+        program = replace(known.get_program(item), given=self._parts.files.provide_readable_folder(item))
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
-        return (
-            item,
-            trial,
-            self._parts.health.get(self._parts.catalogue.get_layer_or_folder_key_of_health(item), item.name).proved_as,
-        )
+        return item, trial, known.get_health(item).proved_as
 
     def list_pending_tools_of_conversation(self, conversation: str) -> tuple[CodeTool, ...]:
         """Return the pending tools written in this conversation, which can already be called there."""
