@@ -58,6 +58,11 @@ class UseVerdict(StrEnum):
         """Whether someone or something that knows said how it went."""
         return self in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)
 
+    @property
+    def outcome(self) -> UseVerdict:
+        """Succeeded, failed, or no feedback."""
+        return self if self.is_known else UseVerdict.NO_FEEDBACK
+
     def is_counted_as(self, wanted: UseVerdict | None) -> bool:
         """Whether the count of this name counts it; None counts everything."""
         return wanted in (None, self) or (wanted is UseVerdict.NO_FEEDBACK and not self.is_known)
@@ -302,7 +307,7 @@ def count_requests_by_day(
         verdict = decide_use_verdict(judged[id])
         # The clock of another host may be ahead by a day.
         if counted := went.get(began.astimezone(UTC).date()):
-            counted[(verdict if verdict.is_known else UseVerdict.NO_FEEDBACK).value] += 1
+            counted[verdict.outcome.value] += 1
     used: defaultdict[date, list[str]] = defaultdict(list)
     for item, _, at in list_skill_use_times(connection, since, user=user):
         used[at.astimezone(UTC).date()].append(item)
@@ -323,8 +328,7 @@ def count_requests_with_lesson(connection: sa.Connection, lesson: str, user: str
     judged = _load_judgements(connection, query)
     went = dict.fromkeys(_REQUEST_COUNTS, 0)
     for id in connection.execute(query).scalars():
-        verdict = decide_use_verdict(judged[id])
-        went[(verdict if verdict.is_known else UseVerdict.NO_FEEDBACK).value] += 1
+        went[decide_use_verdict(judged[id]).outcome.value] += 1
     scope = "&all_users=true" if user is None else ""
     return RequestCounts(address=f"/turns?lesson={lesson}{scope}", **went)
 
@@ -352,7 +356,7 @@ class JudgedRequest:
     @property
     def outcome(self) -> UseVerdict:
         """Whether it succeeded, failed, or has no feedback."""
-        return self.verdict if self.verdict.is_known else UseVerdict.NO_FEEDBACK
+        return self.verdict.outcome
 
 
 def list_requests_with_verdicts(

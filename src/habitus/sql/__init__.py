@@ -11,7 +11,6 @@ from habitus.sql.addresses import (
     build_sqlite_url,
     describe_database,
     get_database_key,
-    get_workspace_of_engine,
     metadata,
     strip_password,
 )
@@ -34,8 +33,6 @@ from habitus.sql.schema import (
 )
 from habitus.sql.transactions import (
     BATCH_SIZE,
-    NOTIFICATION_CHANNEL,
-    announce_table_changes,
     count_open_transactions,
     get_token_of_own_table_commits,
     has_open_write,
@@ -51,9 +48,7 @@ __all__ = [
     "BATCH_SIZE",
     "DEFAULT_POOL_SIZE",
     "HEAD",
-    "NOTIFICATION_CHANNEL",
     "UtcDateTime",
-    "announce_table_changes",
     "build_optional_columns",
     "build_primary_key_columns",
     "build_required_columns",
@@ -69,7 +64,6 @@ __all__ = [
     "get_schema_revision",
     "get_token_of_own_table_commits",
     "get_user_and_role_of_engine",
-    "get_workspace_of_engine",
     "has_open_write",
     "insert_missing_rows",
     "limit_busy_wait",

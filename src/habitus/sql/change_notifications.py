@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import StorageFailed
+from habitus.sql.transactions import NOTIFICATION_CHANNEL, announce_table_changes
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class ChangeTopic(StrEnum):
 
 def notify_change(conn: sa.Connection, topic: ChangeTopic) -> None:
     """Announce a change to a table that has no trigger when the transaction commits."""
-    sql.announce_table_changes(conn, [topic])
+    announce_table_changes(conn, [topic])
 
 
 class ChangeFeed:
@@ -186,7 +187,7 @@ class _NotificationListener(threading.Thread):
 
     def _listen_until_stopped(self) -> None:
         with sql.read_transaction(self._engine) as conn:
-            channel = conn.execute(sa.text(f"SELECT {sql.NOTIFICATION_CHANNEL}")).scalar_one()
+            channel = conn.execute(sa.text(f"SELECT {NOTIFICATION_CHANNEL}")).scalar_one()
         with sql.translate_storage_errors(self._engine), self._engine.connect() as kept:
             kept.execution_options(isolation_level="AUTOCOMMIT")
             try:
