@@ -27,13 +27,9 @@ from tests.skills.test_trust import EVIL
 APPEND = TextEdit(operation=EditOperation.APPEND, content="mine")
 
 
-def put(root: Path, name: str, body: str = "1. Do it.") -> None:
+def put(root: Path, name: str, body: str = "1. Do it.") -> Path:
     (root / name).mkdir(parents=True, exist_ok=True)
     (root / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: About {name}.\n---\n\n{body}\n")
-
-
-def _put(root: Path, name: str, body: str = "1. Do it.") -> Path:
-    put(root, name, body)
     return root
 
 
@@ -160,7 +156,7 @@ def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_bei
 @pytest.mark.req("SK-18", "SK-19")
 def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus, tmp_path: Path) -> None:
     counters = {Stage.STEPS: UsageCounts(recommended=4, used=2)}
-    (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha", EVIL))
+    (entry,) = detect.read_skills(put(tmp_path / "theirs", "alpha", EVIL))
     assert isinstance(entry, IncomingSkill)
     held = replace(entry, counters=counters, enabled=False)
     (result,) = open_importer(habitus).import_entries([held], habitus.build_author())
@@ -173,7 +169,7 @@ def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus,
 
 @pytest.mark.req("SK-18", "SC-02")
 def test_a_run_that_was_killed_after_writing_is_finished_by_the_next(habitus: Habitus, tmp_path: Path) -> None:
-    (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
+    (entry,) = detect.read_skills(put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
     counted = replace(entry, counters={Stage.STEPS: UsageCounts(used=3)})
     open_importer(habitus)._record_origins({"alpha": counted}, "user")
@@ -195,7 +191,7 @@ def test_a_skill_of_ones_own_under_the_name_of_a_removed_import_is_ones_own(habi
 
 @pytest.mark.req("SK-19")
 def test_versions_and_dates_come_along(habitus: Habitus, tmp_path: Path) -> None:
-    (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
+    (entry,) = detect.read_skills(put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
     born = datetime(2020, 1, 2, tzinfo=UTC)
     list(open_importer(habitus).import_entries([replace(entry, version=7, created_on=born)], habitus.build_author()))

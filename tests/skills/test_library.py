@@ -195,27 +195,6 @@ def test_settings_switch_skills_off_for_everybody_or_one_user(world: World) -> N
     assert states == {"one": SkillState.DISABLED, "two": SkillState.DISABLED, "three": SkillState.OK}
 
 
-@pytest.mark.req("SK-15")
-def test_rights_and_features_open_their_gates(world: World) -> None:
-    write(world.user, "secret", "admin_only: true\n")
-    write(world.user, "trial-run", "experimental: true\n")
-    write(world.user, "strange", "admin_only: perhaps\n")
-    assert {i.name: i.state for i in world.library().list_skills() if i.layer == "user"} == {
-        "secret": SkillState.OK,
-        "trial-run": SkillState.GATED,
-        "strange": SkillState.GATED,
-    }
-    world.toml = '[users.ada]\nadmin = false\n[experimental]\nfeatures = ["skill_trial_run"]\n'
-    library = world.library()
-    assert {i.name: i.state for i in library.list_skills() if i.layer == "user"} == {
-        "secret": SkillState.GATED,
-        "trial-run": SkillState.OK,
-        "strange": SkillState.GATED,
-    }
-    assert library.find("secret").reason == "for administrators only"
-    assert "can't be read" in library.find("strange").reason
-
-
 @pytest.mark.req("SK-17")
 def test_placeholders_are_filled_where_they_are_meant(world: World) -> None:
     text = "{BOT_NAME} {USER} {SKILL_DIR} ${USER} {OTHER}"
@@ -301,16 +280,6 @@ def test_pause_stops_the_agent_everywhere_and_not_the_person(world: World) -> No
     here.skills.edit("x", APPEND, me())
     assert there.pause.resume()
     here.skills.edit("x", APPEND, AGENT)
-
-
-@pytest.mark.req("SK-22")
-def test_the_library_returns_to_a_timestamp(world: World) -> None:
-    library = world.library()
-    library.create(Skill(name="x", description="Does x.", body="before"), me())
-    timestamp = datetime.now(UTC)
-    library.edit("x", TextEdit(operation=EditOperation.REPLACE, content="after"), me())
-    assert [step.action for step in library.restore_state_at(timestamp, me())] == ["rewrite"]
-    assert library.load("x").body == "before"
 
 
 @pytest.mark.req("SK-22")

@@ -169,24 +169,18 @@ def format_iso_timestamp(value: datetime | None) -> str:
 
 def pack_counters(counters: UsageCounts) -> dict[str, Any]:
     """Return every counter under our own names, for formats with fewer."""
-    return {
-        "recommended": counters.recommended,
-        "used": counters.used,
-        "succeeded": counters.succeeded,
-        "failed": counters.failed,
-        "last_used": format_iso_timestamp(counters.last_used),
-    }
+    counts = {name: getattr(counters, name) for name in _COUNTED}
+    return {**counts, "last_used": format_iso_timestamp(counters.last_used)}
 
 
 def unpack_counters(values: Mapping[str, Any], notes: DiagnosticCollector) -> UsageCounts:
     """Parse counters that `pack_counters` wrote."""
-    return UsageCounts(
-        recommended=parse_count(values.get("recommended"), "recommended", notes),
-        used=parse_count(values.get("used"), "used", notes),
-        succeeded=parse_count(values.get("succeeded"), "succeeded", notes),
-        failed=parse_count(values.get("failed"), "failed", notes),
-        last_used=parse_timestamp_field(values.get("last_used"), "last_used", notes),
-    )
+    counts: dict[str, Any] = {name: parse_count(values.get(name), name, notes) for name in _COUNTED}
+    return UsageCounts(**counts, last_used=parse_timestamp_field(values.get("last_used"), "last_used", notes))
+
+
+# What other systems count; how a use ended without a word is known here only.
+_COUNTED = ("recommended", "used", "succeeded", "failed")
 
 
 def _is_number(value: str) -> bool:

@@ -50,13 +50,13 @@ def render_tool_json(tool: ToolContract) -> bytes:
     )
 
 
-def parse_tool_json(content: bytes, file: str = "tool.json") -> ToolContract:
+def parse_tool_json(content: bytes) -> ToolContract:
     """Parse tool.json, with defaults for missing fields; raise `UnreadableEntryError` if it is no contract at all."""
-    values = load_json_object(content, file)
+    values = load_json_object(content, "tool.json")
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)
     if not isinstance(parameters, (dict, type(None))) or not isinstance(permissions, (dict, type(None))):
-        raise UnreadableEntryError(f"{file} has parameters or permissions that are no object.")
+        raise UnreadableEntryError("tool.json has parameters or permissions that are no object.")
     return ToolContract(
         name=to_text(values.pop("name", "")),
         description=to_text(values.pop("description", "")),

@@ -264,18 +264,17 @@ class LayerDatabase:
 
     def set_enabled(self, conn: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
         """Enable or disable a skill and record who did."""
-        self._record_lifecycle_event(
-            conn, identity, LifecycleAction.ENABLED if enabled else LifecycleAction.DISABLED, author, now
-        )
-        conn.execute(
-            skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=reserve_generations(conn))
-        )
+        action = LifecycleAction.ENABLED if enabled else LifecycleAction.DISABLED
+        self._apply_lifecycle_action(conn, identity, action, author, now, enabled=enabled)
 
-    def _record_lifecycle_event(
-        self, conn: sa.Connection, identity: int, action: LifecycleAction, author: Author, now: datetime
+    def _apply_lifecycle_action(
+        self, conn: sa.Connection, identity: int, action: LifecycleAction, author: Author, now: datetime, **changes: Any
     ) -> None:
+        """Record a lifecycle event and change the columns that follow from it."""
         values = {"skill": identity, "action": action.value, "author": records.pack_author(author), "made_on": now}
         conn.execute(lifecycle_events.insert().values(values))
+        changes["generation"] = reserve_generations(conn)
+        conn.execute(skills.update().where(skills.c.id == identity).values(changes))
 
     # Blobs and versions
 
@@ -343,33 +342,15 @@ class LayerDatabase:
         self, conn: sa.Connection, identity: int, where: str | None, author: Author, now: datetime
     ) -> None:
         """Mark a skill as archived."""
-        self._record_lifecycle_event(conn, identity, LifecycleAction.REMOVED, author, now)
-        conn.execute(
-            skills.update()
-            .where(skills.c.id == identity)
-            .values(
-                archived_on=now,
-                archived_as=where,
-                archived_by=records.pack_author(author),
-                generation=reserve_generations(conn),
-            )
-        )
+        archived = {"archived_on": now, "archived_as": where, "archived_by": records.pack_author(author)}
+        self._apply_lifecycle_action(conn, identity, LifecycleAction.REMOVED, author, now, **archived)
 
     def unarchive_skill(self, conn: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
         """Mark an archived skill as present in a folder."""
-        self._record_lifecycle_event(conn, identity, LifecycleAction.RESTORED, author, now)
-        conn.execute(
-            skills.update()
-            .where(skills.c.id == identity)
-            .values(
-                archived_on=None,
-                archived_as=None,
-                archived_by=None,
-                folder=folder,
-                # An empty stamp makes the next check of the directory read the folder.
-                stamp="",
-                generation=reserve_generations(conn),
-            )
+        present = dict.fromkeys(("archived_on", "archived_as", "archived_by"))
+        # An empty stamp makes the next check of the directory read the folder.
+        self._apply_lifecycle_action(
+            conn, identity, LifecycleAction.RESTORED, author, now, **present, folder=folder, stamp=""
         )
 
     def list_archived(self, conn: sa.Connection) -> list[tuple[ArchivedSkill, str | None]]:
