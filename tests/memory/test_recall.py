@@ -114,14 +114,6 @@ def test_rules_over_budget_are_ranked_by_relevance(cortex: Cortex) -> None:
     assert {left.reason for left in found.left_out} == {"no room in 15 tokens"}
 
 
-@pytest.mark.full
-@pytest.mark.req("ME-06")
-def test_lessons_keep_to_their_budget(taught: Cortex) -> None:
-    found = taught.recall("csv from excel", lesson_tokens=5)
-    assert found.lessons == ()
-    assert found.left_out[0].reason == "no room in 5 tokens"
-
-
 @pytest.mark.req("ME-06")
 def test_of_two_that_fit_the_more_useful_comes_first(cortex: Cortex) -> None:
     cortex.encode(lesson("Excel exports of sales have two header rows.", confidence=0.3))

@@ -52,9 +52,6 @@ def build_erased_engram(engram: Engram, at: datetime) -> Engram:
     )
 
 
-_BATCH_SIZE = 500
-
-
 class EngramStore:
     """Engrams and their versions in the database."""
 
@@ -101,8 +98,7 @@ class EngramStore:
             ]
         with sql.write_transaction(self._engine, lock="memory") as conn:
             revision = increment_revision(conn)
-            for start in range(0, len(changed), _BATCH_SIZE):
-                part = changed[start : start + _BATCH_SIZE]
+            for part in sql.split_batches(changed):
                 # Counters change only on existing engrams, so the lookup is unnecessary then.
                 known = {e.id for e in part} if cause is None else _load_existing_engram_ids(conn, [e.id for e in part])
                 rows = [_build_engram_row(engram) | {"revision": revision} for engram in part]
@@ -172,8 +168,8 @@ def _load_existing_engram_ids(conn: sa.Connection, ids: Sequence[str]) -> set[st
 
 def _load_engrams(conn: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
     found: dict[str, Engram] = {}
-    for start in range(0, len(ids), _BATCH_SIZE):
-        query = sa.select(engrams).where(engrams.c.id.in_(ids[start : start + _BATCH_SIZE]))
+    for part in sql.split_batches(ids):
+        query = sa.select(engrams).where(engrams.c.id.in_(part))
         found |= {row["id"]: _engram_from_row(row) for row in conn.execute(query).mappings()}
     return found
 
