@@ -60,8 +60,8 @@ def find_draft_review_reason(
     if draft.produced_by is not LessonProducer.DETECTOR:
         needs_screening = not (_is_learned_from_own_errors(draft) or _is_proved_by_trial(draft))
         found = (find_text_objection(text, screening) for text in _list_draft_texts(draft) if needs_screening)
-        if first := next(filter(None, found), None):
-            return first.reason
+        if objection := next(filter(None, found), ""):
+            return objection
         if kind.is_rule:
             return "it wants to be a standing rule, and no person said it"
     if mode is MemoryLearningMode.COPILOT and draft.confidence < REVIEW_FREE_CONFIDENCE:
@@ -302,22 +302,8 @@ _LEET_LETTERS = str.maketrans("013457@$", "oieastas")
 _MIXED = re.compile(r"\b(?=\w*[A-Za-z])(?=\w*[\u0370-\u04ff])\w+\b")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScreeningObjection:
-    """A reason why a text needs review: what it would do, and the words that say so."""
-
-    rule: str
-    concern: str
-    excerpt: str
-
-    @property
-    def reason(self) -> str:
-        shown = self.excerpt if len(self.excerpt) <= 60 else f"{self.excerpt[:59]}…"
-        return f"{self.concern}: “{shown}”"
-
-
-def find_text_objection(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> ScreeningObjection | None:  # noqa: B008 - a frozen value
-    """Return the first objection to storing this text without review; None for an ordinary one."""
+def find_text_objection(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> str:  # noqa: B008 - a frozen value
+    """Return why this text needs review, what it would do and the words that say so; empty for an ordinary one."""
     from habitus.screening.scanner import (
         scan_prompt_text_for_threats,
     )  # its parsers are needed only once something is screened
@@ -327,8 +313,8 @@ def find_text_objection(text: str, policy: ScreeningPolicy = ScreeningPolicy()) 
         for found in scan_prompt_text_for_threats(reading, policy):
             if found.severity is RiskLevel.HIGH:
                 concern = f"it {found.why[:1].lower()}{found.why[1:].rstrip('.')}"
-                return ScreeningObjection(rule=found.rule, concern=concern, excerpt=found.quote)
-    return None
+                return f"{concern}: “{found.quote if len(found.quote) <= 60 else f'{found.quote[:59]}…'}”"
+    return ""
 
 
 def _iterate_deobfuscated_readings(text: str) -> Iterator[str]:
