@@ -63,28 +63,21 @@ def find_personal_traces(conn: sa.Connection, names: Collection[str], conversati
     archived = {row.skill: row.archived_as for row in newest if row.archived_on is not None}
     present = [row for row in newest if row.archived_on is None]
     past = [(row.skill, row.number) for row in made if row.number != row.version and row.skill not in archived]
-    switched = conn.execute(
-        sa.select(lifecycle_events.c.id, lifecycle_events.c.skill).where(
-            _build_condition_signed_by(lifecycle_events.c.author, names)
-        )
-    )
-    put_away = conn.execute(
-        sa.select(skills.c.id).where(_build_condition_signed_by(skills.c.archived_by, names))
-    ).scalars()
-    wrote = conn.execute(
-        sa.select(proposals.c.id).where(_build_condition_signed_by(proposals.c.author, names))
-    ).scalars()
+    switches = sa.select(lifecycle_events.c.id, lifecycle_events.c.skill)
+    switched = conn.execute(switches.where(_build_condition_signed_by(lifecycle_events.c.author, names)))
+    put_away = sa.select(skills.c.id).where(_build_condition_signed_by(skills.c.archived_by, names))
+    wrote = sa.select(proposals.c.id).where(_build_condition_signed_by(proposals.c.author, names))
+    decided = sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))
     talked = conn.execute(
         sa.select(proposals.c.id, proposals.c.name, proposals.c.conversation, proposals.c.tree).where(
             sa.or_(proposals.c.conversation != "", _build_condition_tree_has_tool(proposals.c.tree))
         )
     ).all()
     proposed = {
-        *wrote,
+        *conn.execute(wrote).scalars(),
         *(row.id for row in talked if row.conversation in conversations),
         *(row.id for row in talked if row.tree and recorders.has_case_in(row.name, row.tree)),
     }
-    decided = conn.execute(sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))).scalars()
     return PersonalTraces(
         past_versions=tuple(past),
         archived_skills=tuple(archived),
@@ -92,10 +85,10 @@ def find_personal_traces(conn: sa.Connection, names: Collection[str], conversati
         active_skills=tuple(sorted({row.name for row in present})),
         proposals=tuple(sorted(proposed)),
         # Proposals that get deleted need no new signature.
-        decisions=tuple(id for id in decided if id not in proposed),
+        decisions=tuple(id for id in conn.execute(decided).scalars() if id not in proposed),
         signed_versions=tuple((row.skill, row.number) for row in present),
         signed_switches=tuple(row.id for row in switched if row.skill not in archived),
-        signed_archived=tuple(id for id in put_away if id not in archived),
+        signed_archived=tuple(id for id in conn.execute(put_away).scalars() if id not in archived),
     )
 
 
@@ -174,35 +167,27 @@ def erase_personal_traces(
 
     Return the layer and name of each skill that nothing is left of.
     """
-    gone = _list_layer_and_name_of_skills(
-        conn, *(skills.c.id.in_(part) for part in split_batches(found.archived_skills))
-    )
+    version_key = sa.tuple_(versions.c.skill, versions.c.number)
+    past_versions = _match_in_batches(version_key, found.past_versions)
+    their_proposals = _match_in_batches(proposals.c.id, found.proposals)
+    gone = _list_layer_and_name_of_skills(conn, *_match_in_batches(skills.c.id, found.archived_skills))
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
-    trees = _read_packed_trees(conn, versions.c.tree, _build_conditions_for_versions(found.past_versions))
-    trees += _read_packed_trees(
-        conn, versions.c.tree, [versions.c.skill.in_(ids) for ids in split_batches(found.archived_skills)]
-    )
+    trees = _read_packed_trees(conn, versions.c.tree, past_versions)
+    trees += _read_packed_trees(conn, versions.c.tree, _match_in_batches(versions.c.skill, found.archived_skills))
     for column in (proposals.c.tree, proposals.c.base):
-        trees += _read_packed_trees(conn, column, _build_conditions_for_proposals(found.proposals))
-    for where in _build_conditions_for_versions(found.past_versions):
+        trees += _read_packed_trees(conn, column, their_proposals)
+    for where in past_versions:
         conn.execute(versions.delete().where(where))
-    for ids in split_batches(found.archived_skills):
-        for table in (versions, lifecycle_events):
-            conn.execute(table.delete().where(table.c.skill.in_(ids)))
-        conn.execute(skills.delete().where(skills.c.id.in_(ids)))
-    for where in _build_conditions_for_proposals(found.proposals):
+    for key in (versions.c.skill, lifecycle_events.c.skill, skills.c.id):
+        for where in _match_in_batches(key, found.archived_skills):
+            conn.execute(sa.delete(key.table).where(where))
+    for where in their_proposals:
         conn.execute(proposals.delete().where(where))
-    for where in _build_conditions_for_proposals(found.decisions):
+    for where in _match_in_batches(proposals.c.id, found.decisions):
         conn.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
-    _anonymize_author(conn, versions.c.author, _build_conditions_for_versions(found.signed_versions))
-    _anonymize_author(
-        conn,
-        lifecycle_events.c.author,
-        [lifecycle_events.c.id.in_(ids) for ids in split_batches(found.signed_switches)],
-    )
-    _anonymize_author(
-        conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in split_batches(found.signed_archived)]
-    )
+    _anonymize_author(conn, versions.c.author, _match_in_batches(version_key, found.signed_versions))
+    _anonymize_author(conn, lifecycle_events.c.author, _match_in_batches(lifecycle_events.c.id, found.signed_switches))
+    _anonymize_author(conn, skills.c.archived_by, _match_in_batches(skills.c.id, found.signed_archived))
     _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_blob_hashes(tree)} | set(extra_hashes))
     return gone - _list_layer_and_name_of_skills(conn, sa.true()) if gone else gone
 
@@ -260,10 +245,6 @@ def _list_blob_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 
-def _build_conditions_for_versions(keys: Sequence[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
-    pairs = sa.tuple_(versions.c.skill, versions.c.number)
-    return [pairs.in_(part) for part in split_batches(keys)]
-
-
-def _build_conditions_for_proposals(ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
-    return [proposals.c.id.in_(part) for part in split_batches(ids)]
+def _match_in_batches(key: sa.ColumnElement[Any], values: Sequence[Any]) -> list[sa.ColumnElement[bool]]:
+    """Return conditions that together match the rows with these keys."""
+    return [key.in_(part) for part in split_batches(values)]

@@ -175,17 +175,13 @@ class ProposalStore:
                     layer=change.layer,
                     name=change.name,
                     action=change.action.value,
-                    base_hash=proposal.base_hash,
                     tree=records.pack_tree(change.tree),
                     author=records.pack_author(proposal.author),
                     reasons=json.dumps(proposal.reasons, ensure_ascii=False),
                     details=json.dumps(dict(change.details), ensure_ascii=False),
-                    conversation=proposal.conversation,
-                    made_on=proposal.made_on,
                     state=proposal.state.value,
-                    host=proposal.host,
-                    root=proposal.root,
                     base=records.pack_tree(proposal.base),
+                    **{name: getattr(proposal, name) for name in _SAME_IN_ROW},
                 )
             ).inserted_primary_key
         assert key is not None
@@ -275,7 +271,6 @@ class ProposalStore:
 
 
 def _parse_proposal_row(row: Mapping[Any, Any], number: int) -> Proposal:
-    reasons = tuple(json.loads(row["reasons"]))
     change = SkillChange(
         action=ProposalAction(row["action"]),
         name=row["name"],
@@ -286,16 +281,15 @@ def _parse_proposal_row(row: Mapping[Any, Any], number: int) -> Proposal:
     return Proposal(
         id=number,
         change=change,
-        base_hash=row["base_hash"],
         author=records.unpack_author(row["author"]),
-        reasons=reasons,
-        made_on=row["made_on"],
+        reasons=tuple(json.loads(row["reasons"])),
         state=ProposalState(row["state"]),
-        conversation=row["conversation"],
-        host=row["host"],
-        root=row["root"],
         base=records.unpack_tree(row["base"] or "{}"),
-        decided_on=row["decided_on"],
         decided_by=row["decided_by"] or "",
         decision=row["decision"] or "",
+        **{name: row[name] for name in _SAME_IN_ROW},
     )
+
+
+# The fields that are stored as they are.
+_SAME_IN_ROW = ("base_hash", "made_on", "conversation", "host", "root", "decided_on")

@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, TypeVar
 
 from habitus.files import translate_disk_errors
 from habitus.skills import auto_executed
@@ -32,6 +32,7 @@ from habitus.skills.formats.base import UnreadableEntryError
 
 _ZIP_ENDS = (".zip", ".skill")
 _TAR_ENDS = (".tar.gz", ".tgz")
+ArchiveT = TypeVar("ArchiveT", tarfile.TarFile, zipfile.ZipFile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +94,13 @@ def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits =
 def _open_tar_or_zip_members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[ArchiveMember]]:
     is_tar = path.name.lower().endswith(_TAR_ENDS) or (is_gzip(path) and not path.name.lower().endswith(_ZIP_ENDS))
     return open_tar_members(path, limits) if is_tar else open_zip_members(path, limits)
+
+
+def _open_or_refuse(kind: str, open_archive: Callable[[], ArchiveT]) -> ArchiveT:
+    try:
+        return open_archive()
+    except ARCHIVE_ERRORS as error:
+        raise UnreadableEntryError(f"It is not a {kind} archive that can be read: {error}.") from None
 
 
 # Windows opens these names as devices, in any folder and with any extension.
@@ -283,7 +291,7 @@ def open_tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Arc
     """Open a tar.gz and yield its members."""
     with path.open("rb") as file, tempfile.TemporaryFile(prefix="habitus-") as plain:
         _decompress_gzip(file, plain, limits)
-        with _open_tar(plain) as archive:
+        with _open_or_refuse("tar", lambda: _CheckedTarFile(fileobj=plain)) as archive:
             yield _read_tar_members(archive, limits)
 
 
@@ -304,16 +312,6 @@ def _decompress_gzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) ->
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UnreadableEntryError(f"It is not a gzip file that can be read: {error}.") from None
     plain.seek(0)
-
-
-@contextmanager
-def _open_tar(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
-    try:
-        archive = _CheckedTarFile(fileobj=plain)
-    except ARCHIVE_ERRORS as error:
-        raise UnreadableEntryError(f"It is not a tar archive that can be read: {error}.") from None
-    with archive:
-        yield archive
 
 
 class _CheckedTarHeader(tarfile.TarInfo):
@@ -392,7 +390,7 @@ def open_zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Arc
     """Open a zip archive and yield its members."""
     with path.open("rb") as file:
         _check_central_directory_size(file, limits)
-        with _open_zip(file) as archive:
+        with _open_or_refuse("zip", lambda: zipfile.ZipFile(file)) as archive:
             found = archive.infolist()
             if len(found) > limits.members:
                 raise limits.too_many_members_error(f"{len(found):,}")
@@ -419,16 +417,6 @@ def _check_central_directory_size(file: BinaryIO, limits: ArchiveLimits) -> None
         raise UnreadableEntryError(
             f"Its table of contents has {contents:,} bytes; at most {limits.contents:,} are read."
         )
-
-
-@contextmanager
-def _open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    try:
-        archive = zipfile.ZipFile(file)
-    except ARCHIVE_ERRORS as error:
-        raise UnreadableEntryError(f"It is not a zip archive that can be read: {error}.") from None
-    with archive:
-        yield archive
 
 
 def _make_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimits) -> ArchiveMember:

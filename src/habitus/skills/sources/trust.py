@@ -318,16 +318,12 @@ def read_import_origins(engine: sa.Engine, layer: str, names: Collection[str] | 
         query = query.where(imports.c.name.in_(list(names)))
     with sql.read_transaction(engine) as conn:
         return {
-            row["name"]: ImportOrigin(
-                origin=row["origin"],
-                source_hash=row["source_hash"],
-                written_hash=row["written_hash"],
-                imported_on=row["imported_on"],
-                is_finished=row["is_finished"],
-                location=row["place"],
-            )
+            row["name"]: ImportOrigin(**{name: row[name] for name in _ORIGIN_COLUMNS}, location=row["place"])
             for row in conn.execute(query).mappings()
         }
+
+
+_ORIGIN_COLUMNS = ("origin", "source_hash", "written_hash", "imported_on", "is_finished")
 
 
 class OutsideContentPolicy:
