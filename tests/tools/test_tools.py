@@ -10,7 +10,6 @@ import subprocess
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -161,17 +160,6 @@ async def test_changed_code_or_permissions_need_approval_again(habitus: Habitus,
         assert (await tools.run("shout", {"text": "a"})).outcome.is_ok
 
 
-async def test_code_that_somebody_put_there_by_hand_waits(habitus: Habitus, home: Path) -> None:
-    async with habitus.tools:
-        await make(habitus)
-        shutil.copytree(home / "skills/shout", home / "skills/whisper")
-        text = (home / "skills/whisper/SKILL.md").read_text()
-        (home / "skills/whisper/SKILL.md").write_text(text.replace("name: shout", "name: whisper"))
-        with Habitus.open(habitus.settings) as other:
-            statuses = {tool.name: tool.status for tool in other.tools.all()}
-    assert statuses == {"shout": ToolStatus.ACTIVE, "whisper": ToolStatus.UNAPPROVED}
-
-
 @pytest.mark.full
 @pytest.mark.req("SB-06")
 async def test_a_better_version_keeps_the_cases_of_the_old_one(habitus: Habitus) -> None:
@@ -230,27 +218,6 @@ async def _degraded(habitus: Habitus) -> None:
         await habitus.tools.run("shout", {"text": "no"})
 
 
-@pytest.mark.some(1)
-@pytest.mark.req("SB-08")
-@pytest.mark.parametrize(("wait", "runs", "reason"), [(0, 3, "3 runs of the curator"), (7, 1, "degraded for 7 days")])
-async def test_a_degraded_tool_is_retired_after_its_time_and_can_come_back(
-    habitus: Habitus, time: Time, wait: int, runs: int, reason: str
-) -> None:
-    async with habitus.tools as tools:
-        await _degraded(habitus)
-        time.now += timedelta(days=wait)
-        retired: list[Any] = []
-        for _ in range(runs):
-            assert retired == []
-            retired = await tools.curate(JOB)
-        assert [(found.name, reason in found.reason) for found in retired] == [("shout", True)]
-        assert tools.all() == ()
-        assert [item.name for item in habitus.skills.list_archived()] == ["shout"]
-        assert tools.restore("shout", ADA).status is ToolStatus.ACTIVE
-        assert await tools.curate(JOB) == []
-
-
-@pytest.mark.full
 @pytest.mark.req("SB-08")
 async def test_how_long_a_degraded_tool_stays_is_a_setting(home: Path, environ: dict[str, str], time: Time) -> None:
     home.mkdir(exist_ok=True)
@@ -261,7 +228,10 @@ async def test_how_long_a_degraded_tool_stays_is_a_setting(home: Path, environ: 
             assert await tools.curate(JOB) == []
             time.now += timedelta(days=2)
             [retired] = await tools.curate(JOB)
-    assert retired.reason == "degraded for 2 days"
+            assert (retired.reason, tools.all()) == ("degraded for 2 days", ())
+            assert [item.name for item in habitus.skills.list_archived()] == ["shout"]
+            assert tools.restore("shout", ADA).status is ToolStatus.ACTIVE
+            assert await tools.curate(JOB) == []
 
 
 @pytest.mark.full
