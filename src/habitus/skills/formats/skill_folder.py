@@ -18,10 +18,6 @@ _MARKDOWN = (".md", ".markdown")
 DiagnosticsLookup = Callable[[str, Tree], "Sequence[Diagnostic] | None"]
 
 
-def always_return_no_diagnostics(name: str, tree: Tree) -> None:
-    return None
-
-
 class AgentSkillsFormat(disk.SkillFolderFormat):
     """Reads SKILL.md folders and Markdown files. `known` returns the diagnostics of a skill with exactly these files,
     which is then not parsed again.
@@ -29,7 +25,7 @@ class AgentSkillsFormat(disk.SkillFolderFormat):
 
     name = "skill"
 
-    def __init__(self, known: DiagnosticsLookup = always_return_no_diagnostics) -> None:
+    def __init__(self, known: DiagnosticsLookup = lambda name, tree: None) -> None:
         self._known = known
 
     def can_read(self, path: Path, inside: Set[str]) -> bool:

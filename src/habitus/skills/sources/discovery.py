@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -234,10 +234,6 @@ _MAX_HEAD_LINE = 1 << 16
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
-def _never_follow_other_host(here: str, there: str) -> bool:
-    return False
-
-
 MAX_TOTAL_BYTES = 64 << 20
 MAX_TOTAL_SECONDS = 60.0
 
@@ -273,9 +269,9 @@ class DownloadPolicy:
     is_public_only: bool = False
     # Whether git signs in with what it finds in the owner's home.
     uses_sign_ins: bool = True
-    may_follow: Callable[[str, str], bool] = _never_follow_other_host
-    # Shared by all downloads from one source; without it, each has its own.
-    budget: DownloadBudget | None = None
+    may_follow: Callable[[str, str], bool] = lambda here, there: False
+    # Shared by all downloads from one source.
+    budget: DownloadBudget = field(default_factory=DownloadBudget)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,14 +282,8 @@ class DownloadResult:
     content: bytes
 
 
-def download_url(
-    url: str,
-    policy: DownloadPolicy = DownloadPolicy(),  # noqa: B008  # frozen
-    *,
-    max_bytes: int = MAX_DOWNLOAD_BYTES,
-) -> DownloadResult:
+def download_url(url: str, policy: DownloadPolicy, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> DownloadResult:
     """Download a URL, following allowed redirects; raise `NotFound` if the server doesn't have it."""
-    policy = policy if policy.budget is not None else replace(policy, budget=DownloadBudget())
     for _ in range(_MAX_REDIRECTS + 1):
         at = urlsplit(url)
         answer = _send_request(at, policy, max_bytes)
@@ -367,7 +357,7 @@ def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> by
         raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", hint="Give https://….")
     if at.scheme == "http" and (policy.is_public_only or not _is_loopback(host)):
         raise Refused(f"{host} would be asked without encryption.", hint="Give https://….")
-    budget = policy.budget or DownloadBudget()
+    budget = policy.budget
     lines: list[socket.socket] = []
     # A server that sends one byte at a time, of its handshake too, would pass every time-out of a single read.
     deadline = threading.Timer(budget.get_seconds_left(), _cut_connections, [lines])

@@ -111,10 +111,8 @@ def _clone_repository(
     branch = () if is_newest else (f"--branch={repo.branch}",)
     # Submodules would fetch from further hosts that were never checked.
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
-    budget = policy.budget or DownloadBudget()
-    _run_git(
-        *_build_address_pinning_options(about, policy), *clone, about=about, environ=environ, budget=budget, grows=place
-    )
+    budget, pinned = policy.budget, _build_address_pinning_options(about, policy)
+    _run_git(*pinned, *clone, about=about, environ=environ, budget=budget, grows=place)
     commit = _run_git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ, budget=budget).strip()
     return FetchedSource(
         path=_find_folder_in_clone(place, repo),
@@ -165,7 +163,7 @@ def _build_address_pinning_options(repository: str, policy: DownloadPolicy) -> t
         return ()
     at = urlsplit(repository)
     host, port = at.hostname or "", at.port or 443
-    address = resolve_public_address(host, port, policy.budget or DownloadBudget())
+    address = resolve_public_address(host, port, policy.budget)
     return ("-c", f"http.curloptResolve={host}:{port}:{address}", "-c", "http.followRedirects=false")
 
 

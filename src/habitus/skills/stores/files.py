@@ -69,7 +69,7 @@ class DirectoryBackend:
     def list_folder_change_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Return a stamp for every folder; empty for one that changed and must be read."""
         try:
-            folders = sorted(self._list_folders_following_links()) if self.follow_links else _list_folders(self._root)
+            folders = sorted(self._list_folders())
             if self._only:
                 folders = [folder for folder in folders if folder in known or folder == self._only]
         except FileNotFoundError:
@@ -79,7 +79,7 @@ class DirectoryBackend:
         with open_folder_to_stat_entries(self.root) as get_stat:
             return {folder: self._get_stamp_if_unchanged(folder, known.get(folder, ""), get_stat) for folder in folders}
 
-    def _list_folders_following_links(self) -> Iterator[str]:
+    def _list_folders(self) -> Iterator[str]:
         seen: set[str] = set()
         with os.scandir(self.root) as entries:
             for entry in sorted(entries, key=lambda item: item.name) if self.follow_links else entries:
@@ -146,7 +146,7 @@ class DirectoryBackend:
         try:
             # A link out of the directory would let a skill pull in any file of the machine.
             if not self.follow_links and os.path.islink(top) and not _is_inside(Path(top), self.root):
-                return self._build_unreadable_contents(
+                return _build_unreadable_contents(
                     folder, "The directory is a link out of the skill directory.", "Import the skill."
                 )
             if not os.path.isdir(top):
@@ -154,9 +154,7 @@ class DirectoryBackend:
             return self._read_folder_contents(folder, top, expected or {})
         except OSError as error:
             name = Path(error.filename or top).name
-            return self._build_unreadable_contents(
-                folder, f"Can't read {name}: {error.strerror}.", "Check its permissions."
-            )
+            return _build_unreadable_contents(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
 
     def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
         read = ((folder, self.read_folder(folder, expected.get(folder))) for folder in folders)
@@ -164,13 +162,9 @@ class DirectoryBackend:
 
     def _report_undecodable_name(self, folder: str) -> FolderContents | None:
         """Report a folder whose name is not UTF-8; None if there is no such folder."""
-        if "\\x" not in folder or folder not in self._list_folders_following_links():
+        if "\\x" not in folder or folder not in self._list_folders():
             return None
-        return self._build_unreadable_contents(folder, "The name of the folder is not UTF-8.", "Rename it.")
-
-    def _build_unreadable_contents(self, folder: str, message: str, hint: str) -> FolderContents:
-        problem = Diagnostic(file=folder, message=message, hint=hint, severity=Severity.ERROR)
-        return FolderContents(tree={}, stamp="", problem=problem)
+        return _build_unreadable_contents(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
     def _read_folder_contents(self, folder: str, top: str, expected: Tree) -> FolderContents:
         tree: dict[str, TreeFile] = {}
@@ -179,22 +173,18 @@ class DirectoryBackend:
         fault: Diagnostic | None = None
         for path, full, found in _walk_folder(top):
             if path != _decode_name(path):
-                return self._build_unreadable_contents(
+                return _build_unreadable_contents(
                     folder, f"The name of the file '{_decode_name(path)}' is not UTF-8.", "Rename it."
                 )
             if stat.S_ISLNK(found.st_mode):
                 if path in trees.MAIN_FILES and fault is None:
-                    fault = self._build_unreadable_contents(
-                        folder, f"{path} is a link.", "Replace it with a file."
-                    ).problem
+                    fault = _build_diagnostic(folder, f"{path} is a link.", "Replace it with a file.")
                 continue
             lines.append(_format_stamp_line(path, found))
             last = max(last, found.st_mtime_ns, found.st_ctime_ns)
             if stat.S_ISDIR(found.st_mode):
                 if path in trees.MAIN_FILES and fault is None:
-                    fault = self._build_unreadable_contents(
-                        folder, f"{path} is a directory.", "Put a file in its place."
-                    ).problem
+                    fault = _build_diagnostic(folder, f"{path} is a directory.", "Put a file in its place.")
             elif stat.S_ISREG(found.st_mode):
                 keep = kept + found.st_size <= _MAX_KEPT_BYTES and len(tree) < _MAX_FILES
                 tree[path] = _read_tree_file(full, found, keep=keep, expected=expected.get(path))
@@ -319,9 +309,12 @@ class DirectoryBackend:
             sync_to_disk(path)
 
 
-def _list_folders(root: str) -> list[str]:
-    with os.scandir(root) as entries:
-        return sorted([_decode_name(entry.name) for entry in entries if entry.name[0] != "." and entry.is_dir()])
+def _build_unreadable_contents(folder: str, message: str, hint: str) -> FolderContents:
+    return FolderContents(tree={}, stamp="", problem=_build_diagnostic(folder, message, hint))
+
+
+def _build_diagnostic(folder: str, message: str, hint: str) -> Diagnostic:
+    return Diagnostic(file=folder, message=message, hint=hint, severity=Severity.ERROR)
 
 
 def _walk_folder(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
