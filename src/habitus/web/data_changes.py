@@ -15,7 +15,7 @@ from habitus.web.home_pool import HomePool
 from habitus.web.streams import LiveUpdate, LiveUpdateMode
 
 # However many pages listen, the database is asked once in this time.
-_POLL_S = 0.5
+_POLL_S = 0.25
 # Proxies close a connection that is silent for a minute.
 _KEEP_ALIVE_S = 20.0
 

@@ -242,7 +242,7 @@ async function fetchLiveParts() {
     digest = answer.headers.get("Live-Parts");
   }
   // A page that takes long is not fetched all the time.
-  await new Promise((done) => setTimeout(done, Math.max(700, 5 * (performance.now() - began))));
+  await new Promise((done) => setTimeout(done, Math.max(700, 3 * (performance.now() - began))));
 }
 
 function follow(news) {
