@@ -167,7 +167,9 @@ def shorten_to_line(text: str, max_characters: int = 200) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format a duration: `0.4 s`, `12 s`, `3 min 05 s`."""
+    """Format a duration: `40 ms`, `0.4 s`, `12 s`, `3 min 05 s`."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 59.5:

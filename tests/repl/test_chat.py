@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ async def test_why_shows_every_section_and_why_a_skill_was_there(begin: Begin, h
     assert kept.last().splitlines()[0].split() == ["section", "tokens", "budget", "cut"]
     await chat.handle_line("/why brew-tea")
     assert kept.last().splitlines()[0] == "brew-tea is on the menu, one line; the model loads it when it needs it."
-    assert kept.last().splitlines()[-1] == "In the last turn the model asked for it."
+    assert re.fullmatch(r"In the last turn the model asked for it; relevance \d+ %\.", kept.last().splitlines()[-1])
     habitus.skills.create(Skill(name="brew-coffee", description="d", body="b"), habitus.build_author())
     await chat.handle_line("/why brew-coffee")
     assert kept.complaints[-1].startswith("'brew-coffee' did not exist when the last turn started.")

@@ -124,7 +124,7 @@ def test_a_failed_call_is_one_line_however_long_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 00 s"), (3671, "61 min 11 s")],
+    [(0.04, "40 ms"), (0.1, "0.1 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 00 s"), (3671, "61 min 11 s")],
 )
 def test_seconds_are_shown_as_people_read_them(seconds: float, shown: str) -> None:
     assert format_seconds(seconds) == shown

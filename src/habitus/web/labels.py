@@ -14,7 +14,7 @@ from habitus.events import OutcomeKind
 from habitus.evidence.findings import ItemFinding, ItemVerdict, WithholdingForecast
 from habitus.evidence.model import EffectEstimate
 from habitus.jobs.model import Job, JobState
-from habitus.journal.model import SkillPlacementKind, Turn
+from habitus.journal.model import SelectedSkill, SkillPlacementKind, Turn
 from habitus.journal.usage import UseVerdict, decide_use_verdict
 from habitus.memory.model import Engram, LessonKind, LessonProducer, LessonScope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
@@ -231,8 +231,18 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
 def describe_offer_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
     value, low, high = (_format_signed_share_of_100(each) for each in (effect.value, effect.low, effect.high))
-    sure = "helps so far" if effect.low > 0 else "hurts so far" if effect.high < 0 else "not known yet"
-    return f"{value} successes per 100 conversations ({low} to {high}): {sure}"
+    return f"{value} per 100 conversations ({low} to {high}): {judge_effect(effect)[0]}"
+
+
+def judge_effect(effect: EffectEstimate) -> tuple[str, str]:
+    """Return what is known about an effect as label and CSS class: a direction only if the whole interval agrees."""
+    return (
+        ("helps so far", "good")
+        if effect.low > 0
+        else ("hurts so far", "bad")
+        if effect.high < 0
+        else ("not known yet", "")
+    )
 
 
 def _format_signed_share_of_100(share: float) -> str:
@@ -288,8 +298,10 @@ def describe_author(author: Author) -> str:
             return "changed on disk"
         case ActorKind.USER:
             return author.name or "you"
-        case ActorKind.AGENT | ActorKind.JOB:
+        case ActorKind.AGENT:
             return f"an agent ({author.name})" if author.name else "an agent"
+        case ActorKind.JOB:
+            return f"Habitus ({author.name})" if author.name else "Habitus"
 
 
 def describe_skill_uses(counters: UsageCounts) -> str:
@@ -404,6 +416,13 @@ def describe_selection_reason(reason: str) -> str:
         "excluded_by": f"{value} excludes it",
     }
     return said.get(kind, reason)
+
+
+def describe_selection(selected: SelectedSkill) -> str:
+    """Return where a turn placed a skill and why; of one that was opened, how relevant search found it."""
+    place, reason = PLACES[selected.place], describe_selection_reason(selected.reason)
+    why = reason.partition("; ")[2] if selected.place is SkillPlacementKind.LOADED else reason
+    return f"{place}{', ' if selected.place is SkillPlacementKind.LOADED else ': '}{why}" if why else place
 
 
 def explain_selection(why: SkillPlacementExplanation) -> list[str]:

@@ -127,7 +127,7 @@ class PromptComposer:
                 self._drop_lesson_lines_already_shown([note for note in lessons if note.is_from_self_play])
             ),
             prompt.build_section_of_skills_request_enables(opened),
-            prompt.build_relevant_skills_section([summary for summary in found if summary not in opened]),
+            prompt.build_relevant_skills_section([summary for summary, _ in found if summary not in opened]),
             prompt.build_library_news_section(news),
             prompt.build_bullet_section(
                 "turned down",
@@ -142,6 +142,7 @@ class PromptComposer:
                 context=tuple(part for part in context if part.text),
             ),
             skills=skills,
+            relevance={summary.name: score for summary, score in found},
             notes=lessons,
             rules=(*standing, *rules),
             in_tools=self._parts.memory.scratchpad_description_lessons,
@@ -223,8 +224,10 @@ class PromptComposer:
         closed = self._session_prompt.selection.left_out
         return [summary for summary in selection.menu if summary.name in closed]
 
-    def _find_and_assign_relevant_skills(self, request: UserRequest, selection: SkillSelection) -> list[SkillSummary]:
-        """Return the skills on the menu that search finds relevant."""
+    def _find_and_assign_relevant_skills(
+        self, request: UserRequest, selection: SkillSelection
+    ) -> list[tuple[SkillSummary, float]]:
+        """Return the skills on the menu that search finds relevant, each with how relevant it is, 0–1."""
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
         unlisted = frozenset(self._session_prompt.menu.cut)
@@ -241,7 +244,7 @@ class PromptComposer:
         if drawn.left_out is not None:
             offers.assign_whether_to_show_skill_line(drawn.left_out, at_edge=False)
         return [
-            one
+            (one, worth[one.name])
             for one in drawn.taken
             if offers.assign_whether_to_show_skill_line(one, at_edge=(one is drawn.last) or None)
         ]

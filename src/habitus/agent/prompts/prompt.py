@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from habitus.llm.model import TextContent
 from habitus.memory.model import PLAYBOOK_HEADING, Engram
@@ -62,6 +62,8 @@ class ComposedPrompt:
 
     prompt: Prompt
     skills: tuple[Skill, ...] = ()
+    # By name, of the skills that search found for the request.
+    relevance: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[RecalledLesson, ...] = ()
     rules: tuple[RecalledLesson, ...] = ()
     # Lessons in the description of a tool.

@@ -132,7 +132,9 @@ def _build_loaded_skill_record(skill: Skill, turn: TurnState) -> SelectedSkill:
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
     reason = "the model asked for it" if skill.name in turn.asked else came
-    return _build_placed_skill_record(skill, SkillPlacementKind.LOADED, reason)
+    score = turn.composed.relevance.get(skill.name) if turn.composed else None
+    why = reason if score is None else f"{reason}; relevance {100 * score:.0f} %"
+    return _build_placed_skill_record(skill, SkillPlacementKind.LOADED, why)
 
 
 # Places in which the model read the text.
