@@ -14,7 +14,7 @@ from habitus.app import Habitus
 from habitus.app.library import importing
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.memory.model import LessonDraft, LessonProducer
-from habitus.skills.model import Skill
+from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 from tests.web.furnished import AGENT, furnish_with_life, furnish_with_much
@@ -61,7 +61,9 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
 def test_what_hurts_comes_first_of_what_waits(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_much(habitus, skills=3, waiting=6, requests=8)
     hurtful = SkillChange(action=ProposalAction.DISABLE, name="brew-tea", layer="user")
-    habitus.review.submit(hurtful, replace(AGENT, reason="It harms: 3 of 20 fail more often with it."))
+    watcher = Author(actor=ActorKind.JOB, name="evidence", reason="It harms: 3 of 20 fail more often with it.")
+    habitus.review.submit(hurtful, watcher)
+    assert "Habitus (evidence) wants to switch it off<" in browser.get("/inbox").text
     rows = browser.get("/").text.split('id="needs"')[1].split("<li>")
     assert [("brew-tea" in row, "3 of 20 fail more often" in row) for row in rows[1:3]] == [
         (True, True),

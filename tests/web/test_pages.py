@@ -159,7 +159,9 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
     assert html.escape(finding.sentence.partition(" Costs")[0]) in re.sub("</?a[^>]*>", "", page)
     assert 'aria-label="Per 100 conversations. v3: +' in page
     assert finding.decision.verdict is ItemVerdict.PROMOTE
-    assert re.search(r">Close the month</a>.*?>helps<", browser.get("/skills").text, flags=re.DOTALL)
+    listed = browser.get("/skills").text
+    assert re.search(r">Close the month</a>.*?>helps<", listed, flags=re.DOTALL)
+    assert re.search(r">Weekly report</a>.*?>not known yet<", listed, flags=re.DOTALL)  # as Insights says it
     assert "v3: 11 succeeded, 1 failed" in page
     told = browser.get("/api/v1/skills/close-the-month/evidence").json()["items"]
     assert [one["sentence"] for one in told] == [finding.sentence]
@@ -451,9 +453,24 @@ def test_insights_say_what_helps_costs_lies_idle_and_is_confused(
     assert 0 < found["menu"]["unused_tokens"] < found["menu"]["tokens"] <= found["menu"]["budget"]
     assert ("finish-month", "close-the-month") in [(pair["name"], pair["other"]) for pair in found["confused"]]
     assert all(pair["share"] >= 0.9 for pair in found["confused"])
-    assert "helps" in seen(f"<main>{browser.get('/insights/effects?user=*').text}")
+    everybody = " ".join(seen(f"<main>{browser.get('/insights/effects?user=*').text}").split())
+    assert "helps so far" in everybody
+    assert "used 13 times" in everybody  # as on its page
+    assert "used 5 times by you" in " ".join(seen(f"<main>{browser.get('/insights/effects').text}").split())
     confused = seen(f"<main>{browser.get('/insights/confusion').text}")
     assert "finish-month may be mistaken for close-the-month" in " ".join(confused.split())
+
+
+@pytest.mark.req("CL-02")
+def test_the_map_names_parts_by_words_that_the_others_lack(browser: TestClient, habitus: Habitus) -> None:
+    for subject in ("invoice", "kitchen"):
+        for deed in ("sort", "check", "send", "compare", "archive", "translate", "plan", "count"):
+            text = f"How to {deed} the {subject}, so that nothing is forgotten."
+            skill = Skill(name=f"{deed}-{subject}", description=text, when_to_use=text, body="1. x\n")
+            habitus.skills.create(skill, habitus.build_author())
+    labels = re.findall(r'<text[^>]*class="area"[^>]*>([^<]*)<', browser.get("/skills?view=map").text)
+    assert any("invoice" in label for label in labels)
+    assert not re.search("nothing|forgotten", " ".join(labels))
 
 
 @pytest.mark.req("LA-05")

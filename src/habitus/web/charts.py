@@ -16,7 +16,7 @@ from habitus.improve.report import CandidateReport, VersionComparison
 from habitus.journal.usage import DailyRequestCounts
 from habitus.search.model import IndexHit
 from habitus.use_counts import UsageCounts
-from habitus.web.labels import describe_offer_effect
+from habitus.web.labels import describe_offer_effect, judge_effect
 
 # The outcomes from the bottom of a stacked bar to its top, each with its CSS class.
 _OUTCOMES = (("good", "succeeded"), ("bad", "failed"), ("unknown", "no_feedback"))
@@ -39,7 +39,7 @@ def _render_chart(
 ) -> Markup:
     """Return a chart of this size, or with `is_wide` as wide as its place."""
     width, height = (None, None) if is_wide else size
-    css = "chart wide" if is_wide else css
+    css = f"{css} wide" if is_wide else css
     box = f"0 0 {size[0]} {size[1]}"
     return _render_element(
         "svg", *inside, css=css, role=role, viewBox=box, width=width, height=height, aria_label=label
@@ -56,7 +56,7 @@ def _render_bar(label: str | None, *inside: str, back: tuple[int, int] = (0, 12)
 
 def _get_effect_css_class(effect: EffectEstimate) -> str:
     """Return the CSS class of an effect: good or bad only if the whole interval agrees."""
-    return "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
+    return judge_effect(effect)[1] or "unknown"
 
 
 def render_usage_charts(usage: SkillUsageHistory) -> dict[str, Markup]:
@@ -104,7 +104,8 @@ def _render_weekly_outcome_lines(
                 mark = _render_element("circle", _render_element("title", str(count)), css=css, cx=x, cy=y, r=4)
                 drawn.append(_render_linked_mark(mark, uses, name, f"{_format_day(week)}: {count}"))
     size = (_WEEK_STEP * len(weeks), _HEIGHT + _FOOT)
-    return _render_chart(f"By week. {'; '.join(said)}", size, *drawn, role="group")
+    drawn.append(_render_element("text", f"{most:,}", x=0, y=_HEAD + 4))
+    return _render_chart(f"By week. {'; '.join(said)}", size, *drawn, css="chart weeks", role="group")
 
 
 def _format_day(day: date) -> str:
@@ -185,7 +186,7 @@ def render_daily_outcome_bars(days: Sequence[DailyRequestCounts], locate: Callab
     drawn.append(_render_element("text", _format_day(days[-1].day), x=wide, y=low, text_anchor="end"))
     good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     said = f"{len(days)} days: {good} succeeded, {bad} failed, at most {most} on a day"
-    return _render_chart(said, (wide, _DAYS_HIGH + 20), *drawn, role="group", is_wide=True)
+    return _render_chart(said, (wide, _DAYS_HIGH + 20), *drawn, css="chart days", role="group", is_wide=True)
 
 
 _SPARK = (96, 30)
@@ -229,37 +230,33 @@ def _render_version_comparisons(found: Mapping[str, VersionComparison | None]) -
     return render_confidence_intervals("Per 100 rollouts", drawn) if drawn else None
 
 
-# Least and greatest width of the labels, and the average width of a letter.
-_SIDE, _WIDEST, _LETTER = 60, 190, 7
-
-
-_NUMBER_WIDTH = 34
-
-
-def render_confidence_intervals(
-    title: str, effects: Mapping[str, EffectEstimate], line: int = 34, long: int = 420
-) -> Markup:
+def render_confidence_intervals(title: str, effects: Mapping[str, EffectEstimate]) -> Markup:
     """Return one line per label with the confidence interval, its middle and the number, from 100 fewer to 100 more."""
-    longest = max(map(len, effects))
-    side = min(max(_SIDE, _LETTER * longest + 12), _WIDEST) if longest else 6
 
     def locate(share: float) -> float:
-        return side + (min(max(share, -1.0), 1.0) + 1) / 2 * long
+        return 50 * (min(max(share, -1.0), 1.0) + 1)
 
-    tall = line * len(effects)
-    drawn = [_render_element("line", css="zero", x1=locate(0), y1=0, x2=locate(0), y2=tall)]
-    for number, (label, effect) in enumerate(effects.items()):
-        y, css = number * line + line / 2, _get_effect_css_class(effect)
-        short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
-        drawn.append(_render_element("text", short, x=0, y=y + 4))
-        drawn.append(_render_element("line", css=css, x1=locate(effect.low), y1=y, x2=locate(effect.high), y2=y))
-        drawn.append(_render_element("circle", css=css, cx=locate(effect.value), cy=y, r=5))
-        number_at = side + long + 10 + _NUMBER_WIDTH
-        drawn.append(_render_element("text", f"{100 * effect.value:+.0f}", x=number_at, y=y + 4, text_anchor="end"))
-    drawn.append(_render_element("text", "fewer succeed", x=locate(-1), y=tall + 16))
-    drawn.append(_render_element("text", "more succeed", x=locate(1), y=tall + 16, text_anchor="end"))
+    rows = [
+        Markup("<span>{}</span>{}<b>{:+.0f}</b>").format(label, _render_interval(effect, locate), 100 * effect.value)
+        for label, effect in effects.items()
+    ]
     said = "; ".join(f"{label}: {_describe_interval(effect)} of 100" for label, effect in effects.items())
-    return _render_chart(f"{title}. {said}", (side + long + 10 + _NUMBER_WIDTH, tall + _FOOT), *drawn)
+    ends = Markup('<p class="ends"><span>fewer succeed</span><span>more succeed</span></p>')
+    return Markup('<div class="intervals" role="img" aria-label="{}. {}">{}{}</div>').format(
+        title, said, Markup("").join(rows), ends
+    )
+
+
+def _render_interval(effect: EffectEstimate, locate: Callable[[float], float]) -> Markup:
+    """Return an interval as wide as its place; the width of its strokes, and so its point, does not follow."""
+    css, middle = _get_effect_css_class(effect), locate(effect.value)
+    ends = (
+        ("zero", 50.0, 50.0, 0),
+        (css, locate(effect.low), locate(effect.high), 6),
+        (f"{css} point", middle, middle, 6),
+    )
+    drawn = (_render_element("line", css=name, x1=low, x2=high, y1=top, y2=12 - top) for name, low, high, top in ends)
+    return _render_element("svg", *drawn, css="chart", viewBox="0 0 100 12", preserveAspectRatio="none")
 
 
 def _describe_interval(effect: EffectEstimate) -> str:

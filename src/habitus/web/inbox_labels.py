@@ -100,7 +100,7 @@ def get_item_headline(item: ReviewInboxItem, reader: str = "") -> tuple[str, str
         case Proposal() as proposal:
             name = proposal.change.name
             said = describe_item(item, reader).replace(f" the skill {name}", " it").replace(f" {name}", " it")
-            return name, said
+            return name, re.sub(r"\bswitch (on|off) it", r"switch it \1", said)
 
 
 def get_import_origin(proposal: Proposal) -> str:

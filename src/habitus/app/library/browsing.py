@@ -250,8 +250,10 @@ MAP_FILE = "skill-map.json"
 MAX_DOTS = 500
 # The grid whose cells become clusters.
 _COLUMNS, _ROWS = 8, 5
-# The grid whose cells are named, as far as so many skills lie in them; and the words of a name.
-_AREA_COLUMNS, _AREA_ROWS, _MIN_FOR_AREAS, _MIN_IN_AREA, _LABEL_WORDS = 4, 3, 12, 3, 2
+# The grid whose cells are named, as far as so many skills lie in them.
+_AREA_COLUMNS, _AREA_ROWS, _MIN_FOR_AREAS, _MIN_IN_AREA = 4, 3, 12, 3
+# How many words name a group, each at least so many times as frequent in it as in all others.
+_LABEL_WORDS, _TIMES_AS_FREQUENT = 2, 3
 # Iterations of pushing dots apart, and the distance they aim for.
 _ROUNDS, _APART = 60, 0.03
 # If at least this share of skills has coordinates, the rest is placed between them; else the map is laid out anew.
@@ -333,6 +335,8 @@ def _group_skills_by_map_grid_cell(
 def _label_skill_groups(groups: Sequence[Sequence[SkillListRow]]) -> list[str]:
     """Return a label for each group: the words of names and of when to use that are frequent in it and rare elsewhere.
 
+    A word must be several times as frequent as in all other groups together: what many skills say names none of them.
+
     No two groups get the same word; a group whose words are all taken gets an empty label.
     """
     words = [Counter(word for row in group for word in _list_label_words(row)) for group in groups]
@@ -344,7 +348,10 @@ def _label_skill_groups(groups: Sequence[Sequence[SkillListRow]]) -> list[str]:
         weights = {
             word: count / len(groups[number]) * math.log(1 + total / everywhere[word])
             for word, count in words[number].items()
-            if word not in taken and (count > 1 or len(groups[number]) == 1)
+            if word not in taken
+            and (count > 1 or len(groups[number]) == 1)
+            and count / len(groups[number])
+            >= _TIMES_AS_FREQUENT * (everywhere[word] - count) / max(total - len(groups[number]), 1)
         }
         best = sorted(weights, key=lambda word: (-weights[word], word))[:_LABEL_WORDS]
         taken.update(best)

@@ -33,7 +33,7 @@ from habitus.evidence.sums import EvidenceCountKind
 from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
 from habitus.skills.review import Proposal, ProposalAction
-from habitus.web import charts, inbox_labels, site_map
+from habitus.web import charts, inbox_labels, labels, site_map
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_fragment, render_page
 from habitus.web.routing import AccessRouter
@@ -100,9 +100,7 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         needs=_list_attention_items(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.pending),
         bars=charts.render_daily_outcome_bars(found.days, locate_day) if has_requests else None,
-        effects=charts.render_confidence_intervals("Per 100 conversations", effects, line=26, long=270)
-        if effects
-        else None,
+        effects=charts.render_confidence_intervals("Per 100 conversations", effects) if effects else None,
         is_first_run=not found.steps.request,
         cost=_build_cost_of_this_month(habitus, scope),
         more=_build_scope_query_suffix(scope),
@@ -209,7 +207,7 @@ def _make_pending_attention_item(habitus: Habitus, item: ReviewInboxItem, *, may
     """Return the row of a pending item: a harmless one can be approved at once, others are opened."""
     need = AttentionItem(
         text=inbox_labels.describe_item_briefly(item),
-        note=inbox_labels.get_item_reason(item),
+        note=labels.capitalise_first(inbox_labels.get_item_reason(item)),
         href=f"/inbox/{item.id}",
         action_label="Review",
     )
@@ -364,7 +362,10 @@ def _build_scope_query_suffix(scope: UserScope) -> str:
 
 @router.get("/insights/confusion", access=Access.OPEN_READING)
 def show_confusion(habitus: RequestHome) -> HTMLResponse:
-    return render_fragment("insights_confusion.html", pairs=insights.list_confused_skill_pairs(habitus))
+    pairs = insights.list_confused_skill_pairs(habitus)
+    # Two that are mistaken for each other are one row.
+    found = list({frozenset((pair.name, pair.other)): pair for pair in reversed(pairs)}.values())[::-1]
+    return render_fragment("insights_confusion.html", pairs=found[:_MAX_SHOWN], count=len(found))
 
 
 @router.get("/insights/pairs", access=Access.OPEN_READING)

@@ -253,9 +253,7 @@ def _load_sidebar_facts(habitus: Habitus, shown: SkillDetails, uses: SkillsUsage
     else:
         is_trusted = None
     effect = (
-        None
-        if row.effect is None
-        else charts.render_confidence_intervals("Per 100 conversations", {"": row.effect}, long=230)
+        None if row.effect is None else charts.render_confidence_intervals("Per 100 conversations", {"": row.effect})
     )
     return {
         "row": row,
