@@ -462,6 +462,17 @@ def test_insights_say_what_helps_costs_lies_idle_and_is_confused(
 
 
 @pytest.mark.req("CL-02")
+def test_every_lesson_of_a_long_list_is_reached(browser: TestClient, habitus: Habitus) -> None:
+    said = ("The printer needs paper.", "Invoices are numbered by year.", "Trains to Graz leave hourly.")
+    for text in said:
+        habitus.memory.add(text)
+    short = browser.get("/lessons?kind=lesson&limit=1").text
+    (more,) = re.findall(r'href="([^"]+)">Show more \(2 left\)', short)
+    listed = re.findall(r'<a href="/lessons/\w+">(.+?)</a>', browser.get(html.unescape(more)).text)
+    assert sorted(listed) == sorted(said)
+
+
+@pytest.mark.req("CL-02")
 def test_the_map_names_parts_by_words_that_the_others_lack(browser: TestClient, habitus: Habitus) -> None:
     for subject in ("invoice", "kitchen"):
         for deed in ("sort", "check", "send", "compare", "archive", "translate", "plan", "count"):

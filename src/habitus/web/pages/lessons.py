@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Form, Request
+from fastapi import Form, Query, Request
 from fastapi.responses import HTMLResponse
 
 from habitus.access import Access
@@ -20,13 +20,19 @@ from habitus.web.routing import AccessRouter
 router = AccessRouter()
 
 _NO_FILTERS = LessonFilters()
-# Lessons of a kind that are listed.
-_MAX_SHOWN = 200
+# Lessons of a kind that are listed at first, and that each "Show more" adds.
+_PAGE_SIZE = 200
 
 
 @router.get("/lessons", access=Access.OPEN_READING)
 def show_lessons(
-    request: Request, habitus: RequestHome, kind: str = "", trust: str = "", order: str = "", q: str = ""
+    request: Request,
+    habitus: RequestHome,
+    kind: str = "",
+    trust: str = "",
+    order: str = "",
+    q: str = "",
+    limit: Annotated[int, Query(ge=1, le=100_000)] = _PAGE_SIZE,
 ) -> HTMLResponse:
     """Show the lessons that match the filters; unknown filters are ignored."""
     filters = LessonFilters(
@@ -35,14 +41,19 @@ def show_lessons(
         by_use=order == "use",
         q=q[:200],
     )
-    return _render_lessons(request, habitus, filters=filters)
+    return _render_lessons(request, habitus, filters=filters, limit=limit)
 
 
 def _render_lessons(
-    request: Request, habitus: Habitus, said: FlashMessage | None = None, filters: LessonFilters = _NO_FILTERS
+    request: Request,
+    habitus: Habitus,
+    said: FlashMessage | None = None,
+    filters: LessonFilters = _NO_FILTERS,
+    limit: int = _PAGE_SIZE,
 ) -> HTMLResponse:
     found = browse_lessons(habitus.memory, filters)
-    return render_page(request, "lessons.html", said=said, found=found, filters=filters, most=_MAX_SHOWN)
+    further = f"/lessons?{request.url.include_query_params(limit=limit + _PAGE_SIZE).query}"
+    return render_page(request, "lessons.html", said=said, found=found, filters=filters, most=limit, further=further)
 
 
 @router.get("/lessons/{id}", access=Access.OPEN_READING)
