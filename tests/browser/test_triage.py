@@ -34,7 +34,7 @@ def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site,
     page.keyboard.press("d")
     expect(notice).to_contain_text("Rejected")
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("decline")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("reject")
     page.keyboard.press("Escape")
 
     page.get_by_label("Kind").select_option("new")
