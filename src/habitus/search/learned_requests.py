@@ -85,14 +85,14 @@ class RequestSimilarity:
 
     def select_similarities_of_items(self, ids: Sequence[str]) -> RequestSimilarity:
         """Return the similarity to these items; zeros for one without learned requests."""
-        rows = [self.items.get(id, -1) for id in ids]
+        rows = [self.items.get(id, -1) for id in ids] if self.items else np.full(len(ids), -1)
 
         def select(array: NDArray[np.float32]) -> NDArray[np.float32]:
             # The last row, of zeros, is that of an unknown item.
             return np.concatenate([array, np.zeros((1, *array.shape[1:]), dtype=np.float32)])[rows]
 
         return RequestSimilarity(
-            items={id: row for row, id in enumerate(ids)},
+            items=dict(zip(ids, range(len(ids)), strict=True)),
             values=select(self.values),
             nearest=select(self.nearest),
             usual=select(self.usual),

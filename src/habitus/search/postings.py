@@ -46,6 +46,16 @@ class SortedTermPostings:
     text_steps: TextSteps
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TermRows:
+    """The slots that contain each of some terms, term by term, with both strengths; `sizes` are the rows per term."""
+
+    sizes: list[int]
+    slots: Slots
+    strengths: Strengths
+    text_steps: TextSteps
+
+
 class Postings:
     """Built once from many entries; later entries are kept separately until the owner rebuilds."""
 
@@ -80,38 +90,61 @@ class Postings:
         for term in np.unique(codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
-    def find_slots_and_strengths(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths, TextSteps]:
-        """Return the slots that contain a term, dead ones included, and both strengths in each; `among` restricts a
-        long list.
+    def find_rows_of_terms(self, terms: Codes, among: Slots | None = None) -> TermRows:
+        """Return the slots that contain each term, dead ones included, and both strengths in each; `among` restricts
+        long lists.
         """
-        at = int(np.searchsorted(self._terms, np.uint32(term)))
-        found: tuple[Slots, Strengths, TextSteps] = (_NO_SLOTS, _NO_STRENGTHS, _NO_STEPS)
-        if at < len(self._terms) and self._terms[at] == term:
-            part = slice(self._starts[at], self._starts[at + 1])
-            found = _restrict_slots_and_strengths(
-                self._slots[part], self._strengths[part], self._text_steps[part], among
-            )
-        extra = self._added.get(term)
-        if extra is None:
-            return found
-        slots, strengths, steps = zip(*extra, strict=True)
-        return (
-            np.concatenate([found[0], np.array(slots, dtype=np.int64)]),
-            np.concatenate([found[1], np.array(strengths, dtype=np.float32)]),
-            np.concatenate([found[2], np.array(steps, dtype=np.uint8)]),
+        parts = [self._locate_rows(start, end, among) for start, end in self._find_spans(terms)]
+        sizes = [part.stop - part.start if isinstance(part, slice) else len(part) for part in parts]
+        columns = [[column[part] for part in parts] for column in (self._slots, self._strengths, self._text_steps)]
+        for place, term in enumerate(terms.tolist() if self._added else ()):
+            extra = self._added.get(term, ())
+            sizes[place] += len(extra)
+            for column, values in zip(columns, zip(*extra, strict=True), strict=False):
+                column[place] = np.concatenate([column[place], np.array(values, dtype=column[place].dtype)])
+        slots, strengths, text_steps = columns
+        return TermRows(
+            sizes=sizes,
+            slots=np.concatenate([_NO_ROWS, *slots]).astype(np.int64),
+            strengths=np.concatenate([_NO_STRENGTHS, *strengths]),
+            text_steps=np.concatenate([_NO_STEPS, *text_steps]),
         )
+
+    def _find_spans(self, terms: Codes) -> list[tuple[int, int]]:
+        """Return where the rows of each term begin and end; nowhere for an unknown one."""
+        if not len(self._terms):
+            return [(0, 0)] * len(terms)
+        at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
+        ends = np.where(self._terms[at] == terms, self._starts[at + 1], self._starts[at])
+        return list(zip(self._starts[at].tolist(), ends.tolist(), strict=True))
+
+    def _locate_rows(self, start: int, end: int, among: Slots | None) -> slice | Slots:
+        if among is None or 4 * len(among) > end - start:
+            return slice(start, end)
+        # Both are sorted, so a binary search is enough, which does not touch the other rows.
+        slots = self._slots[start:end]
+        at = np.minimum(np.searchsorted(slots, among.astype(np.int32)), len(slots) - 1)
+        rows: Slots = start + at[slots[at] == among]
+        return rows
 
     def count_documents(self, terms: Codes) -> NDArray[np.int64]:
         """Return the number of living documents with each term."""
-        found = np.zeros(len(terms), dtype=np.int64)
-        if len(self._terms):
-            at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
-            found = np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
+        return self.adjust_counts(terms, self.count_built_documents(terms))
+
+    def count_built_documents(self, terms: Codes) -> NDArray[np.int64]:
+        """Return the number of documents with each term as of the last rebuild."""
+        if not len(self._terms):
+            return np.zeros(len(terms), dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
+        return np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
+
+    def adjust_counts(self, terms: Codes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add what was added and removed since the last rebuild to the counts of that time."""
         if self._added:
-            found = found + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
+            counts = counts + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
         if self._removed:
-            found = found - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
-        return found
+            counts = counts - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
+        return counts
 
 
 def compute_term_strengths(entries: Sequence[IndexEntry], *, first: int) -> SortedTermPostings:
@@ -161,25 +194,12 @@ def merge_term_strengths(parts: Sequence[SortedTermPostings], sizes: Sequence[in
     )
 
 
-def _restrict_slots_and_strengths(
-    slots: NDArray[np.int32], strengths: Strengths, text_steps: TextSteps, some: Slots | None
-) -> tuple[Slots, Strengths, TextSteps]:
-    """Restrict slots and strengths to some slots, without touching the others."""
-    if some is None or 4 * len(some) > len(slots):
-        return slots.astype(np.int64), strengths, text_steps
-    # Both are sorted, so a binary search is enough.
-    at = np.minimum(np.searchsorted(slots, some.astype(np.int32)), len(slots) - 1)
-    at = at[slots[at] == some]
-    return slots[at].astype(np.int64), strengths[at], text_steps[at]
-
-
 def _find_run_starts(ordered: NDArray[np.unsignedinteger[Any]]) -> Slots:
     """Return where each run of equal values begins."""
     return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))[: len(ordered)]
 
 
 _NO_TERMS = np.zeros(0, np.uint32)
-_NO_SLOTS = np.zeros(0, np.int64)
 _NO_ROWS = np.zeros(0, np.int32)
 _NO_STRENGTHS = np.zeros(0, np.float32)
 _NO_STEPS = np.zeros(0, np.uint8)

@@ -18,7 +18,6 @@ from habitus.search.learned_requests import USE_SIGNAL_NAMES, RequestSimilarity
 from habitus.search.postings import Slots
 from habitus.search.signals import CandidateSignals, find_possibly_wanted_codes
 from habitus.search.texts.index_entry import FIELDS, Codes
-from habitus.search.texts.words import ParsedSearchRequest, hash_term
 
 Floats = NDArray[np.float32]
 
@@ -141,19 +140,13 @@ class ScoreExplanation(Mapping[str, float]):
 
 
 def explain_scores(
-    corpus: SearchCorpus,
-    asked: ParsedSearchRequest,
-    candidates: CandidateSignals,
-    ranked: CandidateRanking,
-    rows: list[int],
+    corpus: SearchCorpus, candidates: CandidateSignals, ranked: CandidateRanking, rows: list[int]
 ) -> list[Mapping[str, float]]:
     """Return the contributions to the score of each row; parts that add nothing are left out."""
-    codes = np.array([hash_term(term) for term in asked.terms], dtype=np.uint32)
-    worth = corpus.compute_rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
-    worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
     slots = candidates.slots[rows]
     said = zip(map(corpus.get_codes, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
-    return [ScoreExplanation(ranked.parts[row].tolist(), one, worths) for row, one in zip(rows, said, strict=True)]
+    parts = ranked.parts[rows].tolist()
+    return [ScoreExplanation(values, one, candidates.worths) for values, one in zip(parts, said, strict=True)]
 
 
 def _label_contributions(values: list[float], shares: dict[str, float]) -> dict[str, float]:

@@ -86,7 +86,7 @@ def _find_documents_sharing_rarest_terms(
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
     room = _SHARING
     for place in rarest[counts[rarest] > 1].tolist():
-        slots = corpus.postings.find_slots_and_strengths(int(mine.summary.codes[place]))[0][:room]
+        slots = corpus.postings.find_rows_of_terms(mine.summary.codes[place : place + 1]).slots[:room]
         shared[slots] += mine.summary.rarity[place]
         room -= len(slots)
     shared[slot] = 0.0
@@ -101,8 +101,8 @@ def _choose_slots_to_compare(corpus: SearchCorpus, entry: IndexEntry, vector: Ve
     codes = np.unique(entry.summary_term_codes)
     rarity = corpus.compute_rarity(codes)
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
-    for number, worth in zip(codes.tolist(), rarity.tolist(), strict=True):
-        shared[corpus.postings.find_slots_and_strengths(number)[0]] += worth
+    for place, worth in enumerate(rarity.tolist()):
+        shared[corpus.postings.find_rows_of_terms(codes[place : place + 1]).slots] += worth
     shared[~corpus.alive] = -1.0
     chosen: set[int] = set()
     for scores in (meaning, shared):
@@ -278,13 +278,13 @@ class DocumentSearcher:
                 return SearchResults()
             ranked = ranking.rank_candidates(found.signals, found.usage, self._tier, found.corpus.share_having_body)
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
-            scores = np.round(ranked.scores, 4).tolist()
-            order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
+            scores = (-np.round(ranked.scores, 4)).tolist()
+            order = [row for _, _, row in sorted(zip(scores, found.ids, range(len(scores)), strict=True))]
             if signals.is_statement_or_long_task(found.asked):
                 order = _promote_most_similar_texts(order, found)
             fit = ranking.compute_confidence(found.signals, found.usage, self._tier).tolist()
             top = order[: max(k, 0)]
-            parts = explain_scores(found.corpus, found.asked, found.signals, ranked, top)
+            parts = explain_scores(found.corpus, found.signals, ranked, top)
             hits = (IndexHit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(top, parts, strict=True))
             sure = fit[order[0]]
             least = ranking.compute_offer_threshold(
@@ -324,10 +324,10 @@ class DocumentSearcher:
         )
         if not len(found.slots):
             return None
-        ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())
-        usage = ranking.penalize_unused_near_duplicates(
-            liking.select_similarities_of_items(ids), corpus.vectors[found.slots]
-        )
+        ids = tuple([corpus.ids[slot] for slot in found.slots.tolist()])
+        usage = liking.select_similarities_of_items(ids)
+        if liking.items:
+            usage = ranking.penalize_unused_near_duplicates(usage, corpus.vectors[found.slots])
         return RankingCandidates(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
     def _build_corpus_with_remote_candidates(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.corpus import SearchCorpus
-from habitus.search.postings import Slots, Strengths, TextSteps
+from habitus.search.postings import Slots, TermRows
 from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import ParsedSearchRequest, hash_term, hash_term_of_content_word
@@ -77,6 +77,8 @@ class CandidateSignals:
     stated: Floats
     # One column for each of FIT_NAMES.
     fit: Floats
+    # The worth of each term of the request.
+    worths: Mapping[int, float]
 
     @property
     def text_similarity_column(self) -> Floats:
@@ -100,28 +102,35 @@ def choose_candidates_and_compute_signals(
     asked = WeighedRequest.from_request(corpus, request, among)
     scores, as_text = _score_lexically(corpus, asked)
     meaning = _compute_cosines(corpus, vectors[0], among)
-    allowed = corpus.alive if among is None else _build_slot_mask(len(corpus.alive), among)
-    here = np.flatnonzero(allowed)
-    likest = _select_best_slots(here, as_text.take(here), _BY_TEXT)
-    slots, part = _choose_candidates(
-        corpus, vectors[1:], here, scores, meaning, np.concatenate([likest, more[allowed[more]]])
-    )
+    allowed = corpus.living_slots if among is None else among
+    everywhere = len(allowed) == len(scores)
+    if not everywhere:
+        # A score of zero chooses no candidate.
+        scores, as_text, meaning = (_clear_scores_elsewhere(found, allowed) for found in (scores, as_text, meaning))
+    likest = _select_best_slots(as_text, _BY_TEXT)
+    chosen = more if everywhere else more[np.isin(more, allowed)]
+    slots, part = _choose_candidates(corpus, vectors[1:], scores, meaning, np.concatenate([likest, chosen]))
     if not len(slots):
         none = np.zeros((0, len(SIGNAL_NAMES)), np.float32)
         return CandidateSignals(
-            slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)]
+            slots=slots,
+            values=none,
+            stated=none[:, : len(STATED_NAMES)],
+            fit=none[:, : len(FIT_NAMES)],
+            worths={},
         )
-    is_text = is_statement_or_long_task(request)
-    passage, phrase, excluded = _compute_order_dependent_signals(corpus, asked, slots, is_text=is_text)
-    by_rarity, plain = _compute_word_meaning_signals(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
+    is_text = is_statement_or_long_task(request)
+    passage, phrase, excluded = _compute_order_dependent_signals(corpus, asked, slots, lengths, is_text=is_text)
+    by_rarity, plain = _compute_word_meaning_signals(corpus, embedder, request, slots)
+    share_having_body = corpus.share_having_body
     # A carefully written description helps wishes, but not texts.
-    prior = 1 - corpus.share_having_body if is_text else 1.0
+    prior = 1 - share_having_body if is_text else 1.0
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
-    strengths = _collect_term_strengths(asked, slots, len(corpus.ids))
+    strengths = _collect_term_strengths(asked, slots, len(scores))
     has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
     columns = (
-        _divide_by_best(scores, slots, allowed),
+        _divide_by_best(scores, slots),
         _compute_term_coverage(has_term, asked.worth),
         passage,
         phrase,
@@ -132,13 +141,23 @@ def choose_candidates_and_compute_signals(
         detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    text = _divide_by_best(as_text, slots, allowed) * np.float32(corpus.share_having_body * (1 if is_text else 0.5))
-    stated = (borders, excluded, _score_project_terms(corpus, project, slots), text)
+    text = _divide_by_best(as_text, slots) * np.float32(share_having_body * (1 if is_text else 0.5))
+    stated = (borders, excluded, _score_project_terms(corpus, project, slots, lengths), text)
     strength = _sum_terms_by_candidate(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_term_coverage(has_term, asked.weights), meaning[slots], part, *plain)
     return CandidateSignals(
-        slots=slots, values=_stack_columns(columns), stated=_stack_columns(stated), fit=_stack_columns(fit)
+        slots=slots,
+        values=_stack_columns(columns),
+        stated=_stack_columns(stated),
+        fit=_stack_columns(fit),
+        worths=asked.worths,
     )
+
+
+def _clear_scores_elsewhere(scores: Floats, allowed: Slots) -> Floats:
+    cleared = np.zeros_like(scores)
+    cleared[allowed] = scores[allowed]
+    return cleared
 
 
 def _stack_columns(columns: Iterable[NDArray[Any]]) -> Floats:
@@ -164,17 +183,22 @@ class WeighedRequest:
     weights: Floats
     worth: Floats
     total: float
-    postings: list[tuple[Slots, Strengths, TextSteps]]
+    rarity: Floats
+    rows: TermRows
     phrases: list[tuple[int, int]]
+    # The worth of every term, of those left out above as well.
+    worths: Mapping[int, float]
 
     @classmethod
     def from_request(cls, corpus: SearchCorpus, request: ParsedSearchRequest, among: Slots | None) -> WeighedRequest:
         codes = np.array([hash_term(term) for term in request.terms], dtype=np.uint32)
         weights = np.array(list(request.terms.values()), dtype=np.float32)
-        worth = corpus.compute_rarity(codes) * weights
+        rarity = corpus.compute_rarity(codes)
+        worth = rarity * weights
+        worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
         # Terms that many documents have say little and take the longest.
         kept = np.sort(find_positions_of_highest_scores(worth, _MOST_TERMS))
-        codes, weights, worth = codes[kept], weights[kept], worth[kept]
+        codes, weights, rarity, worth = codes[kept], weights[kept], rarity[kept], worth[kept]
         worth = np.minimum(worth, _LARGEST_SHARE * worth.sum())
         named = list(request.terms)
         place = {named[term]: at for at, term in enumerate(kept.tolist())}
@@ -184,57 +208,56 @@ class WeighedRequest:
             weights=weights,
             worth=worth,
             total=max(float(worth.sum()), 1e-9),
-            postings=[corpus.postings.find_slots_and_strengths(number, among) for number in codes.tolist()],
+            rarity=rarity,
+            rows=corpus.postings.find_rows_of_terms(codes, among),
             phrases=sorted(phrases),
+            worths=worths,
         )
 
 
 def _score_lexically(corpus: SearchCorpus, asked: WeighedRequest) -> tuple[Floats, Floats]:
     """Return the BM25F score of each slot, and its plain BM25 score over the whole text."""
-    scores, as_text = np.zeros((2, len(corpus.ids)), dtype=np.float32)
-    rarity = corpus.compute_rarity(asked.codes) / np.float32(255)
-    for worth, rare, (slots, strengths, text_steps) in zip(asked.worth, rarity, asked.postings, strict=True):
-        scores[slots] += worth * strengths
-        as_text[slots] += rare * text_steps
-    return scores, as_text
+    rows, count = asked.rows, len(corpus.ids)
+    by_field = np.repeat(asked.worth, rows.sizes) * rows.strengths
+    by_text = np.repeat(asked.rarity / np.float32(255), rows.sizes) * rows.text_steps
+    return _sum_by_slot(rows.slots, by_field, count), _sum_by_slot(rows.slots, by_text, count)
 
 
-def _divide_by_best(scores: Floats, slots: Slots, allowed: NDArray[np.bool_]) -> Floats:
-    shares: Floats = scores[slots] / np.float32(max(float(scores.max(initial=0.0, where=allowed)), 1e-9))
+def _sum_by_slot(slots: Slots, scores: NDArray[Any], count: int) -> Floats:
+    return np.bincount(slots, scores, count).astype(np.float32)
+
+
+def _divide_by_best(scores: Floats, slots: Slots) -> Floats:
+    shares: Floats = scores[slots] / np.float32(max(float(scores.max()), 1e-9))
     return shares
 
 
-def _build_slot_mask(length: int, slots: Slots) -> NDArray[np.bool_]:
-    mask = np.zeros(length, dtype=bool)
-    mask[slots] = True
-    return mask
-
-
 def _choose_candidates(
-    corpus: SearchCorpus, parts: Vectors, allowed: Slots, scores: Floats, meaning: Floats, more: Slots
+    corpus: SearchCorpus, parts: Vectors, scores: Floats, meaning: Floats, more: Slots
 ) -> tuple[Slots, Floats]:
     """Return the best slots by terms, meaning and parts, and the cosine of each with the nearest part of the
     request.
     """
-    by_terms = _select_best_slots(allowed, scores.take(allowed), _BY_TERMS)
-    by_meaning = _select_best_slots(allowed, meaning.take(allowed), _NEAR)
+    by_terms, by_meaning = _select_best_slots(scores, _BY_TERMS), _select_best_slots(meaning, _NEAR)
     # Parts are compared only with slots near the whole request, which saves most of the time.
-    pool = _merge_slots(corpus, by_terms, by_meaning, more)
+    pool = _merge_slots(len(scores), by_terms, by_meaning, more)
     part = (corpus.vectors[pool] @ parts.T).max(1)
-    by_meaning = _select_best_slots(by_meaning, meaning[by_meaning], _BY_MEANING)
-    chosen = _merge_slots(corpus, by_terms, by_meaning, _select_best_slots(pool, part, _BY_PART), more)
+    by_meaning = by_meaning[_select_best_slots(meaning[by_meaning], _BY_MEANING)]
+    by_part = pool[_select_best_slots(part, _BY_PART)]
+    chosen = _merge_slots(len(scores), by_terms, by_meaning, by_part, more)
     return chosen, part[np.searchsorted(pool, chosen)]
 
 
-def _merge_slots(corpus: SearchCorpus, *some: Slots) -> Slots:
-    return np.flatnonzero(_build_slot_mask(len(corpus.ids), np.concatenate(some)))
+def _merge_slots(count: int, *some: Slots) -> Slots:
+    mask = np.zeros(count, dtype=bool)
+    mask[np.concatenate(some)] = True
+    return np.flatnonzero(mask)
 
 
-def _select_best_slots(slots: Slots, scores: Floats, count: int) -> Slots:
-    """Return the slots with the highest positive scores, unordered."""
+def _select_best_slots(scores: Floats, count: int) -> Slots:
+    """Return the positions of the highest positive scores, unordered."""
     top = find_positions_of_highest_scores(scores, count)
-    slots, scores = slots[top], scores[top]
-    return slots[scores > 0]
+    return top[scores[top] > 0]
 
 
 def find_positions_of_highest_scores(scores: Floats, count: int) -> Slots:
@@ -247,11 +270,13 @@ def find_positions_of_highest_scores(scores: Floats, count: int) -> Slots:
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
-def _score_project_terms(corpus: SearchCorpus, project: Codes, slots: Slots) -> Floats:
-    rarity = corpus.compute_rarity(project) / 10
+def _score_project_terms(corpus: SearchCorpus, project: Codes, slots: Slots, lengths: NDArray[np.int32]) -> Floats:
     found = np.zeros(len(slots), dtype=np.float32)
-    ends = corpus.lengths[slots][:, :_EXCLUDED].sum(1)
-    for row, slot in enumerate(slots.tolist() if len(project) else ()):
+    if not len(project):
+        return found
+    rarity = corpus.compute_rarity(project) / 10
+    ends = lengths[:, :_EXCLUDED].sum(1)
+    for row, slot in enumerate(slots.tolist()):
         there = np.isin(project, corpus.get_codes(slot)[: ends[row]])
         found[row] = rarity[there].max(initial=0.0)
     return found
@@ -259,13 +284,14 @@ def _score_project_terms(corpus: SearchCorpus, project: Codes, slots: Slots) -> 
 
 def _collect_term_strengths(asked: WeighedRequest, slots: Slots, count: int) -> Floats:
     """Return how strongly each candidate (column) has each requested term; -1 if it lacks it."""
+    rows = asked.rows
     column = np.full(count, -1, dtype=np.int64)
     column[slots] = np.arange(len(slots))
-    found = np.full((len(asked.postings), len(slots)), -1, dtype=np.float32)
-    for row, (where, strengths, _) in zip(found, asked.postings, strict=True):
-        at = column.take(where)
-        is_candidate = np.flatnonzero(at >= 0)
-        row[at.take(is_candidate)] = strengths.take(is_candidate)
+    at = column.take(rows.slots)
+    is_candidate = np.flatnonzero(at >= 0)
+    term = np.searchsorted(np.cumsum(rows.sizes), is_candidate, side="right")
+    found = np.full((len(rows.sizes), len(slots)), -1, dtype=np.float32)
+    found[term, at.take(is_candidate)] = rows.strengths.take(is_candidate)
     return found
 
 
@@ -282,12 +308,10 @@ def _sum_terms_by_candidate(by_term: Floats, worths: Floats) -> Floats:
 
 
 def _compute_order_dependent_signals(
-    corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, *, is_text: bool
+    corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, lengths: NDArray[np.int32], *, is_text: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return the passage, phrase and exclusion signals, which depend on the order of terms."""
-    read = [corpus.get_codes(slot) for slot in slots.tolist()]
-    sizes = np.array([len(codes) for codes in read])
-    codes = np.concatenate(read)
+    codes, sizes = np.concatenate(corpus.collect_codes(slots)), lengths.sum(1)
     at = np.flatnonzero(find_possibly_wanted_codes(codes, asked.codes))
     order = np.argsort(asked.codes)
     near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
@@ -296,7 +320,6 @@ def _compute_order_dependent_signals(
     ends = np.cumsum(sizes)
     row = np.searchsorted(ends, at, side="right")
     inside = at - (ends - sizes)[row]
-    lengths = corpus.lengths[slots]
     before_body = sizes - lengths[:, -1]
     before_excluded = lengths[:, :_EXCLUDED].sum(1)
     is_excluded = (inside >= before_excluded[row]) & (inside < before_body[row])
@@ -384,40 +407,34 @@ def _compute_word_meaning_signals(
 
     The first triple weighs words by rarity, the second all alike.
     """
-    ids = [corpus.get_word_ids(slot) for slot in slots.tolist()]
+    ids = corpus.collect_word_ids(slots)
     sizes = np.array([len(of_one) for of_one in ids])
     starts = np.cumsum(sizes) - sizes
-    different, back = corpus.find_distinct_words(ids)
+    different, back = corpus.find_distinct_words(np.concatenate(ids))
     asked = list(request.words) or [""]
     asked_codes = np.array([hash_term_of_content_word(word) for word in asked], dtype=np.uint32)
-    codes, vectors = corpus.get_word_codes_and_vectors(different)
-    near, meant = _compute_cosines_with_request_words(embedder.embed_words(asked), asked_codes, vectors, codes)
+    codes, rarity = corpus.get_codes_and_rarity_of_words(different)
+    vectors = embedder.embed_words(asked)
+    if vectors.shape[1]:
+        near = corpus.compute_cosines_of_words(different, normalize_rows(vectors))
+        meant = np.minimum(np.linalg.norm(vectors, axis=1), _MEANING_CAP)
+    else:
+        near, meant = (codes[:, None] == asked_codes[None, :]).astype(np.float32), np.ones(len(asked), np.float32)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
     # Reducing along long rows is many times faster.
     nearest = np.ascontiguousarray(near.T).max(0).take(back)
-    names = corpus.name_words[slots]
-    of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
+    of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(corpus.name_words[slots], sizes)
 
     def compare(of_asked: NDArray[Any], of_there: Floats) -> tuple[Floats, Floats, Floats]:
-        words = best_for_asked @ of_asked / max(float(of_asked.sum()), 1e-9)
-        said = np.add.reduceat(nearest * of_there, starts) / np.maximum(np.add.reduceat(of_there, starts), 1e-9)
         in_name = of_there * of_name
-        name = np.add.reduceat(nearest * in_name, starts) / np.maximum(np.add.reduceat(in_name, starts), 1e-9)
+        sums = np.add.reduceat(np.stack([nearest * of_there, of_there, nearest * in_name, in_name]), starts, axis=1)
+        said, name = sums[::2] / np.maximum(sums[1::2], 1e-9)
+        words = best_for_asked @ of_asked / max(float(of_asked.sum()), 1e-9)
         return _to_float32(words), _to_float32(said), _to_float32(name)
 
-    by_rarity = compare(corpus.compute_rarity(asked_codes) * weights, corpus.compute_rarity(codes).take(back))
+    by_rarity = compare(corpus.compute_rarity(asked_codes) * weights, rarity.take(back))
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
-
-
-def _compute_cosines_with_request_words(
-    asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes
-) -> tuple[Floats, Floats]:
-    """Return the cosines of document words (rows) and request words, and the weight of each request word by itself."""
-    if not asked.shape[1]:
-        same = codes[:, None] == asked_codes[None, :]
-        return same.astype(np.float32), np.ones(len(asked), np.float32)
-    return vectors @ normalize_rows(asked).T, np.minimum(np.linalg.norm(asked, axis=1), _MEANING_CAP)
 
 
 def _to_float32(values: NDArray[Any]) -> Floats:
