@@ -47,6 +47,18 @@ def test_an_edited_body_is_not_embedded(engine: sa.Engine, counting: CountingEmb
     assert len(counting.embedded) == len(SKILLS)
 
 
+def test_what_a_search_counted_does_not_outlive_a_change(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    index = _filled(engine, counting)
+    before = index.search("scale my pictures")
+    photos = skill("scale-photos", "Scale pictures of a photo album.", body="Use a filter. " * 30)
+    index.put_documents([photos, replace(SKILLS[3], description="Give pictures another width.")])
+    index.remove_documents([SKILLS[1].id])
+    again = SearchIndex.open(engine, "skills", embedder=counting, clock=lambda: 0.0)
+    assert index.search("scale my pictures") != before
+    for text in ("scale my pictures", "slow database", "bread", "find the broken commit and fix the build"):
+        assert_alike(index.search(text), again.search(text))
+
+
 @pytest.mark.full
 def test_a_reopened_index_answers_the_same(tmp_path: Path, counting: CountingEmbedder) -> None:
     engine = sql.create_engine(sql.build_sqlite_url(tmp_path / "habitus.db"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers
 
 from habitus.search.texts import embedding
-from habitus.search.texts.embedding import WordLlamaEmbedder
+from habitus.search.texts.embedding import WordLlamaEmbedder, widen_half_floats
 from habitus.search.texts.words import encode_terms_of_text, extract_terms, hash_term
 
 _ODD = st.text(st.sampled_from("abCX 5#+'’_-.\n\x01\x02é漢①™…"), max_size=14)
@@ -25,6 +25,12 @@ def test_a_long_text_has_the_codes_of_its_terms(text: str) -> None:
     assert np.frombuffer(encode_terms_of_text(text), np.uint32).tolist() == [
         hash_term(term) for term in extract_terms(text)
     ]
+
+
+def test_every_half_float_is_widened_to_the_same_number() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    np.testing.assert_array_equal(widen_half_floats(finite), finite.astype(np.float32))
 
 
 @functools.cache
