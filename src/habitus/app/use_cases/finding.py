@@ -48,8 +48,9 @@ def search_skills(
     limit: Annotated[int, option("How many.", "-k", least=1, most=500)] = 10,
 ) -> SkillSearchResult:
     """Find skills by the meaning of a request, not only its words; each hit shows how its score is composed."""
-    found = home.finder.search(q, k=limit)
-    listed = home.skills.snapshot().by_name
+    seen = home.skills.snapshot()
+    found = home.finder.search(q, k=limit, at=seen)
+    listed = seen.by_name
     summaries = {hit.id: listed[hit.id].summary for hit in found.hits if hit.id in listed}
     return SkillSearchResult(
         results=found.hits,

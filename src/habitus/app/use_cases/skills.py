@@ -45,7 +45,7 @@ from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 from habitus.use_counts import UsageCounts
 
 if TYPE_CHECKING:
-    from habitus.skills.choosing.skill_finder import SkillFinder
+    pass
 
 # The highest version number that a request may name.
 MAX_VERSION = 2**31
@@ -119,11 +119,11 @@ def filter_and_search_skills(
         # Raises for an unknown layer, which would otherwise look like an empty one.
         home.skills.get_layer(request.layer)
     chosen = [item for item in items if request.matches(item)] if request.is_filtered else items
-    return _search_listed_skills(home.finder, request, chosen) if request.q.strip() else (chosen, True)
+    return _search_listed_skills(home, request, chosen) if request.q.strip() else (chosen, True)
 
 
 def _search_listed_skills(
-    finder: SkillFinder, request: ListSkillsRequest, items: Sequence[ListedSkill]
+    home: Home, request: ListSkillsRequest, items: Sequence[ListedSkill]
 ) -> tuple[list[ListedSkill], bool]:
     """Return skills whose name contains the words, then those with a similar meaning."""
     words = request.q.strip().lower().replace(" ", "-")
@@ -131,7 +131,9 @@ def _search_listed_skills(
     others = {item.name: item for item in items if words not in item.name}
     # None searches the whole index, which is faster than naming every skill.
     among = set(others) if named or request.is_filtered else None
-    results = finder.search(request.q, k=_MAX_FOUND, among=among) if others else SearchResults()
+    # The items were listed just before: the library is not looked at once more.
+    seen = home.skills.last_snapshot
+    results = home.finder.search(request.q, k=_MAX_FOUND, among=among, at=seen) if others else SearchResults()
     found = [others[hit.id] for hit in results.hits if hit.id in others]
     return [*named, *found], bool(named) or results.fits
 
