@@ -94,24 +94,39 @@ def test_a_skill_that_was_just_put_there_by_hand_is_shown(direct: Direct) -> Non
 @pytest.mark.req("PF-04")
 def test_listing_loads_nothing_that_it_has_no_use_for(installed_cli: Cli) -> None:
     _write(installed_cli.home, range(2))
-    code = (
-        "import sys; from habitus.cli import main; sys.argv = ['habitus', 'skills', 'list']; "
-        "main._run_command_and_return_exit_code();"
-        f"print([name for name in {UNNEEDED!r} if name in sys.modules], file=sys.stderr)"
-    )
     said = []
     for _ in range(2):
-        ran = subprocess.run(
-            [sys.executable, "-c", code],
-            env=installed_cli.environ(),
-            cwd=installed_cli.cwd,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        ran = _run_and_say_what_is_loaded(installed_cli, ("skills", "list"), UNNEEDED)
         assert "water-1" in ran.stdout
         said.append(ran.stderr.strip())
     assert said == ["['yaml']", "[]"]  # the first time has files to read
+
+
+@pytest.mark.req("PF-05")
+def test_evidence_loads_nothing_that_runs_a_turn_a_tool_or_an_improvement(installed_cli: Cli) -> None:
+    unneeded = (
+        "habitus.agent.recording.recorder",
+        "habitus.agent.tools",
+        "habitus.app.learning.improving",
+        "habitus.tools",
+    )
+    ran = _run_and_say_what_is_loaded(installed_cli, ("skills", "evidence"), (*unneeded, "habitus.evidence.findings"))
+    assert ran.stdout
+    assert ran.stderr.strip() == "['habitus.evidence.findings']"
+
+
+def _run_and_say_what_is_loaded(
+    cli: Cli, command: tuple[str, ...], modules: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new process, whose error output ends with the modules of these that it loaded."""
+    code = (
+        f"import sys; from habitus.cli import main; sys.argv = ['habitus', *{command!r}]; "
+        "main._run_command_and_return_exit_code();"
+        f"print([name for name in {modules!r} if name in sys.modules], file=sys.stderr)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], env=cli.environ(), cwd=cli.cwd, capture_output=True, text=True, check=True
+    )
 
 
 @pytest.mark.req("PF-04")

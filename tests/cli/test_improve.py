@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.memory.model import LessonDraft, LessonProducer, LessonProvenance
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import ReplyMatchesPatternCheck

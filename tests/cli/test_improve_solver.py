@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.solver_box import open_solver_box
 from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import temporary_workspace

@@ -205,7 +205,12 @@ def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -
     def is_kept() -> bool:
         return now.load_latest_cached_evidence_sums(later).sums is not None
 
-    evidence(now, later).compute_findings()  # begins to count changes
+    unread = now.load_latest_cached_evidence_sums(later)
+    now.record_outcome("t1", word(OutcomeKind.OK))
+    now.save_evidence_sums_unless_reset(
+        replace(unread, until=later, sums=b"the first, of somebody who read before that")
+    )
+    assert not is_kept()
     evidence(now, later).compute_findings()
     assert is_kept()
     mistaken = now.load_latest_cached_evidence_sums(later)
@@ -237,8 +242,7 @@ def test_a_late_judgement_leaves_the_sums_of_older_conversations(engine: sa.Engi
         assert numbers(evidence(now, later).compute_findings()) == numbers(in_one_pass(now, later))
         return len({one.unit for batch in batches for one in batch.exposures})
 
-    for _ in range(2):
-        evidence(now, later).compute_findings()
+    evidence(now, later).compute_findings()
     # Of conversations six days old, thirty, sixty and ninety-eight: sums are kept from twelve and from 48 days ago.
     assert [judge(turn) for turn in ("t94", "t70", "t40", "t2")] == [5, 23, 50, 50]
     # What was deleted is there again.

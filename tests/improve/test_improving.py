@@ -14,10 +14,10 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import SESSION_PADS_DIR
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import (
     load_skill_and_assign_task_splits,
     open_improve_run,
-    open_improve_store,
     preview_improve_run,
     run_or_resume_skill_improvement,
 )

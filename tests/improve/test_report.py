@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import open_improve_run, open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
+from habitus.app.learning.improving import open_improve_run
 from habitus.app.learning.reporting import DataGap, MonthlyAgentCost, ReportedNumberKind, RequestTotals
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import load_skill_and_assign_task_splits, open_improve_store, preview_improve_run
+from habitus.app.learning.improve_store import open_improve_store
+from habitus.app.learning.improving import load_skill_and_assign_task_splits, preview_improve_run
 from habitus.app.tasks.storing import replace_editable_tasks
 from habitus.events import OK, Outcome, build_failed_outcome
 from habitus.improve.candidates import CandidateState

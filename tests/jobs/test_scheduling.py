@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.reporting import MonthlyLearningCost, ReportMonth, build_monthly_learning_report
 from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler

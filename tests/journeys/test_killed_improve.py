@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import ReplyMatchesPatternCheck
 from habitus.tasks.files import serialize_tasks

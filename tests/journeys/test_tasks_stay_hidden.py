@@ -8,7 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.learning.improving import build_drafter_prompt_from_practice, open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
+from habitus.app.learning.improving import build_drafter_prompt_from_practice
 from habitus.app.learning.solving import open_temporary_home_with_skill, run_own_agent_rollout
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.proposing import TaskCandidate, propose_tasks

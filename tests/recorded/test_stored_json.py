@@ -20,7 +20,7 @@ from habitus.agent.history import decode_journal_message
 from habitus.app import Habitus
 from habitus.app.conversations.secrets import open_command_line_call_log
 from habitus.app.home_directory import OUTBOX_DIR
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.operating.jobs import open_job_queue
 from habitus.events import OutcomeKind
 from habitus.journal.outbox import JournalOutbox

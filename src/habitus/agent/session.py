@@ -17,8 +17,8 @@ from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts.composer import ConversationServices, PromptComposer
 from habitus.agent.prompts.prompt import PromptSection
-from habitus.agent.recording.outcomes import build_full_weight_outcome
-from habitus.agent.recording.recorder import TurnRecorder, record_judgement_and_credit_success
+from habitus.agent.recording.outcomes import build_full_weight_outcome, record_judgement_and_credit_success
+from habitus.agent.recording.recorder import TurnRecorder
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
 from habitus.agent.user_input import SubmittedRequest, redact_and_validate_user_input

@@ -133,7 +133,7 @@ class Habitus(Home):
         It counts as a program's word unless you pass on a person's or a validator's.
         """
         # Loads the recorder, which only outcomes need.
-        from habitus.app.learning.learning import record_turn_judgement
+        from habitus.app.learning.judging import record_turn_judgement
         from habitus.journal.model import JudgementSourceKind as Kind
 
         record_turn_judgement(self, turn, ok=ok, by=by, source_kind=source_kind or Kind.PROGRAM, reason=reason)

@@ -5,6 +5,8 @@ They are stored between processes as bytes that hold only numbers and names.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -201,9 +203,10 @@ def _append_recent_outcome_days(before: Floats, rows: ObservationTable, number: 
     return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days
 
 
-_FORM = 6  # increase with every change of the layout or meaning of the sums
+_FORM = 7  # increase with every change of the layout or meaning of the sums
 _SIDES = ("explicit", "weak")
-_LEVEL = 3  # of zlib: more takes much longer for little
+_GRAMS = {f"{side} gram" for side in _SIDES}
+_LEVEL = 3  # of gzip: more takes much longer for little
 
 
 def serialize_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
@@ -230,35 +233,34 @@ def serialize_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
             arrays[f"{side} {each.name}"] = np.array(kept)
     shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     words = {"form": _FORM, "features": features, "portion": sums.portion, "units": sums.units, "shapes": shapes}
-    line = json.dumps({**words, **about}).encode()
+    packed = io.BytesIO()
     # Compressed one after the other, because all arrays together take a hundred megabytes.
-    packer = zlib.compressobj(_LEVEL)
-    # The numbers begin at a multiple of their size, so that they can be used where they are.
-    packed = [packer.compress(line + b" " * (-(len(line) + 1) % 8) + b"\n")]
-    packed += [packer.compress(array.tobytes()) for array in arrays.values()]
-    return b"".join([*packed, packer.flush()])
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_LEVEL, mtime=0) as file:
+        file.write(json.dumps({**words, **about}).encode() + b"\n")
+        for array in arrays.values():
+            file.write(array.tobytes())
+    return packed.getvalue()
 
 
 def deserialize_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
     """Return the sums; None if the bytes are damaged or from a release with another layout."""
     try:
-        content = zlib.decompress(packed)
-        end = content.index(b"\n")
-        words = json.loads(content[:end])
-        return (
-            (_sums_from_arrays(words, _parse_arrays(words["shapes"], content, end + 1)), words)
-            if words["form"] == _FORM
-            else None
-        )
-    except (ValueError, KeyError, TypeError, IndexError, zlib.error):
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            words = json.loads(file.readline())
+            return (_sums_from_arrays(words, _read_arrays(file, words)), words) if words["form"] == _FORM else None
+    except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error):
         return None
 
 
-def _parse_arrays(shapes: list[tuple[str, str, list[int]]], content: bytes, place: int) -> dict[str, Any]:
+def _read_arrays(file: gzip.GzipFile, words: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the arrays one after the other, so that at most one half of the matrices is in memory beside the whole."""
     arrays = {}
-    for name, kind, shape in shapes:
-        array = np.frombuffer(content, kind, int(np.prod(shape)), place).reshape(shape)
-        arrays[name], place = array, place + array.nbytes
+    for name, kind, shape in words["shapes"]:
+        content = file.read(int(np.prod(shape)) * np.dtype(kind).itemsize)
+        array = np.frombuffer(content, kind).reshape(shape)
+        arrays[name] = _build_symmetric_matrices(array, len(words["features"])) if name in _GRAMS else array
+    # Reading on to the end compares the checksum.
+    file.read()
     return arrays
 
 
@@ -268,14 +270,7 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
         for each in words["features"]
     ]
     items = [each for each in features if isinstance(each, EvidenceItem)]
-    periods = {
-        side: _build_objects_from_columns(
-            PeriodRegressionSums,
-            side,
-            {**arrays, f"{side} gram": _build_symmetric_matrices(arrays[f"{side} gram"], len(features))},
-        )
-        for side in _SIDES
-    }
+    periods = {side: _build_objects_from_columns(PeriodRegressionSums, side, arrays) for side in _SIDES}
     return EvidenceSums(
         columns={feature: number for number, feature in enumerate(features)},
         explicit=periods["explicit"],

@@ -324,15 +324,16 @@ def load_latest_cached_evidence_sums(connection: sa.Connection, until: datetime)
     """Return the latest cached sums that end until then, with the number of resets; without sums if there are none."""
     changes = connection.execute(sa.select(evidence_sums.c.changes).where(_IS_RESET_COUNT)).scalar()
     found = sa.select(evidence_sums.c.until, evidence_sums.c.sums).where(_IS_CHECKPOINT, evidence_sums.c.until <= until)
-    row = connection.execute(found.order_by(evidence_sums.c.until.desc()).limit(1)).mappings().first()
+    # By the key, the day of `until`: to sort by another column, SQLite would hold all sums in memory.
+    row = connection.execute(found.order_by(evidence_sums.c.id.desc()).limit(1)).mappings().first()
     known = {} if changes is None else {"changes": changes}
     return CachedEvidenceSums(**known, **(row or {}))
 
 
 def save_evidence_sums_unless_reset(connection: sa.Connection, new: CachedEvidenceSums, now: datetime) -> None:
-    """Save the sums unless any were reset since `changes` was read; the first call only starts the count of resets."""
+    """Save the sums unless any were reset since `changes` was read."""
     assert new.until is not None
-    sql.insert_missing_rows(connection, evidence_sums, [{"id": _RESET_COUNT, "changes": 0}])
+    _start_reset_count(connection)
     # Locked, so that a reset waits until the sums are saved, and finds them.
     locked = sa.select(evidence_sums.c.changes).where(_IS_RESET_COUNT).with_for_update()
     if connection.execute(locked).scalar() != new.changes:
@@ -360,9 +361,14 @@ def delete_all_cached_evidence_sums(connection: sa.Connection) -> None:
 
 
 def _delete_cached_sums_and_count_reset(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
-    # The count first: its row is what a process that saves sums holds.
+    # The count first: its row is what a process that saves sums holds, perhaps the first ones.
+    _start_reset_count(connection)
     connection.execute(evidence_sums.update().where(_IS_RESET_COUNT).values(changes=evidence_sums.c.changes + 1))
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, where))
+
+
+def _start_reset_count(connection: sa.Connection) -> None:
+    sql.insert_missing_rows(connection, evidence_sums, [{"id": _RESET_COUNT, "changes": 0}])
 
 
 def _delete_cached_sums_counting_conversation(connection: sa.Connection, unit: str, now: datetime) -> None:

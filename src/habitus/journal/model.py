@@ -179,8 +179,8 @@ class ExposureBatch:
 class CachedEvidenceSums:
     """Cached sums over all conversations that began before `until`, as bytes, and the number of resets before them."""
 
-    # -1 means that resets are not counted yet.
-    changes: int = -1
+    # The row of the count is made with the first sums or the first reset.
+    changes: int = 0
     until: datetime | None = None
     sums: bytes | None = None
 

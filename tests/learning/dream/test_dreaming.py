@@ -10,7 +10,7 @@ import pytest
 from habitus.agent.background import EventLoopThread
 from habitus.app import Habitus, read_settings
 from habitus.app.learning import self_play
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.operating.job_kinds import SelfPlayJob
 from habitus.app.tasks.workspaces import PAD
 from habitus.learning.budget import RunBudget

@@ -1,17 +1,50 @@
-"""Outcomes of turns: those that somebody states, and those inferred from the next request."""
+"""Outcomes of turns, stated or inferred from the next request, and the credit for what served a success."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from habitus.agent.user_memory import UserProjectMemory
 from habitus.events import OutcomeKind
-from habitus.journal.model import JudgementSourceKind, TurnOutcome
+from habitus.journal.journal import Journal
+from habitus.journal.model import JudgementSourceKind, SkillPlacementKind, TurnOutcome
 from habitus.journal.usage import NEXT_TURN
+from habitus.skills.choosing.skill_finder import SkillFinder
+from habitus.skills.layers.listing import LibrarySnapshot
 
 # The source of a judgement that was inferred.
 SIGNAL = "signal"
 MODEL = "model"  # the model judges its own work
 _EXPLICIT = 1.0
+# How much a successful request teaches search: less if only the signals suggest success.
+SEEMED_GOOD, SAID_GOOD = 0.5, 1.0
+
+
+def record_judgement_and_credit_success(
+    journal: Journal, finder: SkillFinder, memory: UserProjectMemory, turn: str, said: TurnOutcome, *, user: str | None
+) -> None:
+    """Record a judgement of a turn and, if it succeeded, credit what helped. `user` None may judge every turn."""
+    judged = journal.find_brief_turn(journal.record_outcome(turn, said, user=user))
+    # The text of an old turn may have been deleted.
+    if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
+        loaded = [entry.name for entry in judged.selected if entry.place is SkillPlacementKind.LOADED]
+        credit_skills_and_lessons_of_request(finder, memory, judged.request, loaded, SAID_GOOD * said.weight)
+
+
+def credit_skills_and_lessons_of_request(
+    finder: SkillFinder,
+    memory: UserProjectMemory,
+    request: str,
+    loaded: Sequence[str],
+    weight: float,
+    *,
+    at: LibrarySnapshot | None = None,
+) -> None:
+    """Teach search which skills served a successful request, and memory which lessons were shown."""
+    for name in loaded:
+        finder.learn_request(name, request, weight=weight, at=at)
+    memory.credit_lessons_for_successful_request(request)
 
 
 def build_full_weight_outcome(

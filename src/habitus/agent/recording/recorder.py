@@ -10,27 +10,26 @@ from habitus.agent.choosing.exposures import make_skill_item
 from habitus.agent.history import has_stage_replaced_steps
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.recording.journal_entry import build_journal_turn
-from habitus.agent.recording.outcomes import infer_outcome_from_next_request
+from habitus.agent.recording.outcomes import (
+    SAID_GOOD,
+    SEEMED_GOOD,
+    credit_skills_and_lessons_of_request,
+    infer_outcome_from_next_request,
+)
 from habitus.agent.turn_state import TurnState
-from habitus.agent.user_memory import UserProjectMemory
 from habitus.events import EventKind, FinishedTurnDetails, OutcomeKind
 from habitus.evidence.model import classify_request_kind, has_left_trace_of_steps
-from habitus.journal.journal import Journal
 from habitus.journal.model import (
     ExposureAssignment,
     ItemUse,
-    SkillPlacementKind,
     Turn,
     TurnOrigin,
-    TurnOutcome,
     UseManner,
     classify_turn_origin,
 )
 from habitus.llm.model import AssistantMessage
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import INTERACTIVE_SOURCES
-from habitus.skills.choosing.skill_finder import SkillFinder
-from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.model import Skill, Stage
 
 log = logging.getLogger(__name__)
@@ -38,8 +37,6 @@ _CONSEQUENCE = {
     True: "This turn used the last known state; it will be recorded when the database is back.",
     False: "This turn used the last known state and could not be recorded; see 'habitus doctor'.",
 }
-# How much a successful request teaches search: less if only the signals suggest success.
-_SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,7 +221,7 @@ class TurnRecorder:
         if self._is_not_real_request:
             return
         request, loaded = turn.user_input.request.text, [skill.name for skill in turn.loaded]
-        weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
+        weight = SAID_GOOD if turn.judged_by else SEEMED_GOOD
         parts, redacted = self._parts, self._parts.view.redactor.redact(request).text
         self._outage.try_write(
             lambda: credit_skills_and_lessons_of_request(
@@ -266,29 +263,3 @@ class TurnRecorder:
             lambda: self._parts.journal.record_outcome(id, judged), "judge the turn before"
         ):
             self._parts.spool.add_outcome(id, judged)
-
-
-def record_judgement_and_credit_success(
-    journal: Journal, finder: SkillFinder, memory: UserProjectMemory, turn: str, said: TurnOutcome, *, user: str | None
-) -> None:
-    """Record a judgement of a turn and, if it succeeded, credit what helped. `user` None may judge every turn."""
-    judged = journal.find_brief_turn(journal.record_outcome(turn, said, user=user))
-    # The text of an old turn may have been deleted.
-    if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
-        loaded = [entry.name for entry in judged.selected if entry.place is SkillPlacementKind.LOADED]
-        credit_skills_and_lessons_of_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
-
-
-def credit_skills_and_lessons_of_request(
-    finder: SkillFinder,
-    memory: UserProjectMemory,
-    request: str,
-    loaded: Sequence[str],
-    weight: float,
-    *,
-    at: LibrarySnapshot | None = None,
-) -> None:
-    """Teach search which skills served a successful request, and memory which lessons were shown."""
-    for name in loaded:
-        finder.learn_request(name, request, weight=weight, at=at)
-    memory.credit_lessons_for_successful_request(request)

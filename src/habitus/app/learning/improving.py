@@ -13,6 +13,7 @@ from habitus.agent.choosing.exposures import make_skill_item
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_in_temporary_home, open_program_solver
 from habitus.app.tasks.reviewing import list_unreviewed_foreign_tasks, refuse_unreviewed_foreign_tasks
 from habitus.app.tasks.storing import load_tasks
@@ -37,7 +38,7 @@ from habitus.improve.prioritizing import (
 )
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
-from habitus.improve.store import SCHEDULED_MARK, ImproveStore
+from habitus.improve.store import SCHEDULED_MARK
 from habitus.improve.tasks import SkillWithTasks, choose_splits_for_new_tasks, get_main_text, pick_practice_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
@@ -59,11 +60,6 @@ _MAX_REMEDIES = 2
 _MAX_VERSIONS = 10
 # How far back uses count for the choice of a skill, and how many rollouts its rate of success is taken from.
 _USAGE_DAYS, _RECENT_ROLLOUTS = 30, 200
-
-
-def open_improve_store(home: Home) -> ImproveStore:
-    """Open the store of improvement runs."""
-    return ImproveStore(home.shared, home.clock, home.redact)
 
 
 def load_skill_and_assign_task_splits(home: Home, name: str) -> SkillWithTasks:

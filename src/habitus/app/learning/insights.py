@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from habitus.app.home import Home
 from habitus.app.learning.evidence import make_observations
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.library.explaining import build_skill_menu_options, select_skills_for_request
 from habitus.evidence.estimation import estimate_item_effects
 from habitus.evidence.findings import ItemFinding, add_observations_to_sums

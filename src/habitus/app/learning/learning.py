@@ -1,4 +1,4 @@
-"""Wire up learning: the learner of a session, the remedies found in past sessions, and judgements of turns."""
+"""Wire up learning: the learner of a session, and the remedies found in past sessions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from habitus.agent.recording.outcomes import build_full_weight_outcome
-from habitus.agent.recording.recorder import record_judgement_and_credit_success as keep_judgement
-from habitus.agent.user_memory import UserProjectMemory
-from habitus.app.home import Home, refuse_if_read_only
+from habitus.app.home import Home
 from habitus.errors import NotFound
-from habitus.events import OutcomeKind
-from habitus.journal.model import ItemUse, JudgementSourceKind, TurnOutcome, UseManner
+from habitus.journal.model import ItemUse, UseManner
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner, LessonSink
 from habitus.learning.remedies import wording
@@ -47,7 +43,6 @@ from habitus.redact import Redactor
 from habitus.settings import DetectorActivityMode, MemoryLearningMode
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.model import Stage
-from habitus.text import clean_to_one_line
 
 
 def open_session_error_learner(
@@ -319,31 +314,3 @@ def keep_accepted_lesson_drafts(taught: LessonBatch, decisions: Mapping[str, str
     texts = ((draft, decisions[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
     return replace(taught, drafts=tuple(kept))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnJudgementResult:
-    """A judged turn with its request and the recorded outcome."""
-
-    turn: str
-    request: str
-    outcome: TurnOutcome
-
-
-def record_turn_judgement(
-    home: Home, turn: str, *, ok: bool, by: str, source_kind: JudgementSourceKind, reason: str = ""
-) -> TurnJudgementResult:
-    """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
-    refuse_if_read_only(home)
-    user = None if home.settings.is_admin else home.settings.user
-    kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = build_full_weight_outcome(kind, clean_to_one_line(by), source_kind, home.redact(clean_to_one_line(reason)))
-    judged = home.journal.find_brief_turn(turn, user=user)
-    # The text of the turn may be erased by now; the outcome still counts.
-    if judged is None:
-        return TurnJudgementResult(turn=home.journal.record_outcome(turn, said, user=user), request="", outcome=said)
-    is_own = judged.user == home.settings.user
-    cortex = home.memory if is_own else home.open_memory(user=judged.user)
-    memory = UserProjectMemory(cortex=cortex, user=judged.user, project=home.project)
-    keep_judgement(home.journal, home.finder, memory, judged.id, said, user=judged.user)
-    return TurnJudgementResult(turn=judged.id, request=judged.request, outcome=said)

@@ -18,7 +18,7 @@ from habitus.app.home import Home
 from habitus.app.learning.compared_versions import load_version_comparison_exposures, open_comparison_store
 from habitus.app.learning.comparing import ComparisonReport, list_comparison_reports
 from habitus.app.learning.evidence import make_observations
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.errors import Invalid
 from habitus.evidence.comparing import ChangesGainEstimate, estimate_gain_of_changes
 from habitus.evidence.model import ItemKind

@@ -12,7 +12,7 @@ from pathlib import Path
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
-from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.solving import run_own_agent_rollout
 from habitus.app.tasks.validation import TaskValidation, validate_task
 from habitus.improve.rollouts import run_and_store_rollout

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.learning.learning import TurnJudgementResult, record_turn_judgement
+from habitus.app.learning.judging import TurnJudgementResult, record_turn_judgement
 from habitus.app.learning.report_rows import ReportRowPage, build_conversation_rows
 from habitus.app.use_cases.declaration import (
     InputField,

@@ -19,9 +19,9 @@ from habitus.app.learning.comparing import (
     start_requested_comparison,
     stop_comparison,
 )
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import (
     list_skills_not_worth_improving,
-    open_improve_store,
     preview_improve_run,
     rank_skills_to_improve,
 )

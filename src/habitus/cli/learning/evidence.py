@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import typer
 
 from habitus.app.learning.evidence import ASSUMED_SHARE
-from habitus.app.learning.learning import TurnJudgementResult
+from habitus.app.learning.judging import TurnJudgementResult
 from habitus.app.use_cases.evidence import EvidenceFindingPage, PlanEvidenceResult
 from habitus.cli import output
 from habitus.cli.completion import WideOption

@@ -13,9 +13,9 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.learning.climbing import StageClimbPlanOrResult
+from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import (
     open_drafting_models,
-    open_improve_store,
     plan_skill_trial,
     preview_improve_run,
     run_planned_skill_trial,

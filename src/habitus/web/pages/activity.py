@@ -13,7 +13,7 @@ from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import build_turn_details, get_latest_or_matching_session
 from habitus.app.home import resolve_user_filter
-from habitus.app.learning.learning import record_turn_judgement
+from habitus.app.learning.judging import record_turn_judgement
 from habitus.app.use_cases.sessions import find_turns
 from habitus.journal.model import JudgementSourceKind, Turn
 from habitus.journal.usage import UseVerdict
