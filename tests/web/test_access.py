@@ -359,6 +359,15 @@ def test_a_route_without_access_does_not_start(habitus: Habitus, keys: SignInSer
         AccessRouter().get("/new-door")  # type: ignore[call-arg]  # which is what is tried
 
 
+@pytest.mark.req("PF-05")
+def test_models_of_results_are_built_for_the_description_alone() -> None:
+    app = build_application_without_home()
+    described = app.openapi()
+    evidence = described["paths"]["/api/v1/evidence"]["get"]["responses"]["200"]["content"]["application/json"]
+    assert evidence["schema"]["$ref"].rpartition("/")[2] in described["components"]["schemas"]
+    assert [route for route in app.routes if getattr(route, "response_field", None) is not None] == []
+
+
 def test_nobody_changes_anything_without_signing_in() -> None:
     router = AccessRouter()
     router.post("/change", access=Access.OPEN_READING)(lambda: Response())

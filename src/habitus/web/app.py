@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from importlib.metadata import version
 
 from starlette.middleware.gzip import GZipMiddleware
@@ -65,9 +66,10 @@ def make_web_app(
     return SecurityMiddleware(compressed, app.find_rule, keys, hosts, proxy, address=address, open_reading=open_reading)
 
 
-def build_application_without_home() -> FastAPIWithAccessRules:
-    """Return an application with every route, not yet bound to a home."""
+def build_application_without_home(*, is_description: bool = False) -> FastAPIWithAccessRules:
+    """Return an application with every route, not yet bound to a home; `is_description`: one to make OpenAPI of."""
     app = FastAPIWithAccessRules(
+        None if is_description else partial(build_application_without_home, is_description=True),
         title="Habitus",
         version=version("habitus"),
         summary="Skills that agents learn, prove and keep.",
@@ -79,7 +81,7 @@ def build_application_without_home() -> FastAPIWithAccessRules:
     app.set_last_route_rule(RouteAccessRule(access=Access.OPEN_READING))
     for part in (skills, events):
         part.router.add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
-    use_case_routes.build_router().add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
+    use_case_routes.build_router(is_description=is_description).add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
     for pages in (
         shared_routes,
         signing_in,

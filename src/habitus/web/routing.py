@@ -72,16 +72,34 @@ class AccessRouter:
     def add_routes_to(self, app: FastAPIWithAccessRules, prefix: str = "", **options: Any) -> None:
         """Add the collected routes, each with its rule, to an application."""
         for one in self._registered:
-            app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options)
+            # Results are sent unvalidated: only a description needs their models, which take long to build.
+            models = {} if app.is_description else {"response_model": None}
+            app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options | models)
             app.set_last_route_rule(one.rule)
 
 
 class FastAPIWithAccessRules(FastAPI):
-    """A FastAPI application that knows the rule of each of its routes."""
+    """A FastAPI application that knows the rule of each of its routes.
 
-    def __init__(self, **given: Any) -> None:
+    Without `build_description`, which returns the application that describes it, it describes itself.
+    """
+
+    def __init__(self, build_description: Callable[[], FastAPI] | None, **given: Any) -> None:
         super().__init__(**given)
         self.rules: list[tuple[BaseRoute, RouteAccessRule]] = []
+        self._build_description = build_description
+
+    @property
+    def is_description(self) -> bool:
+        """Whether it only describes its routes."""
+        return self._build_description is None
+
+    def openapi(self) -> dict[str, Any]:
+        if self._build_description is None:
+            return super().openapi()
+        if self.openapi_schema is None:
+            self.openapi_schema = self._build_description().openapi()
+        return self.openapi_schema
 
     def set_last_route_rule(self, rule: RouteAccessRule) -> None:
         """Set the rule of the route that was added last; a route that changes something requires a signed-in user."""

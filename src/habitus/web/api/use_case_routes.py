@@ -36,16 +36,16 @@ from habitus.web.problems import PreconditionRequired
 from habitus.web.routing import LARGE_BODY_BYTES, SMALL_BODY_BYTES, AccessRouter
 
 
-def build_router() -> AccessRouter:
-    """Return a router with every declared use case that has a route."""
+def build_router(*, is_description: bool) -> AccessRouter:
+    """Return a router with every declared use case that has a route; models of results are for a description only."""
     made = AccessRouter()
     for case in load_all_use_cases():
         if case.method:
-            _add_route(made, case)
+            _add_route(made, case, is_description=is_description)
     return made
 
 
-def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
+def _add_route(made: AccessRouter, case: UseCase[..., Any], *, is_description: bool) -> None:
     """Add the route of one use case."""
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _build_body_model(case, in_path)
@@ -104,7 +104,9 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         tags=[case.path.split("/")[1]],
         description=case.help,
         response_class=SurrogateSafeJsonResponse,
-        response_model=None if case.status == HTTPStatus.NO_CONTENT else get_response_model(case.result_type),
+        response_model=get_response_model(case.result_type)
+        if is_description and case.status != HTTPStatus.NO_CONTENT
+        else None,
     )(endpoint)
 
 
