@@ -5,20 +5,22 @@
 
 Several processes share a home with made-up skills and lessons. Conversations of one to four turns go through
 `habitus.turn`, on a clock of their own that moves so many turns a day; two of five turns load a skill, the judged share
-is judged at once or, one in ten of these, up to forty days later. Turns above `--copied-from` are earlier ones, written
-through the journal again under new ids and dates, with their requests learned: a turn costs a tenth so.
+is judged at once or, one in ten of these, up to forty days later. Turns above `--copied-from` are earlier years of the
+same home: what outlives a turn (exposures, outcomes, uses) is written again under new ids and older dates.
 
-Per size: seconds to make it; CPU milliseconds of a plain turn, of one that follows a use, and of both in a fresh home;
-bytes and rows of the database for each turn so far; CPU seconds and the peak of memory of each look, in a new process,
-as it is and after a judgement of a conversation forty days old.
+Per size: seconds and CPU seconds to make it; CPU milliseconds of a plain turn, of one that follows a use, and of both
+in a fresh home; bytes and rows of the database for each turn so far; CPU seconds and peak memory of each look, in
+a new process of installed (compiled) modules, as it is and after a judgement of a conversation forty days old.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
+import resource
 import shutil
 import sqlite3
 import statistics
@@ -35,7 +37,7 @@ from pathlib import Path
 from _report import Metrics, progress, show
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.housekeeping import run_due_housekeeping
-from habitus.journal.model import JudgementSourceKind, Turn
+from habitus.journal.model import JudgementSourceKind
 from session import WORDS, fill
 
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -49,13 +51,17 @@ _OPEN = (
 )
 _COMMAND = _OPEN + "sys.argv = ['habitus', *sys.argv[1:]]; runpy.run_module('habitus', run_name='__main__')"
 _PAGE = (
-    "habitus = module.Habitus.open(); from fastapi.testclient import TestClient; "
-    "from habitus.web.app import make_web_app; "
-    "from habitus.web.home_pool import HomePool; from habitus.web.security import load_sign_in_service; "
-    "keys = load_sign_in_service(habitus); app = make_web_app(HomePool(habitus), keys, {'x'}); "
-    "browser = TestClient(app, base_url='http://x'); "
-    "browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key())); "
-    "answer = browser.get(sys.argv[1]); assert answer.status_code == 200, answer.text"
+    "import asyncio; from habitus.web.app import make_web_app; from habitus.web.home_pool import HomePool; "
+    "from habitus.web.security import load_sign_in_service; "
+    "habitus = module.Habitus.open(); keys = load_sign_in_service(habitus); "
+    "app = make_web_app(HomePool(habitus), keys, {'x'}); "
+    "cookie = f'{keys.cookie}={keys.redeem_sign_in_key(keys.create_owner_sign_in_key())}'; "
+    "scope = dict(type='http', http_version='1.1', method='GET', scheme='http', path=sys.argv[1], root_path='', "
+    "raw_path=sys.argv[1].encode(), query_string=b'', client=('127.0.0.1', 1), server=('x', 80), "
+    "headers=[(b'host', b'x'), (b'cookie', cookie.encode())]); sent = []; "
+    "receive = lambda: asyncio.sleep(0, {'type': 'http.request', 'body': b''}); "
+    "send = lambda message: asyncio.sleep(0, sent.append(message)); "
+    "asyncio.run(app(scope, receive, send)); assert sent[0]['status'] == 200, sent"
 )
 _LAUNCHER = (
     "import os, sys, resource; null = os.open(os.devnull, os.O_WRONLY); "
@@ -136,35 +142,45 @@ def grow(place: Path, args: argparse.Namespace) -> Metrics:
         with opened(str(home), Clock(args.a_day)) as habitus:
             fill(habitus, args.skills)
     before, bytes_before = 0, size_of(place)
-    found = {f"fresh_{name}": value for name, value in cost_of_turns(fresh, 1, args).items()}
+    found = {f"fresh_{name}": value for name, value in cost_of_turns(fresh, 1, args, "m").items()}
+    looks(fresh, BEGAN, args.looks, "")  # compiles what they import
     for size in args.turns:
-        began = time.monotonic()
+        began, cpu_before = time.monotonic(), used_by_processes()
         asked = max(before, min(size, args.copied_from))
         year = Year(home=str(place), first=before, end=asked, processes=args.processes, judged=args.judged)
         in_processes(replace(year, a_day=args.a_day))
-        copy(replace(year, first=asked, end=size, a_day=args.a_day))
-        made = time.monotonic() - began
+        made, cpu = time.monotonic() - began, used_by_processes() - cpu_before
+        at = BEGAN + timedelta(days=(asked + 1) / args.a_day)
+        if size > asked:
+            add_earlier_years(place, asked / args.a_day, (size - asked) / args.a_day)
+            in_a_new_process(["-c", _COMMAND, "doctor", "--fix"], environment_at(place, at))  # counts the uses again
         with opened(str(place), clock := Clock(args.a_day)) as habitus:
-            clock.turn = size
+            clock.turn = asked
             run_due_housekeeping(habitus)
         progress(f"{size} turns after {made:.0f} s")
         own: Metrics = {
             "made_s": round(made, 1),
+            "made_cpu_s": round(cpu, 1),
             "kb_per_turn": round((size_of(place) - bytes_before) / size / 1024, 2),
         }
         own |= {f"rows_per_turn_{name}": round(count / size, 2) for name, count in rows_of(place).items()}
         late = [name for name in args.looks if name in LATE_LOOKS]
-        at = BEGAN + timedelta(days=(size + 1) / args.a_day)
-        # The first two build the sums that later looks extend.
-        own |= looks(place, at, late, "_first")
-        own |= looks(place, at, args.looks, "")
-        late_judgement(place, size, args)
-        own |= looks(place, at, late, "_after_late_judgement")
-        own |= cost_of_turns(place, size, args)
+        # The first one builds the sums that later looks extend.
+        own |= looks(place, at, late[:1], "_first")
+        own |= looks(place, at + timedelta(hours=1), args.looks, "")
+        late_judgement(place, asked, args)
+        own |= looks(place, at + timedelta(hours=2), late, "_after_late_judgement")
+        own |= cost_of_turns(place, asked, args, f"m{size}")
         found |= {f"{name}_{size}": value for name, value in own.items()}
-        before = size
+        before = asked
     shutil.rmtree(fresh)
     return found
+
+
+def used_by_processes() -> float:
+    """CPU seconds of the processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def in_processes(year: Year) -> None:
@@ -211,59 +227,55 @@ def one_turn(habitus: Habitus, chance: random.Random, skills: Sequence[str], con
         return turn.id
 
 
-def copy(year: Year) -> None:
-    """Write past turns again as later ones: what is stored is the same, without asking anybody."""
-    if year.first >= year.end:
-        return
-    clock, chance = Clock(year.a_day), random.Random(year.first)
-    with opened(year.home, clock) as habitus:
-        clock.turn = year.first
-        patterns = [
-            [habitus.journal.get_turn(turn.id) for turn in habitus.journal.list_session_turns(session.id)]
-            for session in habitus.journal.list_sessions(limit=500)
-        ]
-        number = year.first
-        while number < year.end:
-            shift = None
-            for turn in chance.choice(patterns)[: year.end - number]:
-                clock.turn = number
-                shift = shift or clock() - turn.started_on
-                habitus.journal.record_complete_turn(_moved(turn, number, shift))
-                if any(one.source == "user" for one in turn.outcomes):
-                    habitus.outcome(
-                        f"copy-{number}", ok=chance.random() < 0.8, by="user", source_kind=JudgementSourceKind.PERSON
-                    )
-                number += 1
-                if number % 1000 == 0:
-                    run_due_housekeeping(habitus)
+# What outlives a turn: columns that name a turn or conversation, and those with a time.
+_LASTING = {
+    "exposures": (("unit", "turn"), ("at",)),
+    "menu_exposures": (("unit", "turn"), ("at",)),
+    "lasting_outcomes": (("unit", "turn"), ("began_on", "at")),
+    "uses": (("id", "turn"), ("at",)),
+}
 
 
-def _moved(turn: Turn, number: int, shift: timedelta) -> Turn:
-    at, id = turn.started_on + shift, f"copy-{number}"
-    unit = f"{turn.session[:8]}-{int(shift.total_seconds())}"
-    uses = tuple(replace(one, id=f"{id}:{one.item}:{one.stage}", turn=id, at=at) for one in turn.uses)
-    judged = tuple(one for one in turn.outcomes if one.source != "user")
-    return replace(
-        turn,
-        id=id,
-        session=unit,
-        conversation=unit,
-        started_on=at,
-        ended_on=at,
-        uses=uses,
-        outcomes=judged,
-        caller_id="",
-    )
+def add_earlier_years(place: Path, days: float, more: float) -> None:
+    """Write what outlives the turns of these days again as that of `more` days before them."""
+    with closing(sqlite3.connect(place / "habitus.db")) as raw:
+        for table, (names, times) in _LASTING.items():
+            columns = [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
+            kept = raw.execute(f"SELECT * FROM {table} WHERE {times[0]} >= ?", (BEGAN.isoformat(),)).fetchall()
+            rows = [dict(zip(columns, row, strict=True)) for row in kept]
+            for number in range(1, math.ceil(more / days) + 1):
+                first, shift = BEGAN - timedelta(days=more), timedelta(days=days * number)
+                older = [
+                    row
+                    | {name: f"{row[name]}-{number}" for name in names}
+                    | {name: (datetime.fromisoformat(row[name]) - shift).isoformat() for name in times}
+                    for row in rows
+                    if datetime.fromisoformat(row[times[0]]) - shift >= first
+                ]
+                raw.executemany(
+                    f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})",
+                    (tuple(row[name] for name in columns) for row in older),
+                )
+        # The count of sums that were deleted stays.
+        raw.execute("DELETE FROM evidence_sums WHERE sums IS NOT NULL")
+        raw.commit()
 
 
 def looks(place: Path, at: datetime, names: Sequence[str], suffix: str) -> Metrics:
     found: Metrics = {}
-    environ = os.environ | {"HOME": str(place), "USER": "ann", "HABITUS_HOME": str(place), "HABITUS_DURABLE": "false"}
-    environ["YEAR_NOW"] = at.isoformat()
-    for name in names:
-        cpu, peak = in_a_new_process(LOOKS[name], environ)
+    for number, name in enumerate(names):
+        # Time goes on, or a later look would not find what an earlier one kept.
+        cpu, peak = in_a_new_process(LOOKS[name], environment_at(place, at + timedelta(minutes=number)))
         found |= {f"{name}{suffix}_cpu_s": cpu, f"{name}{suffix}_mb": peak}
     return found
+
+
+def environment_at(place: Path, at: datetime) -> dict[str, str]:
+    """Variables of a process that opens the home at this time."""
+    environ = os.environ | {"HOME": str(place), "USER": "ann", "HABITUS_HOME": str(place), "HABITUS_DURABLE": "false"}
+    # Modules are compiled once, as an installed package has them.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environ | {"YEAR_NOW": at.isoformat()}
 
 
 def in_a_new_process(command: Sequence[str], environ: Mapping[str, str]) -> tuple[float, float]:
@@ -285,7 +297,7 @@ def late_judgement(place: Path, size: int, args: argparse.Namespace) -> None:
         habitus.outcome(chosen.turn, ok=False, by="user", source_kind=JudgementSourceKind.PERSON)
 
 
-def cost_of_turns(place: Path, size: int, args: argparse.Namespace) -> Metrics:
+def cost_of_turns(place: Path, size: int, args: argparse.Namespace, prefix: str) -> Metrics:
     """CPU milliseconds of turns in one process: plain ones, and ones that follow a use and its judgement."""
     chance = random.Random(size)
     took: dict[str, list[float]] = {"plain": [], "after_use": []}
@@ -296,11 +308,13 @@ def cost_of_turns(place: Path, size: int, args: argparse.Namespace) -> Metrics:
             for kind in took:
                 clock.turn += 1
                 if kind == "after_use":
-                    with habitus.turn(f"please load {number}", conversation=f"m{size}-u{number}") as turn:
+                    with habitus.turn(f"please load {number}", conversation=f"{prefix}-u{number}") as turn:
                         turn.run("recall_skill", {"name": chance.choice(skills)})
                         turn.done("It is done.", ok=True)
                 began = time.process_time()
-                with habitus.turn(f"please handle the report {number}", conversation=f"m{size}-{kind}{number}") as turn:
+                with habitus.turn(
+                    f"please handle the report {number}", conversation=f"{prefix}-{kind}{number}"
+                ) as turn:
                     assert turn.context is not None
                     turn.done("It is done.")
                 if number >= 0:
