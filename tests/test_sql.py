@@ -164,7 +164,7 @@ def test_an_address_of_another_kind_is_refused(url: str) -> None:
 
 def test_a_missing_driver_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StorageFailed, match=r"pip install 'habitus\[postgres\]'"):
+    with pytest.raises(StorageFailed, match=r"pip install 'habitus\[postgres\] @ \S+'"):
         sql.create_engine("postgresql://127.0.0.1/habitus")
 
 

@@ -1,11 +1,13 @@
-"""Optional extras: checks whether one is installed, and says how to install it."""
+"""Optional extras: checks whether one is installed, and says how to install it from where this installation came."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from habitus.errors import UserError
@@ -74,3 +76,10 @@ def build_requirement(extra: str) -> str:
             return f"habitus[{extra}] @ {url}"
         case _:
             return f"habitus[{extra}]"
+
+
+def describe_lasting_install() -> str:
+    """Return the command that installs Habitus for good if it runs from a cache (`uvx`, `pipx run`), else ''."""
+    # Installers mark caches, whose content may be deleted at any time; they mark environments that last as well.
+    is_in_cache = any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents)
+    return f"uv tool install '{build_requirement('all')}'" if is_in_cache else ""

@@ -225,6 +225,14 @@ def test_the_first_look_has_24_lines_of_80_characters_and_verbose_all(direct: Di
     assert all(whole.count(f"risky: 'helper-{number}'") == 1 for number in range(9))
 
 
+@pytest.mark.req("CL-08")
+def test_it_ends_with_what_to_do_next(direct: Direct, person: Path) -> None:
+    offer = "Let Claude Code know the next time: habitus connect claude-code"
+    assert direct.ok("check").splitlines()[-1] == offer
+    direct.ok("connect", "claude-code", "--yes")
+    assert direct.ok("check").splitlines()[-1] == "Keep what was found: habitus learn --apply"
+
+
 def step(number: int, id: str, command: str, said: str, *, ok: bool = False) -> list[dict[str, Any]]:
     at = {"timestamp": f"2026-05-{number:02}T11:00:00Z"}
     return [used(id, "Bash", {"command": command}, **at), came(id, said, is_error=not ok, **at)]

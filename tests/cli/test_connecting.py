@@ -157,6 +157,31 @@ def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Dir
 
 
 @pytest.mark.req("CL-06")
+def test_an_installation_whose_server_cannot_start_or_last_is_not_connected(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything_below(direct.cli.user_home)
+    source = Path(__file__).parents[2].as_uri()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "mcp", None)
+        refused = direct("connect", "claude-code", "--yes")
+    missing = "The server that an agent starts needs the extra 'mcp', which is not installed."
+    hint = f"Run: uv tool install 'habitus[all] @ {source}', or: pip install 'habitus[mcp] @ {source}'."
+    assert (refused.code, refused.out, refused.err) == (1, "", f"habitus: {missing} {hint}\n")
+    cache = direct.cli.cwd / "cache"
+    cache.mkdir()
+    (cache / "CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "prefix", str(cache / "archive-v0" / "1"))  # as of `uvx`
+        refused = direct("connect", "claude-code", "--yes")
+    assert refused.err == (
+        "habitus: This Habitus runs from a cache that can be cleared at any time. "
+        f"Run: uv tool install 'habitus[all] @ {source}'.\n"
+    )
+    assert everything_below(direct.cli.user_home) == before
+
+
+@pytest.mark.req("CL-06")
 def test_where_there_is_nothing_to_connect_to_that_is_said(direct: Direct) -> None:
     assert "no way to do that with Pi. There are: claude-code" in direct("connect", "pi", "--yes").err
     ran = direct("connect", "goose", "--yes", "--scope", "project")

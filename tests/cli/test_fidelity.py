@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,13 @@ def test_a_procedure_done_on_five_days_is_asked_about_once_and_unasked(direct: D
     assert pending["reasons"][0] == "you did this 5 times; keep it as a skill?"
 
 
-def test_the_doctor_has_a_row_for_audio(direct: Direct) -> None:
-    (row,) = [one for one in direct.json("doctor")["checks"] if one["name"] == "audio"]
-    assert "transcribed" in row["detail"]
+def test_the_doctor_has_a_row_for_audio_and_one_for_missing_packages(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = {one["name"]: one for one in direct.json("doctor")["checks"]}
+    assert "transcribed" in checks["audio"]["detail"]
+    assert "extras" not in checks
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    (row,) = [one for one in direct.json("doctor")["checks"] if one["name"] == "extras"]
+    assert row["detail"] == "'habitus chat' can't be used."
+    assert row["hint"].endswith(f"or: pip install 'habitus[chat] @ {Path(__file__).parents[2].as_uri()}'.")

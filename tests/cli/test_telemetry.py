@@ -171,7 +171,7 @@ def test_a_collector_that_is_away_takes_nothing_down_and_none_imports_nothing(
     assert direct("skills", "list").err == ""
     ran = direct("skills", "list", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
     assert ran.code == 0
-    assert ["habitus[telemetry]" in record.getMessage() for record in caplog.records] == [True]
+    assert ["[telemetry]" in record.getMessage() for record in caplog.records] == [True]
 
 
 @pytest.mark.req("OP-02", "SC-02")

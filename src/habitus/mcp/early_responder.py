@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from habitus.operating_system import wait_for_pipe_input
+from habitus.optional_packages import describe_install, is_installed
 
 _LISTEN, _LISTENS = "subscriptions/listen", "notifications/subscriptions/acknowledged"
 _CACHED_METHODS = ("initialize", "server/discover", _LISTEN, "tools/list", "prompts/list", "resources/list")
@@ -39,6 +40,8 @@ _CACHEABLE_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}
 def make_early_responder(arguments: Sequence[str], environ: Mapping[str, str]) -> EarlyResponder:
     """Return the responder for `habitus ARGUMENTS…`."""
     file = _get_answer_cache_file(arguments, environ)
+    if file and not is_installed("mcp"):
+        return EarlyResponder(file, {}, install_hint=describe_install("mcp"))
     answers = _load_answer_cache(file)
     # Other tools than the default ones have other answers.
     if file and not answers and not {"--tools", "--read-only"} & {*arguments}:
@@ -85,8 +88,10 @@ class EarlyResponder:
     Requests answered early are passed on first, and the server's answers to them are dropped.
     """
 
-    def __init__(self, file: str, answers: dict[str, Any]) -> None:
+    def __init__(self, file: str, answers: dict[str, Any], *, install_hint: str = "") -> None:
         self._file = file
+        # How to install the server's packages; empty if they are there.
+        self._install_hint = install_hint
         self._in, self._out = 0, 1
         self._answers = answers
         self._early: list[bytes] = []
@@ -101,7 +106,13 @@ class EarlyResponder:
         self._first_is_answered = threading.Event()
 
     def answer_early_requests(self) -> None:
-        """Answer cached requests until the client has its tools or asks for something else."""
+        """Answer cached requests until the client has its tools or asks for something else.
+
+        If the server can't start, answer all requests as a server without tools until the client leaves.
+        """
+        if self._install_hint and not os.isatty(self._in):
+            while line := self._read_line_unbuffered():
+                self._answer_without_server(_parse_message(line))
         limit: float | None = None
         while self._answers and wait_for_pipe_input(self._in, limit):
             line = self._read_line_unbuffered()
@@ -118,6 +129,23 @@ class EarlyResponder:
                 limit = _PENDING_BEFORE_START_S
             elif "id" in message or not message:
                 return
+
+    def _answer_without_server(self, message: dict[str, Any]) -> None:
+        """Answer a request; agents stop starting a server that has failed, and would miss it once it is installed."""
+        if "id" not in message:
+            return
+        missing, params = f"Habitus needs the extra 'mcp'. {self._install_hint}", message.get("params")
+        version = params.get("protocolVersion") if isinstance(params, dict) else None
+        about = {"serverInfo": {"name": "habitus", "version": "0"}, "capabilities": {"tools": {}}}
+        results: dict[object, dict[str, Any]] = {
+            "initialize": {**about, "protocolVersion": version, "instructions": missing},
+            "tools/list": {"tools": []},
+            "ping": {},
+        }
+        result = results.get(message.get("method"))
+        said = {"error": {"code": -32601, "message": missing}} if result is None else {"result": result}
+        with contextlib.suppress(BrokenPipeError):
+            self._write_line(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}).encode() + b"\n")
 
     def _find_cached_answer(self, key: str, message: dict[str, Any]) -> dict[str, Any]:
         """Return the cached answer to a request, or an empty dict."""

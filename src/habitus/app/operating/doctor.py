@@ -47,6 +47,7 @@ def check_operation_parts_in_use(home: Home) -> Iterator[HealthCheckResult]:
     yield from _report_backup_count_and_date(home.settings)
     if home.settings.oidc.issuer:
         yield _check_identity_provider(home.settings)
+    yield from _check_packages_of_commands()
     yield _check_audio_transcription_programs()
     yield _report_storage_and_housekeeping(home)
     if os.environ.get(tracing.ENDPOINT_VARIABLE):
@@ -162,6 +163,14 @@ def _report_backup_count_and_date(settings: Settings) -> Iterator[HealthCheckRes
     if found := backing_up.list_backups(settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
         yield HealthCheckResult.ok("backups", detail)
+
+
+def _check_packages_of_commands() -> Iterator[HealthCheckResult]:
+    commands = {"mcp": "'habitus mcp' and 'connect'", "uvicorn": "'habitus up'", "prompt_toolkit": "'habitus chat'"}
+    absent = [module for module in commands if not optional_packages.is_installed(module)]
+    if absent:
+        detail = f"{', '.join(map(commands.__getitem__, absent))} can't be used."
+        yield HealthCheckResult.missing("extras", detail, optional_packages.describe_install(absent[0]))
 
 
 def _check_audio_transcription_programs() -> HealthCheckResult:

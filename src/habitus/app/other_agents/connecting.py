@@ -19,6 +19,7 @@ from habitus.hosts import known_agents
 from habitus.hosts.config_editing import ConfigEntry, ConfigFormat
 from habitus.hosts.connections import AgentConfigEditor, ConfigEditRequest, ConfigFileChange
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SERVER_NAME, ConfigScope, KnownAgent, get_agent
+from habitus.optional_packages import build_missing_error, describe_lasting_install, is_installed
 from habitus.resident_process import HOOK_SERVER, request_stop
 from habitus.settings import Settings
 from habitus.skills.layers.layer import find_project_root
@@ -156,6 +157,7 @@ def list_agent_hooks_except_refused(
             there = ", ".join(one.event for one in known_agents.AGENT_HOOKS)
             raise NotFound(f"There is no hook '{name}'.", hint=near or f"There are: {there}.")
     unwanted, found = {name.lower() for name in refused}, get_agent(agent, CONNECTABLE_AGENTS)
+    _refuse_unusable_installation()
     _refuse_hooks_beside_plugin(settings, environ, found)
     if not found.hooks or "all" in unwanted:
         return ()
@@ -173,9 +175,10 @@ def plan_connection(
     settings: Settings, environ: Mapping[str, str], agent: str, options: ConnectionOptions
 ) -> ConnectionPlan:
     """Plan a connection without writing anything."""
+    found, scope = get_agent(agent, CONNECTABLE_AGENTS), options.scope
+    _refuse_unusable_installation()
     if not home_directory.create_home_and_check_writable(settings.home):
         home_directory.raise_home_not_writable(settings.home)
-    found, scope = get_agent(agent, CONNECTABLE_AGENTS), options.scope
     _refuse_hooks_beside_plugin(settings, environ, found)
     wanted = [_build_server_config_edit(settings, environ, found, scope)]
     if found.hooks:
@@ -257,6 +260,14 @@ def write_plugin_hook_command_file(settings: Settings, environ: Mapping[str, str
             "".join(f"{line}\n" for line in known_agents.get_hook_invocation(sys.executable, settings.home)).encode(),
         )
     return ""
+
+
+def _refuse_unusable_installation() -> None:
+    """Refuse to name this installation in an agent's settings if its server can't start, or not for long."""
+    if not is_installed("mcp"):
+        raise build_missing_error("The server that an agent starts", "mcp")
+    if command := describe_lasting_install():
+        raise Refused("This Habitus runs from a cache that can be cleared at any time.", hint=f"Run: {command}.")
 
 
 def _refuse_hooks_beside_plugin(settings: Settings, environ: Mapping[str, str], found: KnownAgent) -> None:

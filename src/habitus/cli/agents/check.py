@@ -18,13 +18,16 @@ from habitus.app import read_settings
 from habitus.app.library.content import SCANS_FILE, ScanCache
 from habitus.app.other_agents.agent_skills import AgentRemark, RemarkTopic
 from habitus.app.other_agents.auditing import AgentAuditor, AgentReport
+from habitus.app.other_agents.connecting import list_connectable_agents
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.errors import StorageFailed
 from habitus.files import parse_user_path
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, STUDIED_AGENTS
+from habitus.optional_packages import describe_lasting_install
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.findings import read_screening_policy
+from habitus.settings import Settings
 
 # The first report fits on the smallest usual terminal.
 MAX_LINES, MAX_WIDTH = 24, 80
@@ -72,9 +75,22 @@ def check_agents(
     screen.print_skill_findings(reports)
     written = f"{html} was written" if html is not None else "nothing was written"
     output.print_line(f"No data was sent, no tokens were spent, {written}.")
-    if offered := [each for each in reports if each.agent in CONNECTABLE_AGENTS]:
+    if next_step := _describe_next_step(settings, reports):
+        output.print_line(next_step, style="bold")
+
+
+def _describe_next_step(settings: Settings, reports: Sequence[AgentReport]) -> str:
+    """Return how to connect the busiest agent that is not connected, else how to keep lessons; may be empty."""
+    connected = {one.name for one in list_connectable_agents(settings, os.environ) if one.is_connected}
+    offered = [each for each in reports if each.agent in CONNECTABLE_AGENTS.keys() - connected]
+    if offered:
         most = max(offered, key=lambda each: each.sessions)
-        output.print_line(f"Let {most.label} know the next time: habitus connect {most.agent}", style="bold")
+        commands = [*filter(None, [describe_lasting_install()]), f"habitus connect {most.agent}"]
+        return f"Let {most.label} know the next time: {' && '.join(commands)}"
+    is_taught = any(
+        remark.topic in (RemarkTopic.RULE, RemarkTopic.LESSON) for each in reports for remark in each.remarks
+    )
+    return "Keep what was found: habitus learn --apply" if is_taught else ""
 
 
 def _write_html_report(path: Path, text: str) -> None:
