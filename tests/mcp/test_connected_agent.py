@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ from tests.fake_provider import FakeProvider, Reply
 from tests.mcp.test_real_clients import answers, calls, claude_code
 
 pytestmark = pytest.mark.full
+
+PLUGIN = Path(__file__).parents[2] / "plugin"
 
 DONE = answers({"type": "text", "text": "Done."})
 
@@ -108,6 +111,28 @@ def test_the_third_session_is_told_what_two_found_out_and_what_the_person_said(c
     assert "In this project run `uv run pytest`" in beside
     assert cli("disconnect", "claude-code", "--yes").code == 0
     assert own_files(cli) == before
+
+
+@pytest.mark.req("CL-09")
+def test_the_plugin_has_its_tools_in_the_session_after_one_without_habitus(claude: Claude) -> None:
+    """Claude Code stops starting a server that has failed, for eight sessions; so it never fails."""
+    plugin = ("--plugin-dir", str(PLUGIN))
+
+    def offered() -> tuple[set[str], str]:
+        (asked,) = claude("hello", also=plugin)
+        return {tool["name"] for tool in asked["tools"] if "habitus" in tool["name"]}, json.dumps(asked)
+
+    tools, text = offered()
+    assert tools == set()
+    assert "Habitus is not installed." in text
+    assert "recall_skill" not in text
+    (program := claude.cli.user_home / "bin" / "habitus").write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -m habitus "$@"\n'
+    )
+    program.chmod(0o755)
+    tools, text = offered()
+    assert "mcp__plugin_habitus_habitus__recall_skill" in tools
+    assert "Habitus is not installed." not in text
 
 
 def texts(message: dict[str, Any]) -> list[str]:
