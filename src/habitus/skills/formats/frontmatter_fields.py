@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,7 +98,9 @@ class SkillFieldReader:
         return _to_line(self._get_raw_value(field))
 
     def _read_name(self) -> str:
-        stated = self._read_text("name")
+        # An accent is one character or two, by the system that wrote it; nobody sees the difference.
+        stated = unicodedata.normalize("NFC", self._read_text("name"))
+        folder = unicodedata.normalize("NFC", self.folder)
         name = names.canonicalize_name(self.folder)
         if not names.is_legal_name(name):
             name = names.slugify(self.folder)
@@ -105,7 +108,7 @@ class SkillFieldReader:
                 f"The folder '{self.folder}' is not a legal name; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
             )
-        elif name != self.folder:
+        elif name != folder:
             self._add_diagnostic(
                 f"The folder is spelt '{self.folder}'; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
@@ -116,7 +119,7 @@ class SkillFieldReader:
                 f"The file says name '{stated[:80]}', the folder '{self.folder}'; the folder counts.",
                 f"Write 'name: {name}'.",
             )
-        elif stated and stated != self.folder and names.canonicalize_name(stated) == name:
+        elif stated and stated != folder and names.canonicalize_name(stated) == name:
             self._add_diagnostic(
                 f"The name is spelt '{stated}', the folder '{self.folder}'.", f"Write 'name: {name}'.", Severity.NOTE
             )
