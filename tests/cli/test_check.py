@@ -322,6 +322,35 @@ def test_what_several_agents_share_is_one_line_and_asking_a_server_is_no_failure
 
 
 @pytest.mark.req("CL-08")
+def test_a_subagent_counts_as_the_session_it_worked_for(direct: Direct) -> None:
+    deeds = [
+        Did(said="run the tests"),
+        Did(command="pytest -q", code=127, said="bash: line 1: pytest: command not found"),
+        Did(command="uv run pytest -q", said="3 passed"),
+    ]
+    places = {"claude_code": ".claude/projects/shop", "codex": ".codex/sessions/2026/05/01"}
+    for agent, place in places.items():
+        (folder := direct.cli.user_home / place).mkdir(parents=True)
+        for number in (1, 2):
+            WRITERS[agent](folder / f"s{number}", deeds)
+            (aside := folder / f"s{number}" / "subagents").mkdir(parents=True)
+            WRITERS[agent](aside / "agent-1", deeds)
+            (file,) = aside.iterdir()
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            for row in rows:
+                if agent == "claude_code":
+                    row |= {"isSidechain": True, "sessionId": f"s{number}"}
+                elif row["type"] == "session_meta":
+                    row["payload"] |= {"id": f"sub-{number}", "parent_thread_id": f"s{number}"}
+            file.rename(file.with_name(f"{file.stem}-{number}.jsonl"))
+            write(file.with_name(f"{file.stem}-{number}.jsonl"), rows)
+    for report in direct.json("check")["agents"]:
+        (lesson,) = [each["what"] for each in report["remarks"] if each["topic"] == "lesson"]
+        assert (report["sessions"], report["calls"]) == (2, 8)
+        assert "(2 sessions, last in May; 4 failed calls, " in lesson
+
+
+@pytest.mark.req("CL-08")
 def test_the_page_stands_alone_and_holds_no_secrets(direct: Direct, person: Path) -> None:
     said = direct.ok("check", "--html", "report.html")
     first, *_, nothing, offer = said.splitlines()

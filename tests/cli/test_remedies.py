@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,11 @@ def test_apply_keeps_the_remedy_for_its_project_and_leaves_the_rule_to_the_perso
     (lesson,) = direct.json("lessons", "list")["lessons"]
     assert (lesson["text"], lesson["scope"], lesson["trust"]) == (LESSON, "project", "automatic")
     assert lesson["evidence"]["trace"] == "two.jsonl turn 1"
-    assert RULE in direct.ok("review", "list")
+    (pending,) = json.loads(direct("review", "list", "--json").out)["proposals"]  # a reminder stands beside
+    assert (pending["text"], pending["reasons"]) == (
+        RULE,
+        ["it would be a standing rule, which only a person can approve"],
+    )
     assert known(direct, project) == LESSON
     assert known(direct, project.parent) == ""  # of another project
     assert "Lessons: nothing new." in direct.ok("learn", "--apply")

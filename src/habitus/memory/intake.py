@@ -63,7 +63,7 @@ def find_draft_review_reason(
         if objection := next(filter(None, found), ""):
             return objection
         if kind.is_rule:
-            return "it wants to be a standing rule, and no person said it"
+            return "it would be a standing rule, which only a person can approve"
     if mode is MemoryLearningMode.COPILOT and draft.confidence < REVIEW_FREE_CONFIDENCE:
         return f"confidence {draft.confidence:.1f} is below {REVIEW_FREE_CONFIDENCE}, and memory is in copilot mode"
     if is_shared and draft.produced_by in _MODEL_PRODUCERS:

@@ -163,7 +163,7 @@ def _list_remedies_with_support(seen: Sequence[SessionFailuresAndCorrections]) -
         for failure in facts.failures:
             if remedy := failure.remedy:
                 certain.add((facts.project, *_make_remedy_key(remedy)))
-                rivals[_make_failure_key(facts.project, failure, remedy)].add(facts.session)
+                rivals[_make_failure_key(facts.project, failure, remedy)].add(facts.conversation)
             possible = (remedy, *failure.candidates) if remedy else failure.candidates
             by_key: dict[tuple[object, ...], Remedy] = {}
             for each in possible:
@@ -172,7 +172,7 @@ def _list_remedies_with_support(seen: Sequence[SessionFailuresAndCorrections]) -
                 supports[key].append((facts, failure, each))
     found = []
     for key, support in supports.items():
-        sessions = {facts.session for facts, _, _ in support}
+        sessions = {facts.conversation for facts, _, _ in support}
         all_ways = set().union(
             *(rivals[_make_failure_key(facts.project, failure, made)] for facts, failure, made in support)
         )
@@ -256,7 +256,7 @@ def _make_failure_key(project: str, failure: FailedCallDetails, remedy: Remedy) 
 
 
 def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
-    sessions = {facts.session for facts, _, _ in support}
+    sessions = {facts.conversation for facts, _, _ in support}
     last_facts, _, remedy = support[-1]
     rights = [made.right for _, _, made in support]
     if remedy.change is RemedyChangeKind.FLAGS:
@@ -389,7 +389,7 @@ def _list_proposed_rules(seen: Sequence[SessionFailuresAndCorrections]) -> tuple
         [said[at] for at in group] for group in group_correction_indexes_by_rule([correction for _, correction in said])
     ):
         corrections = [each for _, each in members]
-        sessions, projects = ({getattr(each, of) for each, _ in members} for of in ("session", "project"))
+        sessions, projects = ({getattr(each, of) for each, _ in members} for of in ("conversation", "project"))
         if len(sessions) < MIN_SESSIONS and not any(each.after for each in corrections):
             continue
         rules.append(

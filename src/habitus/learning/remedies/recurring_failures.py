@@ -105,7 +105,7 @@ def list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections
             what=f"{command}: {signature}" if command else signature,
             tool=tool,
             project=project,
-            sessions=len({facts.session for facts, _ in members}),
+            sessions=len({facts.conversation for facts, _ in members}),
             rows=rows,
             last=max(failure.at or facts.last for facts, failure in members),
             signature=signature,

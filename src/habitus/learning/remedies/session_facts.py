@@ -64,6 +64,12 @@ class SessionFailuresAndCorrections:
     corrections: tuple[UserCorrection, ...] = ()
     worked: tuple[str, ...] = ()  # prefixes of commands that succeeded unchanged
     is_conversation: bool = True  # somebody talked to the agent; a file of a subagent, or an empty one, is none
+    conversation_id: str = ""  # as the agent names it; a subagent's is that of the session it worked for
+
+    @property
+    def conversation(self) -> str:
+        """The session that is counted."""
+        return self.conversation_id or self.session
 
 
 @dataclass(slots=True)
@@ -75,6 +81,8 @@ class FailuresAndCorrectionsCollector:
     file: str = ""
     _count: int = 0
     _is_conversation: bool = False
+    _conversation: str = ""
+    _conversation_of_subagent: str = ""
     _last: str = ""
     _main: list[SessionCall] = field(default_factory=list)
     _failures: list[FailedCallDetails] = field(default_factory=list)
@@ -96,8 +104,10 @@ class FailuresAndCorrectionsCollector:
             self._record_succeeded_command_prefixes(call)
         # What a subagent is asked, the agent wrote.
         if turn.is_sidechain:
+            self._conversation_of_subagent = turn.conversation
             self._failures += _iterate_failed_call_details(made, len(made))
             return
+        self._conversation = turn.conversation
         self._corrections += find_corrections_in_utterances(turn.utterances, turn.id)
         self._main += made
         if len(self._main) > _KEPT:
@@ -116,6 +126,7 @@ class FailuresAndCorrectionsCollector:
             corrections=tuple(self._corrections),
             worked=tuple(self._worked),
             is_conversation=self._is_conversation,
+            conversation_id=self._conversation if self._is_conversation else self._conversation_of_subagent,
         )
 
     def _record_succeeded_command_prefixes(self, call: SessionCall) -> None:

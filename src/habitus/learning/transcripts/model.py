@@ -39,6 +39,8 @@ class TranscriptTurn:
     utterances: tuple[UserUtterance, ...] = ()  # the request and later messages of the turn
     # The work of a subagent.
     is_sidechain: bool = False
+    # The id of the session it is part of, if that is not the transcript's.
+    conversation: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +102,7 @@ class TranscriptDraft:
     source: str
     redactor: Redactor = PATTERNS_ONLY
     project: str = ""
+    conversation: str = ""  # of the turns that are opened
     calls: dict[str, CallAwaitingResult] = field(default_factory=dict)
     turns: list[TurnDraft] = field(default_factory=list)
     skill_uses: list[SkillUse] = field(default_factory=list)
@@ -111,7 +114,8 @@ class TranscriptDraft:
     def open_turn(self, *, id: str | None = None, is_sidechain: bool = False) -> TurnDraft:
         """Open a new turn and return it."""
         self.opened_count += 1
-        turn = TurnDraft(id=str(self.opened_count) if id is None else id, is_sidechain=is_sidechain)
+        name = str(self.opened_count) if id is None else id
+        turn = TurnDraft(id=name, is_sidechain=is_sidechain, conversation=self.conversation)
         self.turns.append(turn)
         return turn
 
@@ -214,6 +218,7 @@ class TurnDraft:
 
     id: str
     is_sidechain: bool = False
+    conversation: str = ""
     events: list[AgentEvent] = field(default_factory=list)
     said: list[UserUtterance] = field(default_factory=list)
     round_idx: int = 0
@@ -224,7 +229,11 @@ class TurnDraft:
     def finish(self) -> TranscriptTurn:
         """Return the turn."""
         return TranscriptTurn(
-            id=self.id, events=tuple(self.events), utterances=tuple(self.said), is_sidechain=self.is_sidechain
+            id=self.id,
+            events=tuple(self.events),
+            utterances=tuple(self.said),
+            is_sidechain=self.is_sidechain,
+            conversation=self.conversation,
         )
 
 

@@ -236,7 +236,8 @@ class _ClaudeCodeSession:
         root = string_or_empty(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
         if root not in self._sides:
-            self._sides[root] = self.draft.open_turn(is_sidechain=True)
+            self._sides[root] = turn = self.draft.open_turn(is_sidechain=True)
+            turn.conversation = string_or_empty(row.get("sessionId"))
         return self._sides[root]
 
 

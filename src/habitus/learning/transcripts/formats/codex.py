@@ -74,6 +74,9 @@ def _add_row(talk: TranscriptBuilder, background: _BackgroundCommands, row: Mapp
             # A script writes the prompts of `codex exec`.
             if payload.get("parent_thread_id") or payload.get("originator") == "codex_exec":
                 talk.is_side = True
+            # A file is named otherwise than its session.
+            own = string_or_empty(payload.get("parent_thread_id")) or string_or_empty(payload.get("id"))
+            talk.draft.conversation = talk.draft.conversation or own
             if cwd := string_or_empty(payload.get("cwd")):
                 talk.set_project_if_unknown(cwd)
                 talk.cwd = talk.redact_directory(cwd)

@@ -47,7 +47,9 @@ def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> It
 
 def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
     keys = row.keys()
-    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side="parent_id" in keys and bool(row["parent_id"]))
+    parent = string_or_empty(row["parent_id"]) if "parent_id" in keys else ""
+    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=bool(parent))
+    talk.draft.conversation = parent
     talk.set_project_if_unknown(string_or_empty(row["directory"]) if "directory" in keys else "")
     query = (
         "SELECT message.data AS message, part.data AS part FROM part JOIN message ON message.id = part.message_id "
@@ -62,9 +64,9 @@ def _read_session_file(path: Path, redactor: Redactor) -> Transcript:
     """Read the session of one file, with its messages and parts in the folders beside it."""
     session = mapping_or_empty(parse_json(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
-    talk = TranscriptBuilder(
-        string_or_empty(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(session.get("parentID"))
-    )
+    parent = string_or_empty(session.get("parentID"))
+    talk = TranscriptBuilder(string_or_empty(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(parent))
+    talk.draft.conversation = parent
     talk.set_project_if_unknown(string_or_empty(session.get("directory")))
     for message in sorted((storage / "message" / path.stem).glob("*.json")):
         for part in sorted((storage / "part" / message.stem).glob("*.json")):

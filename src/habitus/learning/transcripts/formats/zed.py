@@ -37,8 +37,9 @@ def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> It
 
 
 def _read_thread(redactor: Redactor, database: sqlite3.Connection, row: sqlite3.Row) -> Transcript:
-    is_side = "parent_id" in row.keys() and bool(row["parent_id"])  # noqa: SIM118  # a row is no mapping
-    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=is_side)
+    parent = string_or_empty(row["parent_id"]) if "parent_id" in row.keys() else ""  # noqa: SIM118  # a row is no mapping
+    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=bool(parent))
+    talk.draft.conversation = parent
     thread = mapping_or_empty(_unpack_thread(row["data_type"], row["data"]))
     trees = list_or_empty(mapping_or_empty(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
     talk.set_project_if_unknown(
