@@ -80,9 +80,9 @@ def test_the_readme_checks_installs_connects_and_uninstalls(account: Path) -> No
     run_lines([installs, connects], account)
     server = json.loads((account / ".claude.json").read_text())["mcpServers"]["habitus"]
     assert Path(server["command"]).exists()
-    run_lines([uninstalls], account)
+    run_lines(["habitus skills new tea-time --when Tea --description 'Makes tea.' --title Tea", uninstalls], account)
     assert not (account / ".local" / "bin" / "habitus").exists()
-    assert (account / ".habitus" / "habitus.db").exists()
+    assert (account / ".habitus" / "skills" / "tea-time" / "SKILL.md").exists()
 
 
 def test_the_guide_installs_what_connecting_needs(account: Path) -> None:
