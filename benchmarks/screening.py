@@ -299,7 +299,7 @@ def _first_sight(path: Path) -> dict[str, Any]:
 def _is_held_row(row: Mapping[str, str]) -> bool:
     text, place = row["text"], row["path"]
     if row["kind"] == "lesson":
-        return find_text_objection(text) is not None
+        return bool(find_text_objection(text))
     described = text if place == "description" else "Keeps things in order."
     front = f"---\nname: helper\ndescription: {json.dumps(described)}\n---\n# Helper\n\n"
     if place == "description":
@@ -341,7 +341,7 @@ def _lessons(data: Path, *, named: bool) -> dict[str, Any]:
     found = {"orders": orders, "attacks as lessons": worded, "lessons": usual, "lessons close to orders": close}
     systems = {}
     for name, texts in found.items():
-        held = [find_text_objection(text) is not None for text in texts]
+        held = [bool(find_text_objection(text)) for text in texts]
         wrong = [text for text, is_held in zip(texts, held, strict=True) if is_held == name.startswith("lessons")]
         systems[name] = share(held) | ({"wrong": wrong} if named else {})
     return systems
