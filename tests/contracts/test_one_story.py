@@ -207,7 +207,7 @@ def check_pages(browser: TestClient, user: str) -> None:
     for address, least in (
         ("/insights/effects", 1),
         ("/skills", 1),
-        ("/skills/brew-tea", 12),
+        ("/skills/brew-tea", 6),
         ("/skills/brew-tea?tab=results", 6),
     ):
         assert check_numbers(browser, address) >= least, address

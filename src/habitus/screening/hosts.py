@@ -61,8 +61,15 @@ class HostClassifier:
     about: str
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str], about: str) -> HostClassifier:
+    def from_texts(cls, texts: Iterable[str], about: str, *, scripts: Iterable[str] = ()) -> HostClassifier:
+        """Addresses that only scripts name are not the skill's own; a name alone may be code: `args.app`."""
         named = Counter(get_domain(host) for text in texts for host in find_hosts(text))
+        named.update(
+            get_domain(found["bare"])
+            for text in map(str.lower, scripts)
+            for found in _ADDRESS.finditer(text)
+            if found["bare"] and text[found.end() : found.end() + 1] not in ("/", ":")
+        )
         return cls(named=named, about=_ADDRESS.sub(" ", about.lower()))
 
     def classify(self, host: str) -> HostKind:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from habitus.screening.code_context import (
     NOTHING,
+    SENDS_FAR,
     CodeFinding,
     SkillCodeContext,
     Taint,
@@ -248,6 +249,10 @@ class _JavaScriptTracer:
             )
         if get_command_pattern("reads").fullmatch(name) and get_command_pattern("secret_path").search(first.text):
             return Taint(secret=first.text)
+        if get_command_pattern("reads").fullmatch(name) and (
+            first.personal or get_command_pattern("home_file").match(first.text)
+        ):
+            return Taint(personal=first.personal or first.text)
         if get_command_pattern("browser_reads").fullmatch(f"{name} {first.text}"):
             return Taint(secret="what is typed or stored in the browser")
         if get_command_pattern("lists").fullmatch(name):
@@ -301,6 +306,8 @@ class _JavaScriptTracer:
             self._report(
                 ThreatKind.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute."
             )
+        elif self.context.is_foreign_host(target) and (len(plain) > 1 or name.endswith(("post", "put"))):
+            self._report(SENDS_FAR, f"Sends data to {target}.", RiskLevel.NOTE)
         for key in self.context.find_keys_of_other_services(handed.keys, target):
             self._report(ThreatKind.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if self.has_shell and "connect" in name and target:

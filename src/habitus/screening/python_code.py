@@ -172,7 +172,7 @@ class _PythonThreatFinder(ast.NodeVisitor):
             self.report("spies", _NOTE, node, "Reads the clipboard, the screen, the keyboard, the camera or passwords.")
 
     def _report_threats_of_network_use(self, name: str, node: ast.Call) -> None:
-        first = self.values.evaluate_constant_text(node.args[0]).strip() if node.args else ""
+        first = self.values.evaluate_constant_text(node.args[0]).strip(" .\n") if node.args else ""
         target = next(find_hosts(first), first if _CONNECTS.search(name) and _HOST_NAME.fullmatch(first) else "")
         is_far = self.context.is_foreign_host(target) and "://" in first[:8]
         is_sending = get_command_pattern("python_sends").fullmatch(name) is not None
@@ -200,7 +200,7 @@ class _PythonThreatFinder(ast.NodeVisitor):
                 self.report(ThreatKind.SENDS_SECRETS, _HIGH, node, f"Sends a key of another service to {target}.")
             elif is_sending and bodies and is_throwaway_host(target):
                 self.report(ThreatKind.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends data to {target}, a throwaway host.")
-            elif ValueOrigin.PERSONAL in origins and is_far and is_sending:
+            elif origins & {ValueOrigin.PERSONAL, ValueOrigin.HOME_FILE} and is_far and is_sending:
                 self.report(ThreatKind.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends the person's files to {host}.")
             elif ValueOrigin.SECRET in origins:
                 severity = _HIGH if is_far or not host else _NOTE

@@ -62,7 +62,9 @@ def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple
     references = file_kinds.FileReferences.from_texts((text.lower() for text in seen.values()), tree)
     findings = [found for path, file in sorted(tree.items()) for found in _scan_unreadable_file(path, file, references)]
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
-    hosts = HostClassifier.from_texts(seen.values(), _FRONT.sub(r"\1", head))
+    pages = [text for path, text in seen.items() if file_kinds.is_prose(path)]
+    scripts = [text for path, text in seen.items() if not file_kinds.is_prose(path)]
+    hosts = HostClassifier.from_texts(pages, _FRONT.sub(r"\1", head), scripts=scripts)
     in_code: dict[str, tuple[CodeFinding, ...]] = {}
     for path, text in seen.items():
         for kind in file_kinds.classify_file_kinds(

@@ -236,6 +236,8 @@ class _ShellTracer:
         inner = self.context.find_inner_code_threats("\n".join(lines), "sh")
         host = flow.fetched or self.context.hosts.find_first_foreign_host(flow.text)
         does = next((one.why for one in inner if one.severity is RiskLevel.HIGH), "")
+        for file, content in self.files.items():
+            host = host or (content.fetched if file in flow.text.split() else "")
         if does or host or get_command_pattern("hidden_program").search(flow.text):
             unexplained = f"leads to {host}" if host else "a hidden program"
             what = f"{does[:1].lower()}{does[1:].rstrip('.')}" if does else unexplained
@@ -310,10 +312,11 @@ class _ShellTracer:
         given = merge_taints(arguments[1:])
         if name in ("env", "printenv", "set", "export") and len(words) == 1:
             return Taint(secret="all environment variables")
-        if found := get_command_pattern("secret_command").match(" ".join([name, *words[1:]])):
+        line = " ".join([name, *("_".join(word.split()) for word in words[1:])])
+        if found := get_command_pattern("secret_command").match(line):
             self._report(READS_SECRETS, f"Reads the output of '{found[0]}'.", RiskLevel.NOTE)
             return Taint(secret=f"the output of '{found[0]}'")
-        if found := get_command_pattern("token_command").match(" ".join([name, *words[1:]])):
+        if found := get_command_pattern("token_command").match(line):
             return Taint(token=f"the output of '{found[0]}'")
         read = (
             NOTHING
@@ -345,6 +348,8 @@ class _ShellTracer:
         if name in get_command_names("shells") and len(words) <= 2:
             return replace(through, shell=True)
         if (through.secret or through.fetched or read.personal) and name not in get_command_names("runners"):
+            if name in ("mv", "cp", "install") and len(words) > 2:
+                self.files |= {words[-1]: through, f"./{words[-1]}": through}
             for word in words[1:]:
                 if re.search(r"[/.]", word) and not self._read_file(word).secret and word not in self.files:
                     self.files[word] = through

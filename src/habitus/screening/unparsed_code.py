@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from habitus.screening.code_context import CodeFinding, SkillCodeContext, get_command_pattern
@@ -69,13 +69,14 @@ def _find_threats_across_lines(code: str, context: SkillCodeContext) -> Iterator
     paths = re.sub(r"\\+", "/", text)  # as Windows writes them
     secrets = {found[0] for found in get_command_pattern("secret_path").finditer(paths)}
     secrets |= {"all environment variables"} if get_command_pattern("environment").search(text) else set()
+    secrets |= {"all environment files below a folder"} if get_command_pattern("gathers").search(text) else set()
     is_theft = len(secrets) > 1 or any(not get_command_pattern("settings_file").search(one) for one in secrets)
     keys = frozenset(found[1] for found in re.finditer(r"\b([A-Z][A-Z0-9_]{3,40})\b", text))
     wrong = context.find_keys_of_other_services(frozenset(filter(get_command_pattern("key_name").search, keys)), host)
     if host and ((secrets and is_theft) or wrong):
         what = min(secrets) if secrets and is_theft else wrong[0]
         yield _make_finding(ThreatKind.SENDS_SECRETS, at, context.judge_secret_sending(what, host)[0])
-    names = {found[1] for _, line in lines if host and host in line and (found := re.search(r"(\w+)\s*:?=", line))}
+    names = _find_names_led_to(host, [line for _, line in lines]) if host else set()
     for number, line in lines:
         runs = get_command_pattern("evaluators").search(line)
         if runs and host and (host in line or names & set(re.findall(r"\w+", line[runs.end() :]))):
@@ -84,8 +85,27 @@ def _find_threats_across_lines(code: str, context: SkillCodeContext) -> Iterator
             root := get_command_pattern("personal_places").search(text)
         ):
             yield _make_finding(ThreatKind.DESTROYS, number, f"Deletes {root[0]}.")
-    if host and get_command_pattern("sockets").search(text) and get_command_pattern("shell_programs").search(text):
-        yield _make_finding(ThreatKind.OPENS_ACCESS, at, f"Opens a shell on this machine for {host}.")
+    if get_command_pattern("web_shell").search(text):
+        yield _make_finding(ThreatKind.OPENS_ACCESS, at, "Runs whatever command a request brings.")
+    if host and (spy := get_command_pattern("spy_programs").search(text)):
+        why = f"Sends what '{spy[0]}' records to {host}."
+        yield _make_finding(ThreatKind.SENDS_PRIVATE_DATA, at, why)
+    listener = get_command_pattern("listens").search(text)
+    is_served = listener is not None or (host and get_command_pattern("sockets").search(text))
+    if is_served and get_command_pattern("shell_programs").search(text):
+        yield _make_finding(
+            ThreatKind.OPENS_ACCESS, at, f"Opens a shell on this machine for {host or 'whoever connects'}."
+        )
+
+
+def _find_names_led_to(host: str, lines: Sequence[str]) -> set[str]:
+    """The names that hold an address of the host, or what was made from one of these."""
+    names = set[str]()
+    for line in lines:
+        bound = re.search(r"(\w+)\s*:?=", line)
+        if bound and (host in line or names & set(re.findall(r"\w+", line[bound.end() :]))):
+            names.add(bound[1])
+    return names
 
 
 def _make_finding(threat: ThreatKind, line: int, why: str) -> CodeFinding:

@@ -22,6 +22,7 @@ class ValueOrigin(StrEnum):
     KEY = "key"  # one key from the environment, as every client of an API needs
     GIVEN = "given"  # a parameter, an argument, typed input
     PERSONAL = "personal"  # the names of the person's files, one by one
+    HOME_FILE = "home_file"  # the content of a file below the person's home
 
 
 ValueOrigins = frozenset[ValueOrigin]
@@ -58,6 +59,7 @@ class PythonValueTable:
     services: dict[str, frozenset[str]] = field(default_factory=dict)  # whose keys a name holds
     returned: dict[str, ValueOrigins] = field(default_factory=dict)  # by the functions of the file
     copies: set[str] = field(default_factory=set)  # of secret files
+    written_by: dict[str, list[str]] = field(default_factory=dict)  # the buffers into which an archive writes
     called: ValueOrigins = NONE  # of the calls whose values nobody takes
     downloaded: set[str] = field(default_factory=set)  # the files into which fetched data may be written
     written: list[str] = field(default_factory=list)  # the texts that are handed to `write`
@@ -84,9 +86,14 @@ class PythonValueTable:
         for _ in range(3):  # again for what is bound above from what is bound below, and through functions
             for binding in bindings:
                 self._record_values_of_bound_names(binding)
-            for owner_name, value in added:  # `message.set_content(secret)`
+            for owner_name, value in added:  # `message.set_content(secret)`, `archive.add("~/Mail")`
                 taken = self.find_origins(value) & {ValueOrigin.SECRET, ValueOrigin.PERSONAL}
-                self.origins[owner_name] = self.origins.get(owner_name, NONE) | taken
+                taken |= _get_origins_if(
+                    ValueOrigin.HOME_FILE,
+                    get_command_pattern("home_file").match(self.evaluate_constant_text(value)) is not None,
+                )
+                for name in (owner_name, *self.written_by.get(owner_name, ())):
+                    self.origins[name] = self.origins.get(name, NONE) | taken
             self._record_values_passed_in_calls(tree)
         self.called = NONE.union(
             *(self.find_origins(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
@@ -149,10 +156,12 @@ class PythonValueTable:
         if value is None:
             return
         origins, text = self.find_origins(value), self.evaluate_constant_text(value)
+        buffers = [word.value.id for word in getattr(value, "keywords", ()) if isinstance(word.value, ast.Name)]
         services = self.find_services_of_keys_in_expression(value)
         is_secret = self.has_secret_path_in_expression(value)
         for name in (name for target in targets for name in iterate_bound_names(target)):
             self.origins[name] = self.origins.get(name, NONE) | origins
+            self.written_by[name] = buffers
             if services:
                 self.services[name] = self.services.get(name, frozenset()) | services
             if text:
@@ -282,11 +291,19 @@ class PythonValueTable:
             return self._find_origins_of_command_output(self.evaluate_constant_text(node.args[0]) if node.args else "")
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
+        if is_open_function(name) and self._is_path_below_home(node):
+            return frozenset({ValueOrigin.HOME_FILE}) | _get_origins_if(
+                ValueOrigin.SECRET, self.has_secret_path_in_expression(node)
+            )
         return _get_origins_if(
             ValueOrigin.SECRET,
             get_command_pattern("python_spies").fullmatch(name) is not None
             or (is_open_function(name) and self.has_secret_path_in_expression(node)),
         )
+
+    def _is_path_below_home(self, opened: ast.Call) -> bool:
+        paths = [*opened.args[:1], *_list_object_of_method_call(opened)]
+        return any(get_command_pattern("home_file").match(self.evaluate_constant_text(path)) for path in paths)
 
     def _find_origins_of_command_output(self, command: str) -> ValueOrigins:
         if self.context is None or not command:
