@@ -153,9 +153,7 @@ class _ShellTracer:
         name = _VARIABLE.search(text)
         if name is None or (name[1] not in self.variables and not get_command_pattern("key_name").search(name[1])):
             return Taint(text="~" if name is not None and name[1] == "HOME" else text)
-        if name[1] in self.variables:
-            return self.variables[name[1]]
-        return Taint(keys=frozenset({name[1]}), text=text)
+        return self.variables.get(name[1], Taint(keys=frozenset({name[1]}), text=text))
 
     def _trace_redirect(self, node: Node, stdin: Taint, depth: int) -> Taint:
         written: list[str] = []
@@ -392,9 +390,7 @@ class _ShellTracer:
             return NOTHING
         # An address that is decoded first is as unread as decoded code.
         is_hidden = not target and any(one.decoded for one in arguments)
-        fetched = Taint(
-            fetched=target if target and self.context.is_foreign_host(target) else "", decoded=is_hidden, text=""
-        )
+        fetched = Taint(fetched=target if self.context.is_foreign_host(target) else "", decoded=is_hidden)
         for word, after in zip(words[1:], [*words[2:], ""], strict=False):
             if re.fullmatch(r"-\w*[oO]|--output(?:-document)?|-OutFile", word) and "://" not in after:
                 self._record_and_report_file_write(after, fetched)
