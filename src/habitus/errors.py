@@ -4,7 +4,7 @@
     ├── UserError                   one line for the person: message and hint
     │   ├── NotFound                no such name
     │   ├── Invalid                 a value breaks a rule; nothing was changed
-    │   │   ├── ConflictingOptions  values that exclude or require one another
+    │   │   ├── InvalidOptions  values that exclude or require one another
     │   │   └── NoModelSet          no setting names a model
     │   ├── Stale                   another change came first
     │   ├── NotInstalled            a package is missing or too old; also an ImportError
@@ -43,7 +43,7 @@ class Invalid(UserError):
     pass
 
 
-class ConflictingOptions(Invalid):
+class InvalidOptions(Invalid):
     pass
 
 

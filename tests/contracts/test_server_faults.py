@@ -22,7 +22,7 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import OUTBOX_DIR
 from habitus.app.sharing import offline_snapshot
-from habitus.app.sharing.availability import ReadinessState, check_readiness
+from habitus.app.sharing.availability import ProcessReadiness, check_readiness
 from habitus.errors import StorageFailed
 from habitus.journal.outbox import JournalOutbox
 from habitus.skills.model import Skill, Stage
@@ -268,13 +268,13 @@ def test_behind_a_pooler_whose_server_is_slow_turns_go_on_and_nothing_is_lost(tm
         assert asked(habitus, "third") == ()
         found = check_readiness(habitus.settings)
         assert (found.state, found.reasons[0]) == (
-            ReadinessState.DEGRADED,
+            ProcessReadiness.DEGRADED,
             "The database is unreachable (no answer within 500 ms).",
         )
         line.delay = 0.0
         assert asked(habitus, "fourth") == ()
         assert kept(habitus) == (["first", "second", "third", "fourth"], 0)
-        assert check_readiness(habitus.settings).state is ReadinessState.READY
+        assert check_readiness(habitus.settings).state is ProcessReadiness.READY
 
 
 @pytest.mark.req("OP-01")

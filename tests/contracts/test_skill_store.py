@@ -10,7 +10,7 @@ from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.files import build_tree_file, compute_tree_hash
 from habitus.skills.formats import skill_md
 from habitus.skills.model import ActorKind, Author, Manifest, Skill, SkillSource, Stage
-from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, RestoreStep
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, RestoreAction
 from habitus.skills.stores.usage_cache import UsageCache
 from habitus.skills.stores.versioned import SkillStore
 from habitus.use_counts import UsageCounts
@@ -288,7 +288,7 @@ def test_returning_to_before_a_recreation_brings_the_first_one_back(store: Skill
     saved(store, body="second")
     assert [step.action for step in store.restore_state_at(timestamp, ME)] == ["archive", "restore"]
     assert load(store, "csv-summary").body == "first"
-    assert RestoreStep(skill=2, name="csv-summary", action="restore", version=1) not in store.restore_state_at(
+    assert RestoreAction(skill=2, name="csv-summary", action="restore", version=1) not in store.restore_state_at(
         timestamp, ME
     )
 

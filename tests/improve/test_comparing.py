@@ -50,7 +50,7 @@ async def approved(habitus: Habitus) -> None:
 
 def conversations(habitus: Habitus, *, new: bool) -> Iterator[str]:
     (report,) = list_comparison_reports(habitus)
-    seed, item = habitus.journal.get_or_create_random_seed(), report.comparison.item
+    seed, item = habitus.journal.get_or_create_random_seed(), report.comparison.evidence_item
     ids = (f"c{number}" for number in count())
     return (id for id in ids if UnitRandomizer(unit=id, seed=seed).gets_changed_version(item, 0.2) is new)
 
@@ -77,7 +77,7 @@ async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it
         (report,) = list_comparison_reports(habitus)
         assert (report.result.old.judged, report.result.new.judged) == (1, 1)
         assert (report.comparison.old, report.comparison.new, report.comparison.share) == (1, 2, 0.2)
-        kept = load_version_comparison_exposures(habitus.shared, report.comparison.item.name)
+        kept = load_version_comparison_exposures(habitus.shared, report.comparison.evidence_item.name)
         assert {(one.unit, one.exposure.is_offered, one.exposure.propensity) for one in kept} == {
             (old, False, 0.8),
             (new, True, 0.8),

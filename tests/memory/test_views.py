@@ -26,8 +26,8 @@ from habitus.memory.cortex import Cortex, PageSyncResult
 from habitus.memory.model import Engram, LessonKind, LessonScope, TrustLevel
 from habitus.memory.page_files import (
     PAGE_SPECS,
+    DetectedPageEdits,
     MemoryPageFiles,
-    PageEdits,
     ParsedPage,
     ParsedPageLine,
     UnparsedPageLine,
@@ -135,7 +135,7 @@ def test_a_line_that_makes_no_sense_is_pointed_at() -> None:
 def test_a_copied_line_is_a_new_one() -> None:
     before = [ParsedPageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
     copied = ParsedPage(lines=(ParsedPageLine(id="a0000001", text="one, changed", kind=LessonKind.LESSON), *before))
-    assert page_files.diff_pages(before, [copied]) == PageEdits(
+    assert page_files.diff_pages(before, [copied]) == DetectedPageEdits(
         new=(ParsedPageLine(text="one, changed", kind=LessonKind.LESSON),)
     )
 

@@ -15,7 +15,7 @@ from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build
 from habitus.tasks.checks import CHECK_TYPES, Check, RubricCheck, check_to_row, parse_check
 from habitus.tasks.files import parse_task, parse_tasks_toml, serialize_tasks
 from habitus.tasks.judging import TaskJudgement, judge_submission
-from habitus.tasks.model import Submission, SubmittedToolCall, Task, TaskOrigin, TaskOriginKind, TaskSolution
+from habitus.tasks.model import Submission, Task, TaskOrigin, TaskOriginKind, TaskSolution, ToolCallOfAttempt
 
 SCHEMA = {"type": "object", "required": ["total"]}
 # kind → fields, a reply that passes, one that does not
@@ -81,7 +81,7 @@ async def test_what_is_left_behind_is_judged(kind: str) -> None:
 @pytest.mark.req("IM-01")
 async def test_what_was_called_is_judged() -> None:
     made = Submission(
-        calls=(SubmittedToolCall(tool="bash", command="cd src && git  rebase main"), SubmittedToolCall(tool="sql"))
+        calls=(ToolCallOfAttempt(tool="bash", command="cd src && git  rebase main"), ToolCallOfAttempt(tool="sql"))
     )
     for row, is_met in (
         ({"tool": "sql"}, True),

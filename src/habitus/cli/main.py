@@ -21,7 +21,7 @@ from habitus import tracing
 from habitus.cli import output
 from habitus.cli.commands import HELP_SECTIONS, build_commands
 from habitus.cli.lazy_commands import CommandGroupWithDefault, extract_first_sentence
-from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
+from habitus.errors import InvalidOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import open_redactor
 
@@ -120,7 +120,7 @@ def _run_command_and_return_exit_code() -> int:
     except UserError as error:
         _print_error_with_hint(error.message, error.hint)
         # 2 is the usual exit code for wrong usage, as in argparse and click.
-        return 2 if isinstance(error, ConflictingOptions) else 1
+        return 2 if isinstance(error, InvalidOptions) else 1
     except ToolFailed as error:
         return _print_error_with_hint(str(error), "")
     except typer.TyperException as error:

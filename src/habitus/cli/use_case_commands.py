@@ -27,7 +27,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase, call_with_known_keywords
 from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus, share_open_habitus_with_commands
-from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
+from habitus.errors import Invalid, InvalidOptions, StorageFailed, UserError
 from habitus.plain_data import convert_to_plain_json
 from habitus.settings import Settings
 
@@ -118,7 +118,7 @@ def confirm_or_abort(question: str, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         # The lines above the question are a preview; the error needs only the question.
         *_, asked = question.splitlines()
-        raise ConflictingOptions(asked, hint="There is no terminal to ask at: review first, then add --yes.")
+        raise InvalidOptions(asked, hint="There is no terminal to ask at: review first, then add --yes.")
     if not typer.confirm(question):
         raise typer.Abort
 

@@ -40,7 +40,8 @@ class LiveComparison:
     proposal: int | None = None  # to roll it back
 
     @property
-    def item(self) -> EvidenceItem:
+    def evidence_item(self) -> EvidenceItem:
+        """The change as the item that evidence is counted for."""
         return EvidenceItem(kind=ItemKind.CHANGE, name=f"{self.skill}@{self.layer_key}", version=self.new)
 
 
@@ -87,5 +88,5 @@ def assign_conversation_version(
             assignment=OldOrNewVersion.OLD if is_old else OldOrNewVersion.NEW,
             is_random=False,
         )
-    gets_new = lots.gets_changed_version(comparison.item, comparison.share)
+    gets_new = lots.gets_changed_version(comparison.evidence_item, comparison.share)
     return AssignedVersion(comparison=comparison, assignment=OldOrNewVersion.NEW if gets_new else OldOrNewVersion.OLD)

@@ -28,7 +28,7 @@ live_comparisons = sa.Table(
 _COLUMNS = ("layer_key", "skill", "new", "state", "started_on", "changed_on", "ended_on")
 
 
-class ComparisonStore:
+class LiveComparisonStore:
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock

@@ -442,7 +442,8 @@ class JobClaimer:
             if row is None:
                 # Cancelled, or another worker has claimed it.
                 return JobFailureStreak(reason=reason)
-            trouble = _failure_streak_from_row(row).with_one_more_failure(reason, at=_count_parts_done(conn, job.id))
+            done = _count_parts_done(conn, job.id)
+            trouble = _job_failure_streak_from_row(row).with_one_more_failure(reason, at=done)
             wait_ms = int(trouble.get_retry_delay_s(self._first_wait_s) * 1000)
             self._release_or_dead_letter_job(
                 conn, job.id, trouble, not_before=build_database_time_expression(self._engine) + wait_ms
@@ -456,7 +457,7 @@ class JobClaimer:
             # Two workers may do this at once: under the lock, the second finds nothing left.
             for row in conn.execute(sa.select(jobs).where(jobs.c.id.in_(until), _is_running)).all():
                 if row.lease_until == until[row.id]:
-                    trouble = _failure_streak_from_row(row)
+                    trouble = _job_failure_streak_from_row(row)
                     after = trouble.with_one_more_dead_worker(row.worker, at=_count_parts_done(conn, row.id))
                     self._release_or_dead_letter_job(conn, row.id, after)
 
@@ -521,7 +522,7 @@ def _build_conditions_excluding_keys_at_limit(
     return full
 
 
-def _failure_streak_from_row(row: sa.Row[Any]) -> JobFailureStreak:
+def _job_failure_streak_from_row(row: sa.Row[Any]) -> JobFailureStreak:
     return JobFailureStreak(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
 
 

@@ -152,7 +152,7 @@ def load_judged_uses(connection: sa.Connection, *where: sa.ColumnElement[bool]) 
     rows = connection.execute(sa.select(uses).where(*is_counted).order_by(uses.c.at, uses.c.id)).mappings().all()
     if not rows:
         return []
-    judged = _load_judgements(connection, sa.select(uses.c.turn).where(*is_counted))
+    judged = _load_judgements_by_turn(connection, sa.select(uses.c.turn).where(*is_counted))
     found = [_use_from_row(row) for row in rows]
     acted = {
         _get_use_key(use)
@@ -173,7 +173,7 @@ def _judge_use(use: ItemUse, judgements: Sequence[TurnOutcome], *, is_replaced: 
     return JudgedUse(use=use, verdict=decide_use_verdict(said, use.result, is_credited=use.is_credited))
 
 
-def _load_judgements(connection: sa.Connection, ids: sa.Select[Any]) -> Mapping[str, list[TurnOutcome]]:
+def _load_judgements_by_turn(connection: sa.Connection, ids: sa.Select[Any]) -> Mapping[str, list[TurnOutcome]]:
     """Return the judgements of these turns."""
     found: defaultdict[str, list[TurnOutcome]] = defaultdict(list)
     for row in connection.execute(sa.select(lasting_outcomes).where(lasting_outcomes.c.turn.in_(ids))).mappings():
@@ -302,7 +302,7 @@ def count_requests_by_day(
     went = {day: dict.fromkeys(_REQUEST_COUNTS, 0) for day in all_days}
     is_asked = [turns.c.started_on >= since, turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)]
     is_asked += [] if user is None else [turns.c.user == user]
-    judged = _load_judgements(connection, sa.select(turns.c.id).where(*is_asked))
+    judged = _load_judgements_by_turn(connection, sa.select(turns.c.id).where(*is_asked))
     for id, began in connection.execute(sa.select(turns.c.id, turns.c.started_on).where(*is_asked)):
         verdict = decide_use_verdict(judged[id])
         # The clock of another host may be ahead by a day.
@@ -325,7 +325,7 @@ def count_requests_with_lesson(connection: sa.Connection, lesson: str, user: str
     is_mine = sa.true() if user is None else turns.c.user == user
     is_real = turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)
     query = sa.select(turns.c.id).where(turns.c.id.in_(build_query_of_turns_with_lesson(lesson)), is_real, is_mine)
-    judged = _load_judgements(connection, query)
+    judged = _load_judgements_by_turn(connection, query)
     went = dict.fromkeys(_REQUEST_COUNTS, 0)
     for id in connection.execute(query).scalars():
         went[decide_use_verdict(judged[id]).outcome.value] += 1
@@ -376,7 +376,7 @@ def list_requests_with_verdicts(
         kept.origin == TurnOrigin.REAL.value,
         *([] if user is None else [kept.user == user]),
     )
-    judged = _load_judgements(connection, sa.select(kept.turn).where(*in_period))
+    judged = _load_judgements_by_turn(connection, sa.select(kept.turn).where(*in_period))
     found = {
         id: JudgedRequest(
             turn=id, at=at, verdict=decide_use_verdict(judged.get(id, [])), **_read_tokens_and_dollars_of_turn(spent)

@@ -27,7 +27,7 @@ def is_tool_offered(tool: Tool, scope: McpServerOptions) -> bool:
     return tool.reach is ToolEffectReach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
-def can_call_unlisted_code(scope: McpServerOptions) -> bool:
+def is_client_allowed_unlisted_code(scope: McpServerOptions) -> bool:
     """Return whether the client may call any code of skills, also by a name that is not listed."""
     return _get_client_access(scope) >= Access.ADMIN
 

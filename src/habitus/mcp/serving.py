@@ -25,7 +25,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import HostDrivenConversations, HostTurnRequest
 from habitus.app.conversations.sessions import open_skill_version_assigner
 from habitus.app.library.layers import get_library_revision
-from habitus.app.library.publishing import RedactedSkillReader
+from habitus.app.library.publishing import LoadableSkillReader
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
 from habitus.app.review.inbox import list_pending
 from habitus.app.sharing.availability import ReadinessReport, check_readiness, is_shared_database_back
@@ -79,7 +79,7 @@ class McpHomeService:
         self._bus = bus
         self._user = habitus.get_user(scope.user or None)
         self.people = open_user_accounts(habitus)
-        self.skills = McpSkillResources(RedactedSkillReader(habitus, self._user))
+        self.skills = McpSkillResources(LoadableSkillReader(habitus, self._user))
         self._clients: dict[str, McpClientConversation] = {}
         # The files of skills whose changes clients want to hear of, with the digest they last had.
         self._watched_files: dict[str, str] = {}
@@ -151,7 +151,7 @@ class McpHomeService:
     async def _can_call_tool(self, name: str, client: McpClientConversation) -> bool:
         """Return whether the client may call the tool: anybody a listed one, an admin also unlisted code."""
         is_built_in = name in BUILT_IN_TOOLS
-        if not is_built_in and offered_tools.can_call_unlisted_code(self._scope):
+        if not is_built_in and offered_tools.is_client_allowed_unlisted_code(self._scope):
             return True
         # Built-in tools never change, so the list the client has is enough.
         listed = client.listed_tools if is_built_in else None
@@ -222,7 +222,7 @@ class McpHomeService:
                 outage.reset_outage_for_turn()
                 return outage.read_or_default(lambda: pins.pin_versions(seen, home.skills, self._user.name), seen)
 
-            known.skills = McpSkillResources(RedactedSkillReader(home, self._user, pin))
+            known.skills = McpSkillResources(LoadableSkillReader(home, self._user, pin))
         return known.skills
 
     async def disconnect_client(self, client: str) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 import yaml
 
-from habitus.app.library.publishing import RedactedSkillFiles, RedactedSkillReader
+from habitus.app.library.publishing import LoadableSkillReader, RedactedSkillFiles
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.offered_tools import truncate_text_to_client_limit
 from habitus.skills.formats import frontmatter
@@ -34,7 +34,7 @@ _UNCACHED_RESULT = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete
 class McpSkillResources:
     """Serves the skills that this user may see."""
 
-    def __init__(self, publisher: RedactedSkillReader) -> None:
+    def __init__(self, publisher: LoadableSkillReader) -> None:
         self._publisher = publisher
 
     async def list_resources(self, cursor: str | None) -> types.ListResourcesResult:

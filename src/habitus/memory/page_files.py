@@ -209,7 +209,7 @@ def _parse_page_line(view: MemoryPageSpec, section: str, raw: str) -> ParsedPage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PageEdits:
+class DetectedPageEdits:
     """A person's edits of the pages since they were rendered."""
 
     new: tuple[ParsedPageLine, ...] = ()
@@ -221,7 +221,7 @@ class PageEdits:
         return bool(self.new or self.changed or self.removed)
 
 
-def diff_pages(before: Iterable[ParsedPageLine], pages: Iterable[ParsedPage]) -> PageEdits:
+def diff_pages(before: Iterable[ParsedPageLine], pages: Iterable[ParsedPage]) -> DetectedPageEdits:
     """Compare the rendered lines with the current pages; a line may have moved to another page."""
     was = {line.id: line for line in before}
     new: list[ParsedPageLine] = []
@@ -239,7 +239,7 @@ def diff_pages(before: Iterable[ParsedPageLine], pages: Iterable[ParsedPage]) ->
                 copy, original = (now[line.id], line) if line == was.get(line.id) else (line, now[line.id])
                 now[line.id] = original
                 new.append(replace(copy, id=""))
-    return PageEdits(
+    return DetectedPageEdits(
         new=tuple(new),
         changed=tuple(line for id, line in now.items() if was.get(id) != line),
         removed=tuple(line for id, line in was.items() if id not in now and id not in bad_ids),
@@ -262,7 +262,7 @@ class PagesWithEdits:
     """The current pages, and a person's edits in them."""
 
     pages: Mapping[str, ParsedPage]
-    edits: PageEdits
+    edits: DetectedPageEdits
     # Whether all pages derive from renderings we still have.
     has_base: bool
     notes: tuple[str, ...] = ()

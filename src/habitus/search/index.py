@@ -269,7 +269,7 @@ class SearchIndex(DocumentSearcher):
             f"{len(ids)} documents and {len(requests)} learned requests had no sound vector or terms; made anew"
         )
         with sql.read_transaction(self._engine) as conn:
-            documents = store.load_documents(conn, self._space.collection, ids)
+            documents = store.load_documents_by_id(conn, self._space.collection, ids)
         for some in sql.split_batches(documents, _BATCH_SIZE):
             self._write_documents(some, {})
         vectors = self._compute_missing_vectors({past.digest: past.text for past in requests})

@@ -170,7 +170,7 @@ def load_entries_by_id(
     return learned_requests.parse_index_entry_rows(found, space.width)
 
 
-def load_documents(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> list[SearchDocument]:
+def load_documents_by_id(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> list[SearchDocument]:
     """Return the texts of these documents."""
     table = documents.c
     columns = (table.id, table.name, table.cue, table.tags, table.description, table.body)

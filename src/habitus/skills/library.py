@@ -32,7 +32,7 @@ from habitus.skills.names import SkillAddress
 from habitus.skills.sources.trust import OutsideContentPolicy
 from habitus.skills.stores.base import (
     BackendSkillFacts,
-    RestoreStep,
+    RestoreAction,
     SkillWriteResult,
     list_changed_names,
     read_only_error,
@@ -399,7 +399,7 @@ class Library:
             raise read_only_error(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
 
-    def restore_state_at(self, timestamp: datetime, author: Author, *, dry_run: bool = False) -> list[RestoreStep]:
+    def restore_state_at(self, timestamp: datetime, author: Author, *, dry_run: bool = False) -> list[RestoreAction]:
         """Return all writable layers to their state at a timestamp, as new versions; return the steps taken.
 
         Skills that other agents or a project put into their own directories stay, even if they are newer.

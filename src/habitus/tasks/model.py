@@ -188,7 +188,7 @@ class Workspace(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SubmittedToolCall:
+class ToolCallOfAttempt:
     """A tool call; `command` is the command line of a shell."""
 
     tool: str
@@ -196,14 +196,14 @@ class SubmittedToolCall:
     command: str = ""
 
 
-def parse_submitted_call(tool: str, arguments: str) -> SubmittedToolCall:
+def parse_submitted_call(tool: str, arguments: str) -> ToolCallOfAttempt:
     """Return a call with its arguments as a model wrote them."""
     try:
         given = json.loads(arguments)
     except ValueError:
         given = None
     command = given.get("command") if isinstance(given, dict) else None
-    return SubmittedToolCall(tool=tool, arguments=arguments, command=command if isinstance(command, str) else "")
+    return ToolCallOfAttempt(tool=tool, arguments=arguments, command=command if isinstance(command, str) else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,5 +211,5 @@ class Submission:
     """What an attempt submits to be judged."""
 
     reply: str = ""
-    calls: tuple[SubmittedToolCall, ...] = ()
+    calls: tuple[ToolCallOfAttempt, ...] = ()
     workspace: Workspace | None = None

@@ -101,7 +101,7 @@ class ToolCatalogue:
     def is_approved(self, item: ListedSkill) -> bool:
         """Whether the skill is in use and its code approved."""
         self._approvals.read_revision()
-        return item.state is SkillState.OK and not self.find_approval_objection(item)
+        return item.state is SkillState.OK and not self.explain_missing_approval(item)
 
     def read_tree(self, item: ListedSkill) -> Tree:
         """Return the files of a skill."""
@@ -142,13 +142,13 @@ class ToolCatalogue:
             return ToolStatus.BROKEN, read.problem
         if item.state is not SkillState.OK:
             return ToolStatus.OFF, f"{item.state.value}: {item.reason}"
-        if objection := self.find_approval_objection(item):
+        if objection := self.explain_missing_approval(item):
             return ToolStatus.UNAPPROVED, objection
         if health.is_degraded(read.code):
             return ToolStatus.DEGRADED, health.degradation_reason
         return ToolStatus.ACTIVE, ""
 
-    def find_approval_objection(self, item: ListedSkill) -> str:
+    def explain_missing_approval(self, item: ListedSkill) -> str:
         """Return why the code is not approved; "" if it is."""
         layer, digest = self._library.get_layer(item.layer), item.tree_hash
         if layer.source in (SkillSource.BUNDLED, SkillSource.OPERATOR) or layer.trust_root:

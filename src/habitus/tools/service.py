@@ -182,7 +182,7 @@ class ToolService:
         curator = ToolRetirementService(parts, runner.test_tool)
 
         self.all, self.active, self.get, self.code = known.list_all, known.list_active, known.get, known.get_code
-        self.cases, self.objection = known.get_cases, known.find_approval_objection
+        self.cases, self.objection = known.get_cases, known.explain_missing_approval
         self.create, self.approve, self.approve_code_of_accepted_proposal = (
             maker.create_tool,
             maker.approve_tool,

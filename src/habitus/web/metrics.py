@@ -16,7 +16,7 @@ from habitus import optional_packages
 from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
 from habitus.app.review.reminding import count_pending_items
-from habitus.app.sharing.availability import ReadinessState, check_readiness
+from habitus.app.sharing.availability import ProcessReadiness, check_readiness
 from habitus.errors import HabitusError
 from habitus.jobs.queue import JobQueue
 
@@ -70,7 +70,7 @@ class PrometheusMetrics:
         """Yield the home's current numbers; the Prometheus library calls this on each scrape."""
         gauge = self._prometheus.metrics_core.GaugeMetricFamily
         home = self._get_anonymous_home()
-        is_ready = check_readiness(home.settings, is_offline=home.is_offline).state is ReadinessState.READY
+        is_ready = check_readiness(home.settings, is_offline=home.is_offline).state is ProcessReadiness.READY
         yield gauge("habitus_ready", "1 if nothing is degraded, as in /readyz.", value=int(is_ready))
         try:
             skills = len(home.skills.snapshot().listing)

@@ -84,7 +84,7 @@ class ExposureAssigner:
         """Record which version of a compared skill the conversation was given."""
         self._versions[assigned.comparison.skill, assigned.comparison.layer] = assigned
         if assigned.is_random:
-            item = assigned.comparison.item
+            item = assigned.comparison.evidence_item
             exposure = ExposureAssignment(
                 kind=item.kind.value,
                 item=item.name,

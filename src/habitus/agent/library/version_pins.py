@@ -55,7 +55,7 @@ class ConversationVersionPins:
             self._opened = self.open_assignment()
         began_on, lots = self._opened
         known = self._assigned.get(comparison.skill)
-        if known is not None and known.comparison.item == comparison.item:
+        if known is not None and known.comparison.evidence_item == comparison.evidence_item:
             return replace(known, comparison=comparison)
         return assign_conversation_version(comparison, lots, began_on)
 

@@ -62,7 +62,7 @@ SKILL_FILES_DIR = "skill-files"
 
 
 class UserSkillCommandLineRegistry:
-    """The `CommandLineLookup` of one user.
+    """The `SkillCommandLineLookup` of one user.
 
     Nothing is cached: a gate that was closed meanwhile is closed.
     """
@@ -303,7 +303,7 @@ class SessionCommandLineService:
         return frozenset(named.intersection(self._directory.names()))
 
     async def _answer_call(self, question: Any) -> dict[str, Any]:
-        return (await self._caller.handle_request(question)).to_message()
+        return (await self._caller.handle_request(question)).to_socket_message()
 
 
 def _open_command_line_runner(

@@ -198,7 +198,7 @@ def open_conversation_without_model(
         records_use=is_real,
     )
     # Loads mining and numpy, which only an open conversation needs.
-    from habitus.app.learning.repairing import ToolRepairProposer
+    from habitus.app.learning.repairing import ToolRepairObserver
 
     parts = ConversationServices(
         view=view,
@@ -209,7 +209,7 @@ def open_conversation_without_model(
         memory=memory,
         identity=IdentityPrompt(library=home.skills, fill={**get_placeholder_values(home.settings), "USER": user.name}),
         tools=offered,
-        observers=(learner, *([ToolRepairProposer(home, learner.model)] if is_real else ()), *observers),
+        observers=(learner, *([ToolRepairObserver(home, learner.model)] if is_real else ()), *observers),
         transcribe=get_local_transcriber_or_explanation(),
         clock=home.clock,
         context_tokens=home.settings.context_tokens,

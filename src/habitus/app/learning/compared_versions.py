@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.home import Home
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState
-from habitus.improve.comparisons import ComparisonStore
+from habitus.improve.comparisons import LiveComparisonStore
 from habitus.journal.evidence_records import load_scored_exposures
 from habitus.journal.model import ScoredExposure
 from habitus.settings import EvidenceSettings
@@ -17,9 +17,9 @@ from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.proposals import Proposal
 
 
-def open_comparison_store(home: Home) -> ComparisonStore:
+def open_comparison_store(home: Home) -> LiveComparisonStore:
     """Open the store of comparisons in use."""
-    return ComparisonStore(home.shared, home.clock)
+    return LiveComparisonStore(home.shared, home.clock)
 
 
 def load_version_comparison_exposures(

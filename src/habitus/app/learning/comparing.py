@@ -14,7 +14,7 @@ from habitus.evidence.comparing import ComparisonResult, ComparisonVerdict, comp
 from habitus.evidence.model import EffectEstimate
 from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState, LiveComparison
 from habitus.files import Tree, drop_eval_files, has_same_files
-from habitus.improve.comparisons import ComparisonStore
+from habitus.improve.comparisons import LiveComparisonStore
 from habitus.journal.model import ScoredExposure
 from habitus.skills import trees
 from habitus.skills.layers.layer import format_skill_address
@@ -52,7 +52,7 @@ def _build_comparison_report(home: Home, comparison: LiveComparison) -> Comparis
     # Loads the statistics of the journal's exposures.
     from habitus.app.learning.evidence import make_observations
 
-    item, counted = comparison.item, list_comparison_exposures(home.shared, comparison)
+    item, counted = comparison.evidence_item, list_comparison_exposures(home.shared, comparison)
     observations = make_observations(counted, frozenset({(item.kind.value, item.name)}), home.clock())
     return ComparisonReport(comparison=comparison, result=compare_versions_in_use(observations, exam=comparison.exam))
 
@@ -61,7 +61,7 @@ def list_comparison_exposures(
     engine: sa.Engine, comparison: LiveComparison, user: str | None = None
 ) -> list[ScoredExposure]:
     """Return the conversations of a comparison, of one user or of all."""
-    item, until = comparison.item, comparison.ended_on
+    item, until = comparison.evidence_item, comparison.ended_on
     kept = load_version_comparison_exposures(engine, item.name, user=user)
     return [one for one in kept if one.exposure.version == item.version and (until is None or one.at <= until)]
 
@@ -225,7 +225,7 @@ def _decide_comparison(home: Home, one: LiveComparison) -> ComparisonDecision | 
             return None
 
 
-def _propose_or_apply_rollback(home: Home, store: ComparisonStore, found: ComparisonDecision) -> ComparisonDecision:
+def _propose_or_apply_rollback(home: Home, store: LiveComparisonStore, found: ComparisonDecision) -> ComparisonDecision:
     """Propose to roll the change back, or do it where the person allows text changes without review.
 
     The comparison goes on until the proposal is decided.

@@ -66,7 +66,7 @@ class FailedToolInput:
         return f"{failed}: {self.error}" + (f"; instead, {self.fallback}" if self.fallback else "")
 
 
-class ToolRepairProposer:
+class ToolRepairObserver:
     """Observes a conversation and proposes a repair after a turn in which a tool failed and is now degraded."""
 
     def __init__(self, home: Home, model: Model | None) -> None:

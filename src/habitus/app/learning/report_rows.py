@@ -18,7 +18,7 @@ from habitus.app.learning.reporting import (
     list_judged_requests_in_period,
     list_month_rollouts,
     list_proposals_behind_number,
-    select_requests_counted_by_number,
+    select_requests_behind_number,
     sum_daily_tokens_without_rollouts,
 )
 from habitus.errors import Invalid
@@ -146,7 +146,7 @@ def list_rows_behind_report_number(
                     tokens=one.tokens,
                     dollars=one.dollars or 0.0,
                 )
-                for one in select_requests_counted_by_number(
+                for one in select_requests_behind_number(
                     list_judged_requests_in_period(home.shared, month.begin, month.end, user), of
                 )
             ]

@@ -329,12 +329,12 @@ def _build_rows_address(month: ReportMonth, user: str | None) -> str:
 
 
 def _sum_monthly_cost(home: Home, month: ReportMonth, requests: Sequence[JudgedRequest], address: str) -> MonthlyCost:
-    metered = select_requests_counted_by_number(requests, ReportedNumberKind.METERED)
-    priced = select_requests_counted_by_number(requests, ReportedNumberKind.PRICED)
+    metered = select_requests_behind_number(requests, ReportedNumberKind.METERED)
+    priced = select_requests_behind_number(requests, ReportedNumberKind.PRICED)
     agents = MonthlyAgentCost(
         metered=len(metered),
         priced=len(priced),
-        unmetered=len(select_requests_counted_by_number(requests, ReportedNumberKind.UNMETERED)),
+        unmetered=len(select_requests_behind_number(requests, ReportedNumberKind.UNMETERED)),
         tokens=sum(one.tokens for one in metered),
         dollars=sum(one.dollars or 0.0 for one in priced),
         address=address,
@@ -342,7 +342,7 @@ def _sum_monthly_cost(home: Home, month: ReportMonth, requests: Sequence[JudgedR
     return MonthlyCost(month=month, agents=agents, learning=_sum_learning_cost(home, month, address))
 
 
-def select_requests_counted_by_number(requests: Iterable[JudgedRequest], of: ReportedNumberKind) -> list[JudgedRequest]:
+def select_requests_behind_number(requests: Iterable[JudgedRequest], of: ReportedNumberKind) -> list[JudgedRequest]:
     """Return the requests that a number of the report counts or sums up."""
     return [one for one in requests if _is_request_counted(one, of)]
 
@@ -386,7 +386,7 @@ def _count_requests_by_outcome(requests: Sequence[JudgedRequest], address: str) 
     of = ReportedNumberKind
     counted = (of.REQUESTS, of.SUCCEEDED, of.FAILED, of.NO_FEEDBACK, of.WITHOUT_TEXT)
     return RequestTotals(
-        **{one.value: len(select_requests_counted_by_number(requests, one)) for one in counted}, address=address
+        **{one.value: len(select_requests_behind_number(requests, one)) for one in counted}, address=address
     )
 
 

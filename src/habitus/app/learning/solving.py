@@ -56,7 +56,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author, SkillState
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.tasks.judging import judge_submission
-from habitus.tasks.model import Submission, SubmittedToolCall, Task, parse_submitted_call
+from habitus.tasks.model import Submission, Task, ToolCallOfAttempt, parse_submitted_call
 from habitus.tasks.rollouts import SAID, Rollout
 
 # Seconds for one rollout.
@@ -407,11 +407,11 @@ class AgentProgramSolver:
                 visit_studied_turns_of_file(path, self.home.redactor, turns.append)
         return turns
 
-    def _is_skill_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedToolCall]) -> bool:
+    def _is_skill_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[ToolCallOfAttempt]) -> bool:
         used = {names.canonicalize_name(use.skill) for turn in turns for use in turn.skill_uses}
         return self.skill in used or any(f"{self.skill}/SKILL.md" in call.arguments for call in calls)
 
-    def _is_skill_followed(self, task: Task, calls: Sequence[SubmittedToolCall], reply: str) -> bool:
+    def _is_skill_followed(self, task: Task, calls: Sequence[ToolCallOfAttempt], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
         return has_left_trace_of_steps(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
@@ -441,10 +441,10 @@ def _find_program_failure(reply: str, turns: Sequence[StudiedTurn]) -> str:
     return f"the program has no helper to run commands: {errors[0][:200]}" if is_helpless else ""
 
 
-def _list_submitted_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedToolCall]:
+def _list_submitted_calls(clock: Clock, turn: StudiedTurn) -> list[ToolCallOfAttempt]:
     _, done = mining.convert_transcript_turn_to_observed(turn, clock())
     return [
-        SubmittedToolCall(
+        ToolCallOfAttempt(
             tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", ""))
         )
         for one in done.calls

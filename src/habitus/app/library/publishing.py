@@ -30,7 +30,7 @@ class RedactedSkillFiles:
     files: Mapping[str, bytes]
 
 
-class RedactedSkillReader:
+class LoadableSkillReader:
     """Serves the skills that one user's agent may load; `pin` puts the versions of a conversation into a snapshot."""
 
     def __init__(
@@ -114,7 +114,7 @@ def add_or_remove_published_skills(
     before = _read_published_names(folder)
     chosen = [
         *names,
-        *(one.name for one in RedactedSkillReader(home, home.get_user()).list_summaries() if tag and one.has_tag(tag)),
+        *(one.name for one in LoadableSkillReader(home, home.get_user()).list_summaries() if tag and one.has_tag(tag)),
     ]
     if not chosen and not before:
         raise NotFound("No skill was chosen.", hint="Name skills, or give --tag; see 'habitus skills list'.")
@@ -171,7 +171,7 @@ def _collect_exam_cards_to_publish(
     }
 
 
-def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> discovery.PackagedSkill:
+def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> discovery.SkillToPublish:
     """Package a skill, with its exam card if it has one; its archive is None if there are no other files.
 
     Raises `Refused` if the skill has lint errors, too large files or secrets.
@@ -194,7 +194,7 @@ def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> dis
         files[path] = file.content
     if card is not None:
         files[trees.CARD_FILE] = card.content
-    return discovery.PackagedSkill(
+    return discovery.SkillToPublish(
         name=item.name,
         description=item.summary.description,
         archive=discovery.pack_archive(files) if len(files) > 1 else None,

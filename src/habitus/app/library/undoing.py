@@ -20,7 +20,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author, LifecycleAction, SkillVersion
 from habitus.skills.review import Proposal, ReviewQueue
 from habitus.skills.stores.base import ChangedSkillRecord, SkillWriteResult
-from habitus.skills.stores.base import RestoreStep as SkillStep
+from habitus.skills.stores.base import RestoreAction as SkillStep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -256,7 +256,7 @@ def _strip_credentials(source: str) -> str:
     return remove_credentials(source)
 
 
-class _ChallengeJobBase(_JobKind):
+class _SelfPlayJobBase(_JobKind):
     """The base of jobs that run challenges, one per part; the result counts verdicts and spending."""
 
     asks_model = True
@@ -274,7 +274,7 @@ def _sum_result_field(results: Sequence[Any], what: str) -> float:
     return round(total, 4)
 
 
-class VerifyLessonsJob(_ChallengeJobBase):
+class VerifyLessonsJob(_SelfPlayJobBase):
     """Verify lessons from self-play that nothing has verified yet."""
 
     title = "Test lessons"
@@ -294,7 +294,7 @@ class VerifyLessonsJob(_ChallengeJobBase):
         )
 
 
-class SelfPlayJob(_ChallengeJobBase):
+class SelfPlayJob(_SelfPlayJobBase):
     """Run self-play; the part's key identifies its lesson, so a repeated part stores none twice."""
 
     title = "Practise"

@@ -92,7 +92,7 @@ def _open_socket(host: str, port: int, until: float) -> socket.socket:
     return operating_system.connect_unix_socket(f"{host}/.s.PGSQL.{port}", seconds)
 
 
-class ReadinessState(StrEnum):
+class ProcessReadiness(StrEnum):
     """Whether a process can serve."""
 
     READY = "ready"
@@ -105,13 +105,13 @@ class ReadinessState(StrEnum):
 class ReadinessReport:
     """The readiness of a process, with reasons; none of them is secret."""
 
-    state: ReadinessState
+    state: ProcessReadiness
     reasons: tuple[str, ...] = ()
 
     @property
     def can_serve(self) -> bool:
         """Whether the process can serve requests at all."""
-        return self.state is not ReadinessState.UNUSABLE
+        return self.state is not ProcessReadiness.UNUSABLE
 
 
 def check_readiness(settings: Settings, *, is_offline: bool = False) -> ReadinessReport:
@@ -123,7 +123,7 @@ def check_readiness(settings: Settings, *, is_offline: bool = False) -> Readines
             else [f"{explain_why_home_is_unwritable(settings.home)}."]
         )
     except StorageFailed as error:
-        return ReadinessReport(state=ReadinessState.UNUSABLE, reasons=(error.message,))
+        return ReadinessReport(state=ProcessReadiness.UNUSABLE, reasons=(error.message,))
     if silent := _explain_outage(settings, is_offline):
         reasons.append(silent)
     spool = JournalOutbox(settings.home / OUTBOX_DIR, Redactor(()))
@@ -134,7 +134,7 @@ def check_readiness(settings: Settings, *, is_offline: bool = False) -> Readines
     # Entries dropped in the past stay reported, but don't make the process degraded now.
     is_degraded = len(reasons) > bool(dropped)
     return ReadinessReport(
-        state=ReadinessState.DEGRADED if is_degraded else ReadinessState.READY, reasons=tuple(reasons)
+        state=ProcessReadiness.DEGRADED if is_degraded else ProcessReadiness.READY, reasons=tuple(reasons)
     )
 
 

@@ -10,7 +10,7 @@ from habitus.app.home import Home
 from habitus.app.tasks.workspaces import open_task_workspace
 from habitus.events import Outcome, OutcomeKind
 from habitus.tasks.judging import judge_submission
-from habitus.tasks.model import Submission, SubmittedToolCall, Task, TaskSolution
+from habitus.tasks.model import Submission, Task, TaskSolution, ToolCallOfAttempt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ async def _find_task_problem(home: Home, task: Task) -> str:
 
 
 async def _judge_solution(home: Home, task: Task, solution: TaskSolution) -> Outcome:
-    calls = tuple(SubmittedToolCall(tool=call.split()[0], command=call) for call in solution.calls)
+    calls = tuple(ToolCallOfAttempt(tool=call.split()[0], command=call) for call in solution.calls)
     if not task.needs_workspace and not solution.code:
         return (await judge_submission(task, Submission(reply=solution.reply, calls=calls))).outcome
     async with open_task_workspace(home, task) as workspace:

@@ -21,7 +21,7 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.app.use_cases.skills import MAX_VERSION
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 from habitus.evidence.findings import ItemFinding, ItemVerdict, WithholdingForecast, WorseVersionFinding
 from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.evidence.sums import EvidenceCountKind
@@ -156,5 +156,5 @@ def record_outcome(
     what a program reports over REST.
     """
     if ok is None:
-        raise ConflictingOptions("The outcome is missing.", hint="Add --ok/--failed.")
+        raise InvalidOptions("The outcome is missing.", hint="Add --ok/--failed.")
     return record_turn_judgement(home, id, ok=ok, by=by, source_kind=source_kind, reason=reason)

@@ -19,7 +19,7 @@ from habitus.app.use_cases.declaration import (
     paginate_items,
     use_case,
 )
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 from habitus.search.model import IndexHit
 from habitus.skills.choosing.evals import TriggerEvalCase, TriggerEvalResult
 from habitus.skills.choosing.selection import UserRequest
@@ -174,7 +174,7 @@ def explain_skill(home: Home, request: ExplainSkillRequest) -> SkillPlacementExp
 def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str | None) -> SkillPlacementExplanation:
     """Explain a skill on behalf of another user, whom only the command line can name."""
     if request.request is None:
-        raise ConflictingOptions("The request is missing.")
+        raise InvalidOptions("The request is missing.")
     return explaining.explain_skill_selection(home, request.name, request.build_request(home, request.request, user))
 
 
@@ -207,7 +207,7 @@ def evaluate_skills(
     """Run the trigger cases that skills carry in evals/evals.json; exit code 1 if one fails."""
     if record is not None:
         if name is None:
-            raise ConflictingOptions("--record needs the skill it belongs to.")
+            raise InvalidOptions("--record needs the skill it belongs to.")
         explaining.store_trigger_case_with_skill(
             home, name, TriggerEvalCase(query=record, should_trigger=should_trigger)
         )

@@ -28,7 +28,7 @@ from habitus.app.learning.improving import (
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_foreign_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
-from habitus.errors import ConflictingOptions, Invalid
+from habitus.errors import Invalid, InvalidOptions
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
@@ -72,9 +72,9 @@ class StartImprovementRequest:
 
     @property
     def improve_request(self) -> ImproveRequest:
-        """Return the run's request with its parsed budget. Raises `ConflictingOptions` if it has two candidates."""
+        """Return the run's request with its parsed budget. Raises `InvalidOptions` if it has two candidates."""
         if self.text and self.proposal is not None:
-            raise ConflictingOptions("Give a candidate or a proposal, not both.")
+            raise InvalidOptions("Give a candidate or a proposal, not both.")
         limits = RunLimits.parse(self.budget)
         same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "solver", "parallel")
         return ImproveRequest(skill=self.name, **asdict(limits), **{field: getattr(self, field) for field in same})

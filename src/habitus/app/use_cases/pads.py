@@ -11,7 +11,7 @@ from habitus.access import Access
 from habitus.app.conversations import running_code
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import argument, option, use_case
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 from habitus.sandbox.model import Cell
 
 ScratchpadName = Annotated[str, argument("A scratchpad.")]
@@ -35,7 +35,7 @@ def execute_cell(home: Home, request: ExecuteCellRequest) -> Cell:
 def execute_cell_streaming(home: Home, request: ExecuteCellRequest, on_output: Callable[[str], None]) -> Cell:
     """Run a cell, and pass its output to `on_output` while it runs."""
     if request.code is None:
-        raise ConflictingOptions("Give the code, or a file with --file, or '-' for standard input.")
+        raise InvalidOptions("Give the code, or a file with --file, or '-' for standard input.")
     return running_code.execute_cell(
         home,
         request.name,

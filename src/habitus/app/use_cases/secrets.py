@@ -11,7 +11,7 @@ from habitus.access import Access
 from habitus.app.conversations import secrets
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import argument, option, use_case
-from habitus.errors import ConflictingOptions, Invalid, Refused
+from habitus.errors import Invalid, InvalidOptions, Refused
 from habitus.sandbox.credentials.grants import ALL_USERS, CommandLineCall, Grant, GrantStore, GrantTargetKind
 from habitus.timestamps import parse_timestamp
 
@@ -73,7 +73,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
     """Let a skill's command line use secrets and reach hosts, as long as the skill's content stays the same."""
     *named, skill = request.names
     if not (named or request.host or request.all or request.again):
-        raise ConflictingOptions(
+        raise InvalidOptions(
             "Nothing to grant was named.", hint="Name a secret before the skill, or add --all, --again or --host."
         )
     secrets.refuse_unless_user_may_change_secrets(home, "grant secrets")

@@ -15,7 +15,7 @@ from habitus.app.library.importing import ExportResult, ImportOptions, ImportRes
 from habitus.app.operating import checking
 from habitus.app.tasks.storing import collect_publishable_evals
 from habitus.app.use_cases.declaration import argument, option, use_case
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 from habitus.files import Tree, parse_user_path
 from habitus.skills.formats.detect import FORMATS
 from habitus.skills.sources.discovery import DownloadPolicy
@@ -113,7 +113,7 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
     """Export skills, and call `progress` with the number done so far."""
     # Neither and both are wrong.
     if (request.name is None) == (not request.everything):
-        raise ConflictingOptions("Give one skill, or --all.")
+        raise InvalidOptions("Give one skill, or --all.")
     shared: Callable[[str], Tree] = partial(collect_publishable_evals, home) if request.with_tasks else lambda name: {}
 
     def tasks(name: str) -> Tree:

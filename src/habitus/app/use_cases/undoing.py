@@ -12,7 +12,7 @@ from habitus.app.library.undoing import RollbackResult, UndoResult
 from habitus.app.operating import configuring
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
 from habitus.app.use_cases.declaration import Reason, argument, option, use_case
-from habitus.errors import ConflictingOptions, Invalid
+from habitus.errors import Invalid, InvalidOptions
 from habitus.timestamps import parse_timestamp
 
 
@@ -35,7 +35,7 @@ def rollback_home(
     """Return your lessons, and your skills in every writable layer, to a timestamp; nothing is lost."""
     timestamp, now = parse_timestamp(to, home.clock()), home.clock()
     if timestamp > now:
-        raise ConflictingOptions(f"{to} is in the future.", hint="Give a time in the past.")
+        raise InvalidOptions(f"{to} is in the future.", hint="Give a time in the past.")
     reason = f"back to {timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
     return undoing.rollback_lessons_and_skills(home, timestamp, reason, dry_run=dry_run)
 

@@ -24,7 +24,7 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.app.use_cases.skills import MAX_VERSION
-from habitus.errors import ConflictingOptions, Invalid, NotFound, Refused, Stale
+from habitus.errors import Invalid, InvalidOptions, NotFound, Refused, Stale
 from habitus.files import Tree, build_tree_file
 from habitus.skills import names, trees
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FieldChanges
@@ -214,7 +214,7 @@ def edit_skill(home: Home, request: EditSkillRequest) -> ChangeSkillResult:
 
 
 def _build_text_edit(request: EditSkillRequest) -> TextEdit:
-    """Build the edit. Raises `ConflictingOptions` if the options ask for several operations, or for half of one."""
+    """Build the edit. Raises `InvalidOptions` if the options ask for several operations, or for half of one."""
     texts = {
         EditOperation.APPEND: request.append,
         EditOperation.PREPEND: request.prepend,
@@ -225,13 +225,11 @@ def _build_text_edit(request: EditSkillRequest) -> TextEdit:
     given = {operation: text for operation, text in texts.items() if text is not None}
     if len(given) > 1:
         found = " and ".join(f"--{str(name).split('_', maxsplit=1)[0]}" for name in given)
-        raise ConflictingOptions(f"{found} can't be done in one go; give one, then the other.")
+        raise InvalidOptions(f"{found} can't be done in one go; give one, then the other.")
     if request.find is None and (request.everywhere or request.replacement is not None):
-        raise ConflictingOptions(
-            f"{'--all' if request.everywhere else '--with'} needs --find with the text to look for."
-        )
+        raise InvalidOptions(f"{'--all' if request.everywhere else '--with'} needs --find with the text to look for.")
     if request.find is not None and request.replacement is None:
-        raise ConflictingOptions("--find needs --with and the text to put in its place.")
+        raise InvalidOptions("--find needs --with and the text to put in its place.")
     for operation, text in given.items():
         if operation is EditOperation.FIND_REPLACE:
             return TextEdit(operation=operation, find=text, replace=request.replacement, replace_all=request.everywhere)
@@ -417,7 +415,7 @@ def restore_skill(
 ) -> RestoreSkillResult:
     """Restore a skill from the archive."""
     if name is None:
-        raise ConflictingOptions("Name a skill.", hint="'habitus skills restore --list' shows them.")
+        raise InvalidOptions("Name a skill.", hint="'habitus skills restore --list' shows them.")
     wanted = None if new_name is None else names.check_name(new_name)
     found, layer = home.skills.restore(name, home.build_author("restored"), new_name=wanted)
     return RestoreSkillResult(name=found, layer=layer, undo=("skills", "remove", f"{found}@{layer}"))

@@ -18,7 +18,7 @@ from habitus.app.home import refuse_if_read_only
 from habitus.app.use_cases import pads
 from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 from habitus.redact import count_redactions
 from habitus.sandbox.model import Cell
 
@@ -30,7 +30,7 @@ def perform_execute_cell(
 ) -> Cell:
     """Run a cell from the argument, a file or standard input, printing its output as it arrives."""
     if (request.code is None) == (file is None):
-        raise ConflictingOptions("Give the code, or a file with --file, or '-' for standard input.")
+        raise InvalidOptions("Give the code, or a file with --file, or '-' for standard input.")
     path = file if file is not None else "-" if request.code == "-" else None
     cell = request if path is None else replace(request, code=inputs.read_text_of_file_or_stdin(path))
     # With --json the output is part of the result, so nothing is printed on the way.

@@ -22,7 +22,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.library import explaining
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
-from habitus.cli.operating.up import ServerAddress, serve_http_apps
+from habitus.cli.operating.up import ServerAddress, serve_web_and_mcp
 from habitus.llm.model import AssistantMessage
 from habitus.llm.providers.known_providers import list_provider_key_variables
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -370,8 +370,9 @@ _CTRL_C = "\x03"
 async def _serve_tour_page_until_key(habitus: Habitus) -> None:
     """Serve the web page of the tour's home until a key ends it."""
     keys = operating_system.pass_typed_keys_to_function(asyncio.get_running_loop(), _stop_on_quit_key)
-    with keys, closing(HomePool(habitus)) as desks:
-        await serve_http_apps(desks, habitus.settings.home, ServerAddress(host="127.0.0.1", port=0), output.print_line)
+    address = ServerAddress(host="127.0.0.1", port=0)
+    with keys, closing(HomePool(habitus)) as homes:
+        await serve_web_and_mcp(homes, habitus.settings.home, address, output.print_line)
 
 
 def _stop_on_quit_key(key: str) -> None:

@@ -88,7 +88,7 @@ def start_web_server(
             else nullcontext(),
         ):
             announce = output.print_line if process.is_first_process else _skip_address_announcement
-            asyncio.run(serve_http_apps(desks, home, place, announce, process=process))
+            asyncio.run(serve_web_and_mcp(desks, home, place, announce, process=process))
     # The process ends here; collecting garbage first takes longer than stopping.
     gc.freeze()
 
@@ -134,7 +134,7 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-async def serve_http_apps(
+async def serve_web_and_mcp(
     homes: HomePool,
     home: Path | None,
     address: ServerAddress,

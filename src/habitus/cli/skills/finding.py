@@ -13,7 +13,7 @@ from habitus.app.library import explaining
 from habitus.app.use_cases import finding
 from habitus.cli import output
 from habitus.cli.completion import AllUsersOption, WideOption
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 
 UserOption = Annotated[str | None, typer.Option("--user", help="The user who asks.")]
 TurnOption = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; default is the last one.")]
@@ -72,7 +72,7 @@ def perform_explain_skill(
 ) -> SkillPlacementExplanation | explaining.PastSkillSelectionExplanation:
     """Explain a selection for a given request, or else for a past turn."""
     if request.request is not None and turn is not None:
-        raise ConflictingOptions("Give --request TEXT or --turn ID, not both.")
+        raise InvalidOptions("Give --request TEXT or --turn ID, not both.")
     if request.request is not None:
         return finding.explain_skill_for_user(habitus, request, user)
     of = resolve_user_filter(habitus.settings, all_users)

@@ -24,7 +24,7 @@ from habitus.app.library.publishing import PublishedSite
 from habitus.app.use_cases import sources
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
-from habitus.errors import ConflictingOptions
+from habitus.errors import InvalidOptions
 from habitus.skills.sources.discovery import DownloadPolicy
 from habitus.skills.sources.importing import (
     ImportOutcome,
@@ -140,7 +140,7 @@ def _interactive_import_options(
 ) -> Iterator[ImportOptions]:
     """Yield import options that ask the person at a terminal, with a counter on standard error."""
     if request.keep_both and replace:
-        raise ConflictingOptions("Give --keep-both or --replace, not both.")
+        raise InvalidOptions("Give --keep-both or --replace, not both.")
     is_alone = is_quiet or not sys.stdin.isatty()
     with output.show_progress_counter(is_quiet=is_quiet) as progress:
         yield ImportOptions(

@@ -263,12 +263,12 @@ def _find_copilot_hosts(question: ProgramRequest) -> tuple[str, ...]:
     environ = question.environ
     if environ.get("COPILOT_PROVIDER_BASE_URL"):
         return ()
-    if host := environ.get("COPILOT_GH_HOST") or environ.get("GH_HOST") or _find_copilot_account_host(question):
+    if host := environ.get("COPILOT_GH_HOST") or environ.get("GH_HOST") or _find_copilot_enterprise_host(question):
         return _list_copilot_enterprise_hosts(host)
     return _PROVIDERS["github-copilot"].hosts
 
 
-def _find_copilot_account_host(question: ProgramRequest) -> str:
+def _find_copilot_enterprise_host(question: ProgramRequest) -> str:
     """Return the GitHub Enterprise host that the user last signed in at; empty for GitHub itself."""
     config = read_json_file(question.get_user_settings_folder("COPILOT_HOME", ".copilot") / "config.json")
     last = dict_or_empty(config.get("last_logged_in_user") or config.get("lastLoggedInUser"))

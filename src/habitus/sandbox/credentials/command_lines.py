@@ -31,9 +31,9 @@ from habitus.sandbox.child import parse_reported_error
 from habitus.sandbox.credentials.grants import (
     CommandLineCall,
     CommandLineCallLog,
-    CommandLineLookup,
     GrantedCredentials,
     SkillCommandLine,
+    SkillCommandLineLookup,
 )
 from habitus.sandbox.egress import EgressProxy
 from habitus.sandbox.files import SKILLS, GivenFolder
@@ -74,7 +74,7 @@ class SkillCommandRunResult:
     code: int
     outcome: Outcome
 
-    def to_message(self) -> dict[str, Any]:
+    def to_socket_message(self) -> dict[str, Any]:
         """Return the fields that are sent over the socket."""
         return {"stdout": self.stdout, "stderr": self.stderr, "code": self.code}
 
@@ -88,7 +88,7 @@ class CommandLineRunner:
 
     def __init__(
         self,
-        directory: CommandLineLookup,
+        directory: SkillCommandLineLookup,
         allowed: Callable[[], Collection[str]],
         log: CommandLineCallLog,
         warm: ForkServerPool,
@@ -418,7 +418,7 @@ class CommandLineProxy:
                         code=NO_SANDBOX,
                         outcome=build_infrastructure_failure_outcome(str(error)),
                     )
-                writer.write(json.dumps(answer.to_message()).encode() + b"\n")
+                writer.write(json.dumps(answer.to_socket_message()).encode() + b"\n")
                 await writer.drain()
         finally:
             self._asking.discard(task)

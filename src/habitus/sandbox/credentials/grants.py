@@ -357,7 +357,7 @@ class SkillCommandLine:
     dependencies: tuple[str, ...] = ()  # the packages it needs
 
 
-class CommandLineLookup(Protocol):
+class SkillCommandLineLookup(Protocol):
     """Looks up the command lines that one session may call."""
 
     def get_checked_command_line(self, name: str) -> SkillCommandLine:

@@ -94,7 +94,7 @@ EXAM_KEY = "exam"  # of a row of the index: the publisher's claim, which other t
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PackagedSkill:
+class SkillToPublish:
     """A skill to publish: an archive, or its SKILL.md alone; `exam` and `claim` are its exam card."""
 
     name: str
@@ -105,7 +105,7 @@ class PackagedSkill:
     claim: str = ""
 
 
-def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
+def build_site_files(skills: Sequence[SkillToPublish]) -> dict[str, bytes]:
     """Build the files of a site, by path."""
     files: dict[str, bytes] = {}
     rows: list[dict[str, Any]] = []
@@ -121,7 +121,7 @@ def build_site_files(skills: Sequence[PackagedSkill]) -> dict[str, bytes]:
     return {**files, PAGE_PATH: _render_site_page(skills).encode(), INDEX_PATH: f"{index}\n".encode()}
 
 
-def _render_site_page(skills: Sequence[PackagedSkill]) -> str:
+def _render_site_page(skills: Sequence[SkillToPublish]) -> str:
     """Return the page that lists the skills of a site for people."""
     items = [
         f"<dt>{html.escape(one.name)}</dt><dd>{html.escape(one.description)}"

@@ -72,7 +72,7 @@ NO_CONTENTS = LayerContents(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreStep:
+class RestoreAction:
     """One step of restoring a skill to its state at a timestamp."""
 
     skill: int  # the skill's id

@@ -13,7 +13,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from habitus.skills.model import ActorKind, LifecycleAction, SkillVersionAndEventHistory
-from habitus.skills.stores.base import ChangedSkillRecord, RestoreStep
+from habitus.skills.stores.base import ChangedSkillRecord, RestoreAction
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
 from habitus.skills.stores.tables import lifecycle_events, skills, versions
 
@@ -95,7 +95,7 @@ def plan_restore_steps(
     timestamp: datetime,
     *,
     keep_found: bool,
-) -> list[RestoreStep]:
+) -> list[RestoreAction]:
     """Return the steps that restore the skills of a timestamp; with `keep_found`, skills found on disk since then
     stay.
     """
@@ -104,7 +104,7 @@ def plan_restore_steps(
 
 
 def _was_found_on_disk_after(
-    conn: sa.Connection, ledger: LayerDatabase, step: RestoreStep, timestamp: datetime
+    conn: sa.Connection, ledger: LayerDatabase, step: RestoreAction, timestamp: datetime
 ) -> bool:
     if step.action != "archive":
         return False
@@ -114,21 +114,21 @@ def _was_found_on_disk_after(
 
 def _diff_into_restore_steps(
     present: Mapping[int, SkillRow], then: Mapping[int, SkillAtTimestamp]
-) -> list[RestoreStep]:
+) -> list[RestoreAction]:
     # Archiving comes first: a restored skill may need the name.
     steps = [
-        RestoreStep(skill=identity, name=row.name, action="archive", version=0)
+        RestoreAction(skill=identity, name=row.name, action="archive", version=0)
         for identity, row in present.items()
         if identity not in then
     ]
     for identity, was in then.items():
         if identity not in present:
-            steps.append(RestoreStep(skill=identity, name=was.name, action="restore", version=was.version))
+            steps.append(RestoreAction(skill=identity, name=was.name, action="restore", version=was.version))
         elif present[identity].tree_hash != was.tree_hash:
-            steps.append(RestoreStep(skill=identity, name=was.name, action="rewrite", version=was.version))
+            steps.append(RestoreAction(skill=identity, name=was.name, action="rewrite", version=was.version))
         if was.was_enabled != was.is_enabled:
             action: Literal["enable", "disable"] = "enable" if was.was_enabled else "disable"
-            steps.append(RestoreStep(skill=identity, name=was.name, action=action, version=0))
+            steps.append(RestoreAction(skill=identity, name=was.name, action=action, version=0))
     return steps
 
 

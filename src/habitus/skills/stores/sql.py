@@ -58,7 +58,7 @@ class SqlBackend:
         with sql.read_transaction(self._engine) as conn:
             found = conn.execute(_ROWS_QUERY, {"folders": list(folders)}).mappings().all()
             others = self._read_files(conn, [row["_id"] for row in found])
-        return {row["_id"]: _parse_skill_row(row, row["stamp"], others[row["_id"]]) for row in found}
+        return {row["_id"]: _build_folder_contents_from_row(row, row["stamp"], others[row["_id"]]) for row in found}
 
     def read_file(self, folder: str, path: str) -> bytes | None:
         found = self.read_folder(folder)
@@ -169,7 +169,7 @@ _ROWS_QUERY = sa.select(rows, _STAMP.label("stamp")).where(rows.c._id.in_(_FOLDE
 _FILES_QUERY = sa.select(files).where(files.c.skill.in_(_FOLDERS_PARAMETER)).order_by(files.c.path)
 
 
-def _parse_skill_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> FolderContents:
+def _build_folder_contents_from_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> FolderContents:
     """Return a row and its files as the content of one folder."""
     try:
         main = build_tree_file(_render_main_file(_parse_skill(row), others.get(MAIN_FILE)))

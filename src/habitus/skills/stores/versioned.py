@@ -27,7 +27,7 @@ from habitus.skills.stores.base import (
     FolderContents,
     FolderWrite,
     LayerContents,
-    RestoreStep,
+    RestoreAction,
     SkillWriteResult,
     read_only_error,
     refuse_stale_version,
@@ -301,7 +301,7 @@ class SkillStore:
 
     def restore_state_at(
         self, timestamp: datetime, author: Author, *, dry_run: bool = False, keep_found: bool = False
-    ) -> list[RestoreStep]:
+    ) -> list[RestoreAction]:
         """Return every skill to its state at a timestamp: rewritten, restored, or archived if it did not exist yet.
 
         `keep_found` leaves skills found on disk since then alone: they may be older than their first reading.
@@ -321,7 +321,7 @@ class SkillStore:
         return steps
 
     def _plan_restore_step(
-        self, conn: sa.Connection, step: RestoreStep, author: Author, gone: set[str]
+        self, conn: sa.Connection, step: RestoreAction, author: Author, gone: set[str]
     ) -> list[WalRecord]:
         """Plan one step of a return to a timestamp; `gone` holds the names that other steps free."""
         row, found = self._record_folder_by_name(conn, step.name)
@@ -352,7 +352,7 @@ class SkillStore:
             case never:
                 assert_never(never)
 
-    def _load_version_files_for_restore(self, conn: sa.Connection, step: RestoreStep, old: Tree) -> Tree:
+    def _load_version_files_for_restore(self, conn: sa.Connection, step: RestoreAction, old: Tree) -> Tree:
         wanted = self._db.load_version_tree(conn, step.skill, step.version)
         return trees.combine_version_with_current_eval_files(records.require_intact(wanted), old)
 

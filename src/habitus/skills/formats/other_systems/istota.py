@@ -88,7 +88,7 @@ class IstotaFormat(disk.SkillFolderFormat):
         if in_toml:
             files[TOML_FILE] = build_tree_file(_render_toml(in_toml).encode())
         body = conversion.get_original_body(item.skill, "istota", conversion.TEXT_FILE_FRAME)
-        front = "".join(f"{_format_key(key)}: {_format_yaml_value(value)}\n" for key, value in fields.items())
+        front = "".join(f"{_quote_key_if_needed(key)}: {_format_yaml_value(value)}\n" for key, value in fields.items())
         files[MAIN_FILE] = build_tree_file((f"---\n{front}---\n{body}" if fields else body).encode())
         return folder, files
 
@@ -300,7 +300,7 @@ def _build_istota_fields(skill: Skill, folder: str) -> dict[str, Any]:
 _BARE = re.compile(r"[A-Za-z0-9_.][\w./ +-]*")
 
 
-def _format_key(key: str) -> str:
+def _quote_key_if_needed(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else frontmatter.quote_value(key)
 
 
