@@ -238,15 +238,16 @@ class JobQueue:
             counted = sa.select(parts.c.job, sa.func.count()).group_by(parts.c.job)
             ids = [row.id for row in rows]
             done = {row[0]: row[1] for row in conn.execute(counted.where(parts.c.job.in_(ids)))}
-            has_worker = any(row.state == JobState.PENDING for row in rows) and self._has_worker(conn)
+        has_worker = any(row.state == JobState.PENDING for row in rows) and self._has_worker()
         return [_job_from_row(row, done.get(row.id, 0), has_worker=has_worker) for row in rows]
 
-    def _has_worker(self, conn: sa.Connection) -> bool:
+    def _has_worker(self) -> bool:
         """Return whether a worker runs that takes jobs of any home."""
         if not self.is_shared:
             return bool(self.list_workers())
         is_seen = workers.c.seen_on > build_database_time_expression(self.engine) - _SILENT_AFTER_MS
-        return conn.execute(sa.select(workers.c.name).where(is_seen).limit(1)).first() is not None
+        with sql.read_transaction(self.engine) as conn:
+            return conn.execute(sa.select(workers.c.name).where(is_seen).limit(1)).first() is not None
 
 
 # An idle worker gives a sign of life every ten seconds.
