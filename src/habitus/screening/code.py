@@ -13,7 +13,7 @@ from habitus.screening.unparsed_code import find_threats_without_parser
 
 _PYTHON = re.compile(r"py\w{0,4}[\d.]*")
 _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
-# Languages whose parser here is that of a relative, so that some of their lines are not understood.
+# Languages read with the parser of a related one, which misses some of their lines.
 _HALF_PARSED = re.compile(r"[mc]?tsx?|typescript|ps1|psm1|powershell|bat|cmd")
 
 
@@ -27,12 +27,11 @@ def _find_threats_by_language(code: str, language: str, context: SkillCodeContex
         return ()
     if _PYTHON.fullmatch(language):
         return find_python_threats(code, context)
-    found: tuple[CodeFinding, ...] = ()
     if _JAVASCRIPT.fullmatch(language):
         found = find_javascript_threats(code, context)
     elif get_command_pattern("read_whole").fullmatch(language):
         found = find_shell_threats_and_output(code, context)[0]
-    elif not _HALF_PARSED.fullmatch(language):
+    else:
         return find_threats_without_parser(code, context)
     if _HALF_PARSED.fullmatch(language):
         known = {(one.rule, one.line) for one in found}
