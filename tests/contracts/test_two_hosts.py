@@ -21,6 +21,7 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
 from habitus.files import build_tree_file
+from habitus.learning.budget import BudgetReachedError
 from habitus.search.model import SearchResults
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
@@ -232,3 +233,15 @@ def test_a_shared_library_ranks_as_the_same_skills_in_a_home_do(tmp_path: Path, 
             found[name] = [habitus.finder.search(request) for request in (*PARAPHRASES, *UNRELATED)]
     for one, other in zip(found["shared"], found["alone"], strict=True):
         assert_alike(one, other)
+
+
+@pytest.mark.req("AG-02", "OP-07")
+def test_two_hosts_share_one_daily_limit_of_tokens(tmp_path: Path, url: str) -> None:
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url, "HABITUS_LEARNING_TOKENS": "100"}
+    here, there = (read_settings(furnish(tmp_path / name), environ) for name in ("here", "there"))
+    with Habitus.open(here) as one, Habitus.open(there) as other:
+        one.spending.settle(one.spending.reserve(90), 80)
+        with pytest.raises(BudgetReachedError, match="100 tokens a day, and 80 are spent"):
+            other.spending.reserve(30)
+        other.spending.settle(other.spending.reserve(20), 15)
+        assert one.spending.get_usage_today().tokens == 95
