@@ -132,6 +132,8 @@ def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -
     _furnished(direct, 0)
     without = direct("skills", "improve", "name-a-town", "--yes", "-m", "script:none.json")
     assert (without.code, "has no task for a gate" in without.err) == (1, True)
+    assert "Get tasks: 'habitus tasks mine'" in without.err
+    assert "--budget" not in without.err
     wrong = direct("skills", "improve", "name-a-town", "--budget", "much")
     assert "'much' is no budget" in wrong.err
 
@@ -142,6 +144,8 @@ def test_a_budget_that_can_t_pay_one_rollout_is_an_error_of_a_dry_run_and_of_a_t
     looked = direct("skills", "improve", "name-a-town", "--budget", "100", "--dry-run")
     assert (looked.code, "has 16 tasks" in looked.out) == (1, True)
     assert "A budget of 100 tokens can't pay one rollout, which takes about 8" in looked.err
+    assert "Raise the --budget." in looked.err
+    assert "tasks mine" not in looked.err
     tried = direct("skills", "trial", "name-a-town", "--budget", "100", "--yes", "-m", "script:none.json")
     assert tried.code == 1
     assert "A budget of 100 tokens can't pay one rollout, which takes about 8" in tried.err

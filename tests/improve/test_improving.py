@@ -511,8 +511,9 @@ async def test_after_thirty_candidates_only_new_tasks_are_asked(home: Path) -> N
             assert begun.number == number + 1
             store.update_candidate(replace(begun, state=CandidateState.NOT_SHOWN))
         request = ImproveRequest(skill=NAME, text=BETTER)
-        with pytest.raises(HabitusError, match="no task for a gate that has not judged its last candidate"):
+        with pytest.raises(HabitusError, match="no task for a gate that has not judged its last candidate") as refused:
             await run(habitus, request)
+        assert "Add tasks that no candidate was tried on" in getattr(refused.value, "hint", "")
         new = [Task(id=f"n{n}", request=f"And now {n}?", checks=_tasks(1)[0].checks) for n in range(30)]
         replace_editable_tasks(habitus, NAME, [*_tasks(16), *new])
         done = await run(habitus, request)

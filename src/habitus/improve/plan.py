@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from habitus.errors import Invalid
 from habitus.improve.candidates import count_gated_candidates
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateHypothesis, GateRule, compute_remaining_error_share
 from habitus.improve.store import ImproveStore
@@ -91,10 +92,15 @@ class RunPlan:
     likely_tokens: int
     measured: int = 0  # rollouts of this solver behind the estimate; 0 for a guess
     problem: str = ""
+    hint: str = ""  # what to do about the problem
 
     @property
     def can_run(self) -> bool:
         return not self.problem
+
+    def raise_if_run_cannot_start(self) -> None:
+        if self.problem:
+            raise Invalid(f"{self.problem[0].upper()}{self.problem[1:]}.", hint=self.hint)
 
     @property
     def lines(self) -> list[str]:
@@ -158,6 +164,7 @@ def plan_improve_run(
     rule = GateRule(tasks=max(gate, 1), families=families, number=gated + 1, claim=request.claim, rounds=request.rounds)
     missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)
     each = estimate_rollout_cost(store, subject, request.solver, model=model)
+    problem, hint = _find_reason_not_to_run(subject, request, rule, each)
     return RunPlan(
         skill=subject.name,
         version=subject.version,
@@ -175,22 +182,27 @@ def plan_improve_run(
         most_rollouts=rollouts,
         likely_tokens=rollouts * each.tokens,
         measured=each.measured,
-        problem=_find_reason_not_to_run(subject, request, rule, each),
+        problem=problem,
+        hint=hint,
     )
 
 
 def _find_reason_not_to_run(
     subject: SkillWithTasks, request: ImproveRequest, rule: GateRule, each: MeanRolloutCost
-) -> str:
-    """Return why a run must not begin, because nothing could come of it; empty if it may."""
+) -> tuple[str, str]:
+    """Return why a run must not begin, because nothing could come of it, and what to do; both empty if it may."""
+    get_tasks = f"'habitus tasks mine', or 'habitus tasks draft {subject.name}' if nobody asked for it yet."
     if not subject.tasks[TaskSplit.GATE]:
-        new = " that has not judged its last candidate" if subject.worn_tasks else ""
-        return f"'{subject.name}' has no task for a gate{new}"
+        if subject.worn_tasks:
+            problem = f"'{subject.name}' has no task for a gate that has not judged its last candidate"
+            return problem, f"Add tasks that no candidate was tried on: {get_tasks}"
+        return f"'{subject.name}' has no task for a gate", f"Get tasks: {get_tasks}"
     # With too few tasks to show that a change is better, a person may still want to see one round.
     if rule.problem and (rule.claim is GateHypothesis.NOT_WORSE or not rule.allowed_error):
-        return f"'{subject.name}' can't be improved with these tasks: {rule.problem}"
+        return f"'{subject.name}' can't be improved with these tasks: {rule.problem}", f"Add new tasks: {get_tasks}"
     limits = RunLimits(tokens=request.tokens, dollars=request.dollars, minutes=request.minutes)
-    return each.find_budget_problem(limits)
+    problem = each.find_budget_problem(limits)
+    return problem, "Raise the --budget." if problem else ""
 
 
 def estimate_rollout_cost(

@@ -47,7 +47,6 @@ from habitus.text import estimate_tokens
 NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
 _NO_EXAM = "better on these tasks; there is no other task to examine it by"
 NO_FILES: Mapping[str, str] = {}
-HOW_TO_RUN = "Get tasks with 'habitus tasks mine' or 'habitus tasks draft {name}', or raise the --budget."
 _PROGRAM_CHOICE = "its default model"
 UNTRACED = f"{BY_RULE}: untraced"
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
@@ -124,8 +123,7 @@ class ImproveRun:
         if self._paid_before or self._taken_over:
             return
         model = self.drafter.name if self.drafter is not None else ""
-        if problem := plan_improve_run(self.store, self.subject, self.request, model=model).problem:
-            raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
+        plan_improve_run(self.store, self.subject, self.request, model=model).raise_if_run_cannot_start()
 
     async def _gate_given_candidate(self) -> Candidate | None:
         candidates = self._list_own_and_left_open_candidates()

@@ -28,13 +28,12 @@ from habitus.app.learning.improving import (
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_foreign_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
-from habitus.errors import Invalid, InvalidOptions
+from habitus.errors import InvalidOptions
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
 from habitus.improve.prioritizing import SkillProspect
 from habitus.improve.report import CandidateReport, build_candidate_report
-from habitus.improve.run import HOW_TO_RUN
 from habitus.jobs.model import Job
 from habitus.learning.budget import RunLimits
 from habitus.llm.agents.solvers import find_solver_program
@@ -98,8 +97,7 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     require_model_program_access(home.host, improve_request.model)
     refuse_unreviewed_foreign_tasks(home, request.name)
     # An impossible run should fail here, while the caller is watching, not in the worker.
-    if problem := preview_improve_run(home, improve_request).problem:
-        raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=improve_request.skill))
+    preview_improve_run(home, improve_request).raise_if_run_cannot_start()
     queue = jobs.open_job_queue(home)
     return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(improve_request), id=request.id))
 

@@ -29,14 +29,12 @@ from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
 from habitus.cli.foreground_jobs import raise_if_job_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
-from habitus.errors import Invalid
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import GateHypothesis
-from habitus.improve.plan import ImproveRequest, RunPlan
+from habitus.improve.plan import ImproveRequest
 from habitus.improve.report import CandidateReport, VersionComparison, build_candidate_report
 from habitus.improve.rollouts import RolloutRunner
-from habitus.improve.run import HOW_TO_RUN
 from habitus.improve.store import ImproveStore
 from habitus.improve.trials import TrialPlan, read_trial_tasks
 from habitus.jobs.model import Job
@@ -106,14 +104,14 @@ def improve_skill(
         cost = f"A run takes {plan.cost_text}."
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
-            _raise_if_run_cannot_start(plan)
+            plan.raise_if_run_cannot_start()
             return
         queue = jobs.open_job_queue(habitus)
         # Rollouts that are already paid for are reused.
         begun = _find_interrupted_job_of_request(queue, request)
         for line in [*plan.lines, *powers, *_describe_continued_job_and_limits(request, begun), cost]:
             (output.print_line_to_stderr if as_json else output.print_line)(line)
-        _raise_if_run_cannot_start(plan)
+        plan.raise_if_run_cannot_start()
         if (drafters := open_drafting_models(habitus, request)) is not None:
             # Opening the model here reports a missing one before a job is queued.
             _ = drafters.main
@@ -134,11 +132,6 @@ def improve_skill(
             _list_candidate_refusal_reasons(run) for run in queue.list_part_results(id)
         ):
             raise typer.Exit(1)
-
-
-def _raise_if_run_cannot_start(plan: RunPlan) -> None:
-    if not plan.can_run:
-        raise Invalid(f"{plan.problem[0].upper()}{plan.problem[1:]}.", hint=HOW_TO_RUN.format(name=plan.skill))
 
 
 def _confirm_spending(*, yes: bool, as_json: bool) -> None:
