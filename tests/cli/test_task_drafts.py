@@ -212,6 +212,7 @@ def test_the_same_question_in_other_words_is_mined_as_a_variant(stocked: Direct)
     ids = [one["task"]["id"] for one in stocked.json("tasks", "mine")["found"]]
     assert len(ids) == 3
     assert len(set(map(get_task_family, ids))) == 2
+    assert stocked.ok("tasks", "mine").count("a variant of") == 1
 
 
 WORDS = "What is the total of all the amounts in the sheet of the sales team, as it stands here today"

@@ -78,6 +78,10 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
         habitus, "brew-coffee", explaining.build_request_of_user(habitus, gained["request"])
     )
     assert (why.rank, why.fits) == (1, True)
+    changed = proposed(habitus, replace(COFFEE, body=f"{COFFEE.body}5. Serve.\n"))
+    while "so far" in (effect := seen(f"<main>{browser.get(f'/inbox/effect/{changed}').text}")):
+        pass
+    assert re.search(r"Each of the last 3 requests\s+would get the same skills as today. What a changed text", effect)
     # Requests are what people said to an agent: whoever has not signed in does not read them.
     assert stranger.get(f"/inbox/effect/{id}").status_code == 401
     assert stranger.get(f"/api/v1/review/effect/{id}").status_code == 401

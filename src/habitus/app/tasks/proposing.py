@@ -17,7 +17,7 @@ from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, Sk
 from habitus.skills.review import ReviewQueue
 from habitus.tasks.checks import describe_check
 from habitus.tasks.files import serialize_tasks
-from habitus.tasks.model import VARIANT_MARK, Task
+from habitus.tasks.model import VARIANT_MARK, Task, get_task_family
 
 _NUMBERS = re.compile(r"\d{1,6}(?:-\d{1,6})?")
 
@@ -31,6 +31,12 @@ class TaskCandidate:
     evidence: tuple[str, ...]
     asked_on: str = ""  # the day of the request that it came from; none if it is drafted or varied
     proposal: int | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The evidence, and whose variant it is: a family counts as one task."""
+        family = get_task_family(self.task.id)
+        return (*self.evidence, *([] if family == self.task.id else [f"a variant of '{family}': both count as one"]))
 
     @property
     def criterion(self) -> str:

@@ -106,5 +106,5 @@ def _print_task_candidates(found: Sequence[TaskCandidate]) -> None:
     for number, one in enumerate(found, 1):
         output.print_line(f"{number}. {one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
         files = f"; with {', '.join(one.task.files)}" if one.task.files else ""
-        for line in (*one.evidence, f"passes if {one.criterion}{files}"):
+        for line in (*one.reasons, f"passes if {one.criterion}{files}"):
             output.print_line(f"  {line}", style="dim")
