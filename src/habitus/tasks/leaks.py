@@ -214,7 +214,10 @@ def _is_named_value_stated(name: str, value: str, text: str) -> bool:
 def _has_text_of_pattern(pattern: str, text: str) -> bool:
     """Return whether a text has what a pattern asks for; one with few fixed characters fits most texts."""
     fixed = sum(letter.isalnum() for run in _split_pattern_at_special_characters(pattern) for letter in run)
-    parts = ([text] if fixed >= MOST_NAMED else []) + (_find_words_told_to_answer(text) if fixed else [])
+    parts = _find_words_told_to_answer(text) if fixed else []
+    if fixed >= MOST_NAMED:
+        # An anchored pattern asks for a whole answer, which a text names within a sentence.
+        parts += [text, *(piece.strip(".!?") for piece in _PIECE.findall(text))]
     return any(has_pattern_match(pattern, part) for part in parts)
 
 
