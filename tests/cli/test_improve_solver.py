@@ -398,6 +398,7 @@ def test_a_limit_that_is_reached_counts_for_neither_version(direct: Direct, is_e
     out = put_program(direct, f"""echo '{claude(limit, is_error=is_error)}'""")
     said = " ".join(direct(*furnish(direct), "--solver", "claude-code", env=out).out.split())
     assert ("Claude Code has reached a limit" if is_error else f"the program says: {limit}") in said
+    assert ".." not in said
     assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
 
 

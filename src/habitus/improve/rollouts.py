@@ -129,4 +129,4 @@ class RolloutRunner:
                     return
                 if self.budget.is_reached:
                     self.stop_rollouts(f"its budget is spent: {self.budget.summary}")
-            self.stop_rollouts(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")
+            self.stop_rollouts(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason.rstrip('.')}")
