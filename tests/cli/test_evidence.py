@@ -15,6 +15,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.library.browsing import browse_skills
+from habitus.app.use_cases.evidence import plan_evidence
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.events import OutcomeKind
 from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
@@ -229,6 +230,7 @@ def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) 
         (found,) = habitus.evidence.find_item_findings("brew-tea")
         assert (found.decision.verdict, found.estimate.basis) == ("not known yet", "associational")
         assert found.decision.reason.startswith("It was opened in none of ")
+        assert plan_evidence(habitus).plans == []
 
 
 @pytest.mark.req("LA-05")

@@ -491,6 +491,12 @@ def test_where_withholding_would_take_too_long_the_page_names_a_trial_instead(
     withheld = habitus.settings.evidence.model_copy(update={"withhold": 0.1})
     habitus.settings = habitus.settings.model_copy(update={"evidence": withheld})
     for number in range(3):
+        with habitus.turn("How is tea brewed?", conversation=f"n{number}") as turn:
+            turn.done("Done", ok=True)
+    unopened = html.unescape(browser.get("/skills/brew-tea?tab=results").text)
+    assert "it was opened in none of" in unopened
+    assert not re.search(r"Withholding can't answer|with feedback are needed", unopened)
+    for number in range(3):
         with habitus.turn("Brew tea, please.", conversation=f"c{number}") as turn:
             turn.run("recall_skill", {"name": "brew-tea"})
             turn.done("Done", ok=number > 0)

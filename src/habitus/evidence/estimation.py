@@ -55,6 +55,11 @@ class ItemEffectEstimates:
     ignored: int  # recalled without a trace in what was done
 
     @property
+    def is_never_opened(self) -> bool:
+        """Whether it was offered and nobody ever used it: then no number of conversations shows an effect."""
+        return not self.used and self.offered.total > 0
+
+    @property
     def per_1000_tokens(self) -> float | None:
         """The effect of offering it per thousand tokens that it takes in the prompt."""
         return self.offering.value * 1000 / self.tokens if self.offering and self.tokens > 0 else None

@@ -200,7 +200,7 @@ _OFTEN, _MOSTLY = 10, 0.8  # recalls, and share of them without a trace, of an i
 
 
 def decide_item_verdict(estimate: ItemEffectEstimates, bound: OfferEffectBounds) -> ItemVerdictWithReason:
-    if not estimate.used and estimate.offered.total:
+    if estimate.is_never_opened:
         return ItemVerdictWithReason(verdict=ItemVerdict.UNKNOWN, reason=_explain_item_never_opened(estimate))
     if bound.high < 0:
         return ItemVerdictWithReason(
@@ -285,7 +285,7 @@ def describe_finding(estimate: ItemEffectEstimates, bound: OfferEffectBounds) ->
 
 def _describe_effect(estimate: ItemEffectEstimates, bound: OfferEffectBounds) -> str:
     offered, withheld = estimate.offered, estimate.withheld
-    if not estimate.used and offered.total:
+    if estimate.is_never_opened:
         return f"Not known: {_explain_item_never_opened(estimate)[0].lower()}{_explain_item_never_opened(estimate)[1:]}"
     if estimate.offering is None:
         if estimate.weak is None:
@@ -303,7 +303,7 @@ def _describe_effect(estimate: ItemEffectEstimates, bound: OfferEffectBounds) ->
 
 def _get_filter_of_counted_conversations(estimate: ItemEffectEstimates) -> Mapping[str, str]:
     """Return which conversations `describe_finding` counts; empty if it states no number."""
-    if not estimate.used and estimate.offered.total:
+    if estimate.is_never_opened:
         return _LINKED_COUNTS["offered"]
     if estimate.offering is None:
         return {} if estimate.weak is None else {"of": EvidenceCountKind.WEAK.value}

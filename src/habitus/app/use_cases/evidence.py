@@ -118,8 +118,12 @@ class PlanEvidenceResult:
 @use_case("skills evidence plan", access=Access.VIEWER)
 def plan_evidence(home: Home) -> PlanEvidenceResult:
     """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
-    # Items with a verdict need no plan any more.
-    unknown = [one for one in home.evidence.compute_findings().items if one.decision.verdict is ItemVerdict.UNKNOWN]
+    # Items with a verdict need no plan any more, and those that nobody opens would have none however long it took.
+    unknown = [
+        one
+        for one in home.evidence.compute_findings().items
+        if one.decision.verdict is ItemVerdict.UNKNOWN and not one.estimate.is_never_opened
+    ]
     return PlanEvidenceResult(
         withhold=home.evidence.share,
         plans=[ItemWithholdingForecast(item=one.item, plan=one.plan) for one in unknown],
