@@ -42,6 +42,7 @@ class Drawn:
     kind: Numbers
     truth: Floats  # of each item: the mean effect of offering it where it was chosen; with drift, lately
     is_effectless: Flags
+    began: Numbers  # of each item: the episode since which its lift is today's
 
     def observations(self) -> Iterator[ItemObservation]:
         episodes, items = np.nonzero(self.is_chosen)
@@ -141,6 +142,7 @@ def _drawn(
     level = base + (lifts * is_offered).sum(1)
     without = level[:, None] - lifts * is_offered
     since = round(len(kind) * (1 - _LATELY)) if drifts else 0
+    is_today = np.asarray((lifts == lifts[-1])[::-1].cumprod(0))
     effects = np.where(is_chosen, chance(without + lifts) - chance(without), 0)[since:]
     return Drawn(
         is_chosen=is_chosen,
@@ -150,6 +152,7 @@ def _drawn(
         kind=kind,
         truth=effects.sum(0) / np.maximum(is_chosen[since:].sum(0), 1),
         is_effectless=np.arange(COUNT) >= COUNT - EFFECTLESS,
+        began=len(kind) - is_today.sum(0),
     )
 
 

@@ -4,9 +4,11 @@
 
 `coverage` is how often the 90 % interval holds the truth, `bound_coverage` how often the bound to decide by does at
 the end. Items are decided when the bound first leaves out zero, looked at after every exposure; a decision is `wrong`
-if it is on the other side of the truth. `large_shown_*` is the verdict on large effects that stands at the end.
-`ms_an_item` is what all verdicts take from the database on, for each item: from sums that are kept and the exposures
-`since`, and the first time.
+if it is on the other side of the truth. `large_decided_by_known_change` is of a bound that begins anew at the moment
+when an effect became today's, which nobody knows in use; it says something in `hard` and `menus`, where effects change
+at one moment. `large_shown_*` is the verdict on large effects that stands at the end. `ms_an_item` is what all
+verdicts take from the database on, for each item: from sums that are kept and the exposures `since`, and the first
+time.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ def _scores(drawn: Drawn) -> dict[str, float]:
     bounds = [found[item].bound for item in items]
     values, lows, highs = np.array([(each.value, each.low, each.high) for each in effects if each]).T
     side, _ = first_sides(rows, items)
+    began = dict(zip(ITEMS, drawn.began.tolist(), strict=True))
+    since, _ = first_sides([row for row in rows if int(row.unit) >= began[row.item]], items)
     truth = drawn.truth[seen]
     is_large = np.abs(truth) >= LARGE
     shown = np.array([int(bound.low > 0) - int(bound.high < 0) for bound in bounds])
@@ -74,6 +78,7 @@ def _scores(drawn: Drawn) -> dict[str, float]:
         "half_width": float(np.mean(highs - lows) / 2),
         "bound_coverage": float(np.mean([b.low <= t <= b.high for b, t in zip(bounds, truth, strict=True)])),
         "large_decided": _share(side[is_large] == np.sign(truth[is_large])),
+        "large_decided_by_known_change": _share(since[is_large] == np.sign(truth[is_large])),
         "large_wrong": _share(side[is_large] == -np.sign(truth[is_large])),
         "effectless_decided": _share(side[drawn.is_effectless[seen]] != 0),
         "large_shown_right": _share(shown[is_large] == np.sign(truth[is_large])),

@@ -25,6 +25,9 @@ the same again shows nothing by itself
   make ! boom => nothing
   make ! boom / @make => retried
   make test ! boom / make  test => retried
+  make test ! boom / ls && make test => retried
+  make test ! boom / mkdir y / @ls && make test => retried
+  make test ! boom / mkdir y / @touch z && make test => left
   make test ! sh: 1: jest: not found / npm ci / @make test => retried
   git add -A && git commit -m x && git push ! boom / git commit -m x && git push => retried
   git push ! boom / vi x / git push mirror cart => left
@@ -32,6 +35,7 @@ the same again shows nothing by itself
 what an error says to run
   tool sync ! run 'tool login' first / tool login / tool sync => first: tool sync → tool login
   tool sync ! run 'tool login' first / tool login / tool sync b => first: tool sync → tool login
+  make ! do orm gen, orm seed / pnpm orm gen / pnpm orm seed / make => first: make → pnpm orm gen && pnpm orm seed
   tool sync ! run 'tool login' first / tool login ! no / tool sync => retried
   tool sync ! run 'tool login' first / tool login => bypassed
   tool go ! 'tool sign', 'tool init' / tool sign / tool init / tool go => first: tool go → tool sign && tool init
@@ -121,6 +125,10 @@ after something that answers the error, or the one thing that prepares
   cat a.yml ! cat: a.yml: No such file or directory / touch a.yml / cat a.yml => first: cat a.yml → touch a.yml
   cat a.yml ! cat: a.yml: No such file or directory / sed -i s,x,y, a.yml / cat a.yml => left
   make ! boom / mkdir out / make => first: make → mkdir out
+  make ! boom / sso relogin / make => first: make → sso relogin
+  tool -it a.txt b.txt ! boom / mkdir out / tool -it a.txt b.txt => first: tool -it → mkdir out
+  tool -n a.txt b.txt ! boom / mkdir out / tool -n a.txt b.txt => first: tool → mkdir out
+  make ! boom in the lib / gen lib / touch x / make => left
   make ! boom / cd web && mkdir out / make => first: make → cd web && mkdir out
   cd web && make ! boom / cd web && mkdir out / cd web && make => first: make → mkdir out
   make ! boom / touch a / make => left

@@ -416,7 +416,8 @@ def parse_shell_commands(line: str) -> tuple[ShellCommand, ...]:
             is_last=not follows,
         )
         found.append(command)
-        before = (*before, words)
+        # What only looks is no step towards the goal: `ls && make` is `make` again.
+        before = before if is_read_only_command(command) else (*before, words)
     return tuple(found)
 
 
