@@ -84,6 +84,10 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
     ids = re.findall(r'name="ids" value="([^"]+)"', page)
     page = browser.post("/skills/brew-tea/tasks/mine", data={"ids": ids[:2]}).text
     assert ("2 tasks added." in page, "It has 2 tasks" in page) == (True, True)
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', page)})
+    assert "It has no tasks yet." in (page := browser.get("/skills/brew-tea?tab=improve").text)
+    (button,) = re.findall(r'name="source" value="(transcripts)">Find tasks in other agents’ transcripts', page)
+    assert "No recurring requests" in browser.post("/skills/brew-tea/tasks/mine", data={"source": button}).text
 
 
 @pytest.mark.req("IM-02", "CL-02")

@@ -40,9 +40,10 @@ def mine_tasks(
     """List accepted requests or variants that could become tasks, or add those that were ticked."""
     if ids:
         added = tasks.mine_tasks(habitus, source, skill=name, only=tuple(ids), apply=True).found
+        (proposal,) = {str(one.proposal) for one in added}
         # Who ticked them has seen what is asked and what decides: that is the review.
-        review.approve_items(habitus, ids=tuple({str(one.proposal) for one in added}))
-        said = FlashMessage(text=f"{format_quantity(len(added), 'task')} added.")
+        review.approve_items(habitus, ids=(proposal,))
+        said = FlashMessage(text=f"{format_quantity(len(added), 'task')} added.", undo=("review", "reopen", proposal))
         return render_skill_page(request, habitus, name, "improve", said=said)
     found = tasks.mine_tasks(habitus, source, skill=name).found
     is_varied = source is TaskMiningSourceKind.VARIANTS
