@@ -510,6 +510,8 @@ class ItemEffectEstimates:
     ignored: int
 
     @property
+    def is_never_opened(self) -> bool: ...
+    @property
     def per_1000_tokens(self) -> float | None: ...
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -85,7 +85,8 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
     page = browser.post("/skills/brew-tea/tasks/mine", data={"ids": ids[:2]}).text
     assert ("2 tasks added." in page, "It has 2 tasks" in page) == (True, True)
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', page)})
-    assert "It has no tasks yet." in (page := browser.get("/skills/brew-tea?tab=improve").text)
+    page = browser.get("/skills/brew-tea?tab=improve").text
+    assert "It has no tasks yet." in page
     (button,) = re.findall(r'name="source" value="(transcripts)">Find tasks in other agents’ transcripts', page)
     assert "No recurring requests" in browser.post("/skills/brew-tea/tasks/mine", data={"source": button}).text
 
