@@ -231,6 +231,10 @@ def test_it_ends_with_what_to_do_next(direct: Direct, person: Path) -> None:
     assert direct.ok("check").splitlines()[-1] == offer
     direct.ok("connect", "claude-code", "--yes")
     assert direct.ok("check").splitlines()[-1] == "Keep what was found: habitus learn --apply"
+    direct.ok("disconnect", "claude-code", "--yes")
+    # Our plugin is a connection, too.
+    (person / ".claude" / "settings.json").write_text(json.dumps({"enabledPlugins": {"habitus@habitus": True}}))
+    assert direct.ok("check").splitlines()[-1] == "Keep what was found: habitus learn --apply"
 
 
 def step(number: int, id: str, command: str, said: str, *, ok: bool = False) -> list[dict[str, Any]]:
@@ -420,3 +424,22 @@ def test_sessions_of_every_agent_are_found_where_it_keeps_them(direct: Direct, t
     }
     files = direct.json("learn")["files"]
     assert {Path(each["path"]) for each in files} >= {direct.cli.user_home / place for place in _PLACES.values()}
+
+
+@pytest.mark.req("CL-08", "EL-10")
+def test_a_command_that_fails_in_two_ways_is_shown_once_and_a_ping_not_at_all(direct: Direct) -> None:
+    logs = direct.cli.user_home / ".claude" / "projects" / "shop"
+    copy = "rsync -a dist/ web:/srv/shop"
+    for number in (1, 2):
+        write(
+            logs / f"{number}.jsonl",
+            [
+                asked("deploy", timestamp=f"2026-05-{number:02}T10:00:00Z"),
+                *step(number, "a", copy, "rsync: failed to set times: Operation not permitted"),
+                *step(number, "b", copy, "rsync error: some files were not transferred (code 23)"),
+                *step(number, "c", "redis-cli ping", "Could not reach the cache on this host"),
+            ],
+        )
+    shown, whole = direct.ok("check"), direct.ok("check", "--verbose")
+    assert (shown.count(copy), whole.count(copy)) == (1, 2)
+    assert ("redis-cli" in shown, "redis-cli" in whole) == (False, True)

@@ -160,13 +160,20 @@ NEXT |= {
             ran("go test ./a", "go: go.mod requires go >= 1.24.0 (running go 1.22.5)"),
             ran("GOTOOLCHAIN=auto go test ./a", "--- FAIL: TestLimit (0.00s)"),
         ],
-        'In this project run `GOTOOLCHAIN=auto go test` when `go test` says "mod requires go".'
-        " (2 sessions, last in May)",
+        'In this project run `GOTOOLCHAIN=auto go test` when `go test` says "requires go". (2 sessions, last in May)',
     ),
     "more options": (
         [ran("terraform plan", "Error: No value for required variable"), ran("terraform plan -var-file=a -out plan")],
         "In this project run `terraform plan -var-file=a -out plan` when `terraform plan` says"
         ' "No value for required variable". (2 sessions, last in May)',
+    ),
+    "an option whose value is another argument": (
+        [
+            ran("helm upgrade api charts", "Error: release: not found in namespace"),
+            ran("helm upgrade -n api api charts"),
+        ],
+        'In this project run `helm upgrade -n api` when `helm upgrade` says "not found in namespace".'
+        " (2 sessions, last in May)",
     ),
 }
 
@@ -463,6 +470,17 @@ SAID_TWICE |= {
         "Static storage only please, we never touch the heap at runtime on these boards.",
         "that vector has to go. In firmware nothing gets allocated after init, use static buffers",
     ),
+}
+SAID_TWICE |= {
+    "Never edit a migration that is merged; write a new one.": (
+        "once more: never edit a merged migration, write a new one",
+        "Never edit a migration that is merged; write a new one.",
+    ),
+    "Always run --check before you change a server.": (
+        "Always run --check before you change a server.",
+        "You forgot: always run --check before you change a server.",
+    ),
+    "Don't touch the pin table.": ("don't touch the pin table", "Thanks. Remember: don't touch the pin table."),
 }
 NO_RULE = {
     "two requests": ("Throttle per tenant and not globally.", "Throttle should give up and not hang."),

@@ -101,6 +101,9 @@ def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other:
             "remote: You are not allowed to push to main.\nerror: failed to push some refs to 'origin'",
             "You are not allowed to push to main",
         ),
+        ("Error: Executable doesn't exist at /home/a/.cache/ms/chrome", "Executable doesn't exist at"),
+        ("FATAL: no pg_hba.conf entry for host", "entry for host"),
+        ("Cannot install because pnpm-lock.yaml is not up to date with package.json", "is not up to date with"),
     ],
 )
 def test_an_error_is_recognized_by_its_reason_and_not_by_the_headline(error: str, expected: str) -> None:

@@ -291,18 +291,22 @@ def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> It
             rows=held.rows,
         )
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS and each.signature not in taught]
+    urgent = set[str]()
     for each in again[:MAX_FAILURES]:
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
         said = _PLACEHOLDER.sub("…", each.signature)
         failed = format_quantity(each.calls, "failed call")
         lost = f", {each.minutes:.1f} min lost" if each.minutes else ""
+        # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green. Of one
+        # command the costliest error is enough: the others are mostly the same failure in other words.
+        is_urgent = bool(each.command) and not each.is_probe_command and _is_worth_a_look(each) and called not in urgent
+        urgent |= {called} if is_urgent else set()
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.FAILING,
             what=f"`{called}` keeps failing{so_far}: {said} ({each.sessions} sessions, {failed}{lost}).",
             hint="habitus lessons add 'what to do instead'",
-            # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green.
-            is_urgent=bool(each.command) and not each.is_probe_command and _is_worth_a_look(each),
+            is_urgent=is_urgent,
             about=f"{called}: {each.signature}",
             rows=each.rows,
         )

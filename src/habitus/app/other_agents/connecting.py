@@ -26,7 +26,7 @@ from habitus.skills.layers.layer import find_project_root
 from habitus.text import clean_to_one_line, format_quantity
 
 # The agent whose plugins may bring hooks.
-_PLUGIN_AGENT = "claude-code"
+PLUGIN_AGENT = "claude-code"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,13 +247,13 @@ def write_plugin_hook_command_file(settings: Settings, environ: Mapping[str, str
     if not settings.home.is_dir():
         return ""
     file = settings.home / home_directory.PLUGIN_FILE
-    found = get_agent(_PLUGIN_AGENT)
+    found = get_agent(PLUGIN_AGENT)
     wanted = [
         _build_hooks_config_edit(settings, environ, found, ConnectionOptions(scope=scope)) for scope in ConfigScope
     ]
     if any(map(AgentConfigEditor(settings.home).is_connected, wanted)):
         file.unlink(missing_ok=True)
-        return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {_PLUGIN_AGENT}' or remove it."
+        return f"Habitus is connected already, so its plugin rests: 'habitus disconnect {PLUGIN_AGENT}' or remove it."
     with translate_disk_errors(file):
         write_atomically(
             file,
@@ -272,19 +272,22 @@ def _refuse_unusable_installation() -> None:
 
 def _refuse_hooks_beside_plugin(settings: Settings, environ: Mapping[str, str], found: KnownAgent) -> None:
     """Refuse hooks besides our plugin: the agent would be told everything twice."""
-    if found.name != _PLUGIN_AGENT:
-        return
+    if found.name == PLUGIN_AGENT and (name := find_enabled_plugin(settings, environ)):
+        raise Refused(
+            f"{found.title} has our plugin already.", hint=f"Remove it first: claude plugin uninstall {name}."
+        )
+
+
+def find_enabled_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return the name of our plugin if the person's settings of Claude Code enable it; otherwise an empty one."""
+    found = get_agent(PLUGIN_AGENT)
     place = found.resolve_path(found.hooks[ConfigScope.USER], environ, settings.user_home, settings.user_home)
     try:
         plugins = json.loads(place.read_bytes()).get("enabledPlugins")
     except (OSError, ValueError, AttributeError):
-        return
-    if name := next(
-        (name for name, is_on in _iterate_items_if_mapping(plugins) if name.startswith(f"{SERVER_NAME}@") and is_on), ""
-    ):
-        raise Refused(
-            f"{found.title} has our plugin already.", hint=f"Remove it first: claude plugin uninstall {name}."
-        )
+        return ""
+    named = (name for name, is_on in _iterate_items_if_mapping(plugins) if is_on)
+    return next((name for name in named if name.startswith(f"{SERVER_NAME}@")), "")
 
 
 def _iterate_items_if_mapping(value: object) -> Iterable[tuple[str, object]]:

@@ -18,7 +18,7 @@ from habitus.app import read_settings
 from habitus.app.library.content import SCANS_FILE, ScanCache
 from habitus.app.other_agents.agent_skills import AgentRemark, RemarkTopic
 from habitus.app.other_agents.auditing import AgentAuditor, AgentReport
-from habitus.app.other_agents.connecting import list_connectable_agents
+from habitus.app.other_agents.connecting import PLUGIN_AGENT, find_enabled_plugin, list_connectable_agents
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.errors import StorageFailed
@@ -82,6 +82,8 @@ def check_agents(
 def _describe_next_step(settings: Settings, reports: Sequence[AgentReport]) -> str:
     """Return how to connect the busiest agent that is not connected, else how to keep lessons; may be empty."""
     connected = {one.name for one in list_connectable_agents(settings, os.environ) if one.is_connected}
+    if find_enabled_plugin(settings, os.environ):
+        connected.add(PLUGIN_AGENT)
     offered = [each for each in reports if each.agent in CONNECTABLE_AGENTS.keys() - connected]
     if offered:
         most = max(offered, key=lambda each: each.sessions)

@@ -142,7 +142,7 @@ class ClassifiedError:
     def longest_plain_word_run(self) -> str:
         """The longest run of plain words in the error, by which a person recognizes it; empty if it has none."""
         # Only words: names, numbers and paths differ each time, and anything else could carry instructions.
-        parts = re.split(r"<\w+>|[^\w'’ -]|\s-+\s", re.sub(r"\([^)]*\)", "", self.signature))
+        parts = re.split(r"<\w+>|[^\w'’ -]|\s-+\s", _JOINED_NAME.sub("<str>", re.sub(r"\([^)]*\)", "", self.signature)))
         runs = [
             list(run)
             for part in parts
@@ -159,6 +159,7 @@ class ClassifiedError:
         return _ERROR_PREFIX.sub("", self.text) != ""
 
 
+_JOINED_NAME = re.compile(r"(?<!\S)[\w'’-]+(?:[^\w\s'’<>-]+[\w'’-]+)+")  # `pnpm-lock.yaml`, `RAILS_ENV=test`: no words
 _PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z_'’-]{0,29}")
 _MAX_PHRASE_WORDS, _MIN_PHRASE_CHARS = 8, 6
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
@@ -230,7 +231,8 @@ _CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
             rf"no such file or directory:? {_NAME}{_END}|(?:can't|cannot|could not) (?:open|access|find|stat|read)"
             rf"(?:(?: the)? file)?+ {_NO_NAME}{_FLAG}{_END}|{_NAME}: no such file or directory"
             rf"|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
-            rf"|(?<![\w./-])(?!(?:was|is|are|were|file)\b){_NAME}[\"'`’]? (?:(?:was|is|are|were) )?"
+            rf"|(?<![\w./-])(?!(?:was|is|are|were|or|it|that|which|file|folder|directory|path|executable)\b)"
+            rf"{_NAME}[\"'`’]? (?:(?:was|is|are|were) )?"
             r"(?:does not exist|not found|doesn't exist)"
             r"|no such file"
             r"|not a git repository|file not found",

@@ -32,7 +32,8 @@ _UNDOING = re.compile(
 _LEADING = re.compile(
     r"^(?:no(?=\s*(?:$|[,.!:—-]|(?:don'?t|do|never|always|you|we|i|please|use|not|stop|wait|only|keep|leave)\b))"
     r"|nope|stop|wait|hey|please|undo that|undo this|undo|revert that|revert this|revert|and|but|also"
-    r"|ok|well|again|as i said|as (?:always|usual|before)|i (?:told|asked|said)(?: you| that)?(?: to| before)?"
+    r"|ok|well|(?:remember|you forgot|once (?:more|again)|reminder)(?=\s*[:,])"
+    r"|again|as i said|as (?:always|usual|before)|i (?:told|asked|said)(?: you| that)?(?: to| before)?"
     r"|don't do that|not like that|nein|bitte|und|aber|non)\b[\s,.!:—-]*(?!-)",
     re.I,
 )
@@ -64,7 +65,9 @@ _TOLD = re.compile(
 )
 _REPORTED = re.compile(
     r"^(?:i|it|he|she|they|there|this|why|how|what|which|who|where)\b"
-    r"|\b(?:is|are|was|were|isn'?t|aren'?t|ist|sind|est|sont|es|está)\b"
+    # After a verb in the imperative it tells of what: "never edit a migration that is merged".
+    r"|^(?!(?:always|never|don'?t|do not|avoid) \w+ .*\b(?:that|which|who|if|when|while|unless|until) ).*"
+    r"\b(?:is|are|was|were|isn'?t|aren'?t|ist|sind|est|sont|es|está)\b"
     r"|\b(?:never mind|don'?t (?:worry|bother|mind|know|think|see|understand|care|need|have))\b",
     re.I,
 )

@@ -30,8 +30,8 @@ _CHECKERS = frozenset(
 
 
 def is_probe_command(words: Sequence[str]) -> bool:
-    """Return whether a command only looks something up."""
-    return bool(words) and get_program_name(words[0]) in _PROBES
+    """Return whether a command only looks something up, or asks whether somebody is there: `redis-cli ping`."""
+    return bool(words) and (get_program_name(words[0]) in _PROBES or words[1:] in (("ping",), ("status",)))
 
 
 def _is_checker_command(words: tuple[str, ...]) -> bool:

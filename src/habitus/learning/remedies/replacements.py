@@ -310,11 +310,20 @@ def list_words_missing_in_others(words: Sequence[str], others: Sequence[str]) ->
 
 
 def _pair_words_with_newness(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each word and whether the others lack it; of one that occurs again (`plan -out plan`) the last is new."""
-    rest, new = Counter(words), Counter(words) - Counter(others)
-    for word in words:
-        yield word, rest[word] <= new[word]
-        rest[word] -= 1
+    """Yield each word and whether the others lack it.
+
+    Of one that occurs again the value of a new flag is new (`-n api get api`), else the last (`plan -out plan`).
+    """
+    new = Counter(words) - Counter(others)
+    places = sorted(range(len(words)), reverse=True)
+    flags = {at for at, word in enumerate(words) if is_flag(word) and word not in others}
+    chosen = set[int]()
+    for at in (*(at for at in places if at - 1 in flags), *places):
+        if at not in chosen and new[words[at]] > 0:
+            new[words[at]] -= 1
+            chosen.add(at)
+    for at, word in enumerate(words):
+        yield word, at in chosen
 
 
 def _list_new_plain_words(args: Sequence[str], others: Sequence[str]) -> list[str]:
