@@ -167,6 +167,14 @@ NEXT |= {
         "In this project run `terraform plan -var-file=a -out plan` when `terraform plan` says"
         ' "No value for required variable". (2 sessions, last in May)',
     ),
+    "an option that both calls have": (
+        [
+            ran("pio test -e native", "src/crc.cpp:3:10: fatal: Arduino.h: No such file or directory"),
+            ran("pio test -e native --filter host"),
+        ],
+        "In this project run `pio test -e native --filter host`; `pio test -e native` does not find `Arduino.h`."
+        " (2 sessions, last in May)",
+    ),
     "an option whose value is another argument": (
         [
             ran("helm upgrade api charts", "Error: release: not found in namespace"),

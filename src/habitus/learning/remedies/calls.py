@@ -8,7 +8,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -268,6 +268,8 @@ class Remedy:
     right: tuple[str, ...]
     tool: str = ""  # for calls that are not a shell's
     says: str = ""  # words of the error, if its cause says too little
+    # Options of both calls, with their values: they are told, and decide nothing.
+    shared_options: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_short_and_safe_to_quote(self) -> bool:

@@ -264,6 +264,7 @@ def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
             remedy,
             wrong=_keep_common_words_and_mark_others([made.wrong for _, _, made in support]),
             right=_keep_common_words_and_mark_others(rights),
+            shared_options=remedy.shared_options if len({made.shared_options for _, _, made in support}) == 1 else (),
         )
     if remedy.change is RemedyChangeKind.FIRST:
         remedy = replace(remedy, right=_merge_preparations(rights))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause
@@ -20,6 +22,9 @@ from habitus.learning.remedies.calls import (
     is_read_only_command,
     list_read_only_flags,
 )
+
+_MAX_SHARED = 4
+_PLAIN_OPTION = re.compile(r"[\w.,/+=-]{1,30}")
 
 
 def find_replacement_remedy(
@@ -202,11 +207,9 @@ def _find_changed_words_remedy(
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
         is_told = about.subject in gone or about.mentions_any_word((*gone, *new))
-        return (
-            build_remedy_if_different(RemedyChangeKind.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept))
-            if is_next or is_told
-            else None
-        )
+        found = build_remedy_if_different(RemedyChangeKind.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept))
+        shared = _list_short_options([word for word in failed.args if word not in (*base, *gone, *kept)])
+        return replace(found, shared_options=shared) if found and (is_next or is_told) else None
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
         return _find_changed_name_remedy(failed, later, lost[0], came[0], about)
     if (
@@ -227,6 +230,16 @@ def _find_changed_words_remedy(
             RemedyChangeKind.FLAGS, about, (*failed.program_and_subcommand_words, *gone, *kept), (*base, *added, *kept)
         )
     return None
+
+
+def _list_short_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the options among the words, each with the word after it; none if they are many, or odd ones."""
+    found = [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if is_flag(word) or (is_flag(before) and "=" not in before)
+    ]
+    return tuple(found) if len(found) <= _MAX_SHARED and all(_PLAIN_OPTION.fullmatch(word) for word in found) else ()
 
 
 def _find_command_with_added_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:

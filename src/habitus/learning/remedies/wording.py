@@ -48,7 +48,11 @@ def describe_remedy_lesson(held: SupportedRemedy) -> str:
 
 
 def _describe_remedy(remedy: Remedy) -> str:
-    right, wrong, fails = quote_for_shell(remedy.right), quote_for_shell(remedy.wrong), _describe_failure(remedy)
+    at = len(posixpath.commonprefix([remedy.right, remedy.wrong])) if remedy.shared_options else 0
+    right, wrong = (
+        quote_for_shell((*words[:at], *remedy.shared_options, *words[at:])) for words in (remedy.right, remedy.wrong)
+    )
+    fails = _describe_failure(remedy)
     match remedy.change:
         case RemedyChangeKind.ARGUMENT:
             wanted = f"call {remedy.tool} with `{right}`" if right else f"call {remedy.tool} without `{wrong}`"
