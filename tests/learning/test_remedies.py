@@ -167,6 +167,14 @@ NEXT |= {
         "In this project run `terraform plan -var-file=a -out plan` when `terraform plan` says"
         ' "No value for required variable". (2 sessions, last in May)',
     ),
+    "variables from a file": (
+        [
+            ran("mix test", "FATAL 28P01 password authentication failed for user app"),
+            ran("set -a && . ./.env.test && mix test"),
+        ],
+        "In this project run `set -a && . ./.env.test && mix test` when `mix test` says"
+        ' "password authentication failed for user app". (2 sessions, last in May)',
+    ),
     "an option that both calls have": (
         [
             ran("pio test -e native", "src/crc.cpp:3:10: fatal: Arduino.h: No such file or directory"),
@@ -487,6 +495,10 @@ SAID_TWICE |= {
     "Always run --check before you change a server.": (
         "Always run --check before you change a server.",
         "You forgot: always run --check before you change a server.",
+    ),
+    "Before you change an API contract, ask me.": (
+        "Before you change an API contract, ask me.",
+        "Remember: before you change an API contract, ask me.",
     ),
     "Don't touch the pin table.": ("don't touch the pin table", "Thanks. Remember: don't touch the pin table."),
 }

@@ -286,7 +286,9 @@ def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> It
             what=f"{(lesson := wording.describe_remedy_lesson(held))} ({cost})",
             hint="habitus learn --apply",
             is_urgent=held.has_known_condition
-            and not (held.has_failed_at_lookup or held.is_in_error or held.destroys_something),
+            and not (
+                held.has_failed_at_lookup or held.is_in_error or held.destroys_something or held.corrects_the_work
+            ),
             about=lesson,
             rows=held.rows,
         )

@@ -324,7 +324,18 @@ _PLACES = frozenset(("docker compose exec", "docker-compose exec", "docker compo
 
 
 # What they change holds for the commands after them on the line, and in most agents for no later call.
-_STATE_COMMANDS = ("source", ".", "module", "conda activate", "mamba activate", "nvm use", "sdk use", "ulimit", "umask")
+_STATE_COMMANDS = (
+    "source",
+    ".",
+    "set -a",
+    "module",
+    "conda activate",
+    "mamba activate",
+    "nvm use",
+    "sdk use",
+    "ulimit",
+    "umask",
+)
 
 
 def changes_shell_state(words: tuple[str, ...]) -> bool:
@@ -396,7 +407,8 @@ def parse_shell_commands(line: str) -> tuple[ShellCommand, ...]:
         words = _strip_shell_keywords(words)
         assigned, words = _split_env_assignments(words) if words else ((), ())
         words = _strip_wrappers(words)
-        if not words or words[0] in _CONTROL_COMMANDS:
+        # `set -a` is what makes `. .env` reach the programs after it.
+        if not words or (words[0] in _CONTROL_COMMANDS and words[:2] != ("set", "-a")):
             env = (*env, *assigned)
             continue
         if words[0] == "cd" and len(words) > 1:

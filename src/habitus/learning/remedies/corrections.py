@@ -57,6 +57,7 @@ _WHEN = re.compile(r"^(?:when(?:ever)?|if|before|after|each time|every time)\b",
 _TOLD = re.compile(
     r"(?:^|[,;:(–—-]\s*|\b(?:and|but|so|please|you|we|must|should|to)\s+)(?:always|never|don'?t|do not|avoid)\s"
     r"|^(?:ask|tell|show|check with) me (?:first|before)\b|^(?:answer|reply|respond)\b"
+    r"|^(?:before|when(?:ever)?|if|after|each time|every time)\b[^,]*, (?:please )?(?:ask|tell|show|check with) me\b"
     r"|^(?:use|keep|prefer|write|run|put|take|make|give|ask|name)\b.*\b(?:not|instead|over|only|always)\b"
     r"|\b(?:must|should)(?:(?: not|n'?t| only)\b|\b.*\b(?:always|never)\b)"
     r"|^no (?:\S+ ){0,2}\w+s\b.*(?:[,;:]|\bwithout\b)|^nothing\b.*\bby you\b"

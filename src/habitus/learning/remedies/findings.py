@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import permutations, takewhile
 
 from habitus.learning.detectors.error_signatures import ErrorCause
 from habitus.learning.remedies.alignment import NoRemedyReason
@@ -39,6 +39,7 @@ from habitus.learning.remedies.session_facts import FailedCallDetails, SessionFa
 MIN_SESSIONS = 2  # sessions needed for a lesson
 MAJORITY = 0.6  # share of the sessions with any remedy that found this one
 _DESTROYING_PROGRAMS = frozenset({"rm", "rmdir", "unlink", "kill", "pkill", "killall", "fuser", "dropdb", "shred"})
+_CORRECTING_FLAGS = frozenset({"--fix", "--write", "--autocorrect", "--auto-correct", "--unsafe-fixes"})
 CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
 
 
@@ -78,6 +79,14 @@ class SupportedRemedy:
         """Whether a step deletes or ends something, such as a lock, which is right only if nothing uses it."""
         steps = parse_shell_commands(quote_for_shell(self.remedy.right)) if not self.remedy.tool else ()
         return any(step.program in _DESTROYING_PROGRAMS for step in steps)
+
+    @property
+    def corrects_the_work(self) -> bool:
+        """Whether it lets a checker change what it has complained of: `ruff check --fix` for `ruff check`."""
+        gone, new = (set(one) - set(other) for one, other in permutations((self.remedy.wrong, self.remedy.right)))
+        return self.remedy.change is RemedyChangeKind.FLAGS and bool(
+            new & _CORRECTING_FLAGS or any(word.startswith("--check") for word in gone)
+        )
 
     @property
     def has_known_condition(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,13 @@ _SHOWN_WORDS = 6  # of a command that keeps failing
 # Programs that an agent asks what is there; that they find nothing is an answer.
 _PROBES = LOOKUP_PROGRAMS | {
     *("ls", "stat", "file", "cat", "head", "tail", "wc", "ps", "pwd", "cd", "echo", "tree"),
-    *("curl", "wget", "nc", "ping", "squeue", "sacct", "sinfo"),
+    *("curl", "wget", "nc", "ping", "dig", "host", "nslookup", "whois", "lsof", "pgrep", "squeue", "sacct", "sinfo"),
 }
+_QUESTIONS = tuple((word,) for word in ("ping", "status", "version", "--version", "-v", "-V", "info", "ps", "whoami"))
+_LOOKUP_VERBS = frozenset({"view", "show", "list", "get", "describe", "inspect", "search", "find"})
+# What was looked up is not there, or what was to be made is: an answer, and no failure of the command.
+_FOUND_NOTHING = re.compile(r"\bno \w+(?: \w+)? (?:found|match)|\bnot found|\bdoes not exist", re.I)
+_IS_THERE_ALREADY = re.compile(r"\balready (?:exists?|installed|running|up.to.date)", re.I)
 # Programs that complain of the work at hand until it is edited.
 _CHECKERS = frozenset(
     """
@@ -30,13 +36,24 @@ _CHECKERS = frozenset(
 
 
 def is_probe_command(words: Sequence[str]) -> bool:
-    """Return whether a command only looks something up, or asks whether somebody is there: `redis-cli ping`."""
-    return bool(words) and (get_program_name(words[0]) in _PROBES or words[1:] in (("ping",), ("status",)))
+    """Return whether a command only looks something up, or asks who is there: `redis-cli ping`, `docker ps`."""
+    if not words:
+        return False
+    is_printing = words[0] == "sed" and not any(word.startswith(("-i", "--in-place")) for word in words)
+    return is_printing or get_program_name(words[0]) in _PROBES or words[1:] in _QUESTIONS
 
 
 def _is_checker_command(words: tuple[str, ...]) -> bool:
     """Return whether a command examines the work at hand, so that it fails until that is edited."""
-    return bool(words) and get_program_name(words[find_program_index(words)]) in _CHECKERS
+    named = words[(at := find_program_index(words)) : at + 2] if words else ()
+    return any(get_program_name(word) in _CHECKERS for word in named) or named[1:] in (("lint",), ("credo",))
+
+
+def _only_examines(words: tuple[str, ...], signature: str) -> bool:
+    has_answer = _IS_THERE_ALREADY.search(signature) or (
+        not _LOOKUP_VERBS.isdisjoint(words[1:4]) and _FOUND_NOTHING.search(signature)
+    )
+    return is_probe_command(words) or _is_checker_command(words) or bool(has_answer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,10 +114,12 @@ def list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections
     found = []
     for (signature, tool, project), members in groups.items():
         rows = tuple(build_finding_row(facts, failure) for facts, failure in members)
+        # What a lookup met, other commands may meet as well, and they name it better.
+        telling = [one for one in members if not _only_examines(one[1].words, signature)] or members
         endings = {failure.ending for _, failure in members}
-        shared = find_shared_beginning([failure.words for _, failure in members])
+        shared = find_shared_beginning([failure.words for _, failure in telling])
         # A program alone, such as `git`, does not say what fails.
-        command = quote_for_shell(_shorten_command_for_display(shared if shared[1:] else members[-1][1].words))
+        command = quote_for_shell(_shorten_command_for_display(shared if shared[1:] else telling[-1][1].words))
         recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,
@@ -113,7 +132,7 @@ def list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections
             is_open=endings <= {NoRemedyReason.NOTHING},
             has_worked_later=not endings <= {NoRemedyReason.NOTHING, NoRemedyReason.BYPASSED},
             can_have_remedy=members[-1][1].cause.can_have_remedy,
-            is_probe_command=is_probe_command(members[-1][1].words) or _is_checker_command(members[-1][1].words),
+            is_probe_command=_only_examines(telling[-1][1].words, signature),
         )
         found.append((-compute_cost_in_seconds(rows), signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
