@@ -25,7 +25,7 @@ class PseudoTerminal:
     process: subprocess.Popen[bytes]
     controller: int
     shown: str = ""  # everything so far, without what only draws
-    _raw: bytes = field(default=b"")
+    raw: bytes = field(default=b"")
     _seen: int = 0
 
     def type(self, text: str) -> None:
@@ -55,8 +55,8 @@ class PseudoTerminal:
             piece = os.read(self.controller, 65536)
         except OSError:  # the other side has closed
             return False
-        self._raw += piece
-        self.shown = _DRAWING.sub("", self._raw.decode(errors="replace")).replace("\r\n", "\n")
+        self.raw += piece
+        self.shown = _DRAWING.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
         return bool(piece)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Direct
+from tests.cli.pseudo_terminal import at_a_terminal
 from tests.cli.test_remedies import LESSON, NO, RULE, session
 from tests.learning.hosts import WRITERS, Did
 from tests.learning.logs import asked, came, used, write
@@ -453,3 +454,13 @@ def test_a_command_that_fails_in_two_ways_is_shown_once_and_a_lookup_not_at_all(
     assert [lookup for lookup in lookups if lookup in shown] == []
     assert [lookup for lookup in lookups if lookup not in whole] == []
     assert "failing: `kubectl rollout status deploy/web` keeps failing" in shown
+
+
+@pytest.mark.req("CL-08")
+def test_at_a_terminal_the_count_is_gone_before_the_first_line(direct: Direct, person: Path, program: Path) -> None:
+    with at_a_terminal([str(program), "check"], env=direct.cli.environ(), cwd=direct.cli.cwd) as terminal:
+        terminal.wait_for("Claude Code: ")
+        assert terminal.ended() == 0
+        before, _, _ = terminal.raw.partition(b"Claude Code: ")
+    assert b"transcripts" in before
+    assert b"transcripts" not in before.rpartition(b"\x1b[2K")[2]

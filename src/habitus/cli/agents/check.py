@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -51,7 +52,17 @@ def check_agents(
     settings = read_settings(context.find_root().obj)
     # Reads the scans that imports and lint kept; `save` is not called, because nothing is written.
     scans = ScanCache(settings.home / SCANS_FILE)
-    with output.show_progress_counter(is_quiet=as_json, label="reading transcripts") as progress:
+    # What the sessions say is printed while the skills are still scanned.
+    screen = TopFindingsPrinter(is_quiet=as_json or verbose)
+    with ExitStack() as counter:
+
+        def print_session_findings(found: Sequence[AgentReport]) -> None:
+            counter.close()  # or the first line would stand behind the count
+            screen.print_session_findings(found)
+
+        progress = counter.enter_context(
+            output.show_progress_counter(is_quiet=as_json, label="reading", unit="transcripts")
+        )
         examiner = AgentAuditor(
             home=Path.home(),
             environ=os.environ,
@@ -61,9 +72,7 @@ def check_agents(
             scan=partial(scans.list_high_risk_scan_findings, policy=read_screening_policy(settings.home)),
             on_progress=progress,
         )
-        # What the sessions say is printed while the skills are still scanned.
-        screen = TopFindingsPrinter(is_quiet=as_json or verbose)
-        reports = examiner.audit_agents(agent, screen.print_session_findings)
+        reports = examiner.audit_agents(agent, print_session_findings)
     if html is not None:
         _write_html_report(html, render_html_report(reports, datetime.now(UTC)))
     if as_json:
