@@ -213,8 +213,12 @@ def test_a_change_asks_the_person_on_the_page(talking: Callable[[Steps], tuple[T
     id = client.post("/chat", data={"text": "Save that as a skill."}).headers["hx-push-url"].removeprefix("/chat/")
     number = waited_for(desks, id, ConsentRequested).number
     assert client.post(f"/chat/{id}/answer", data={"number": str(number), "word": "yes"}).status_code == 200
-    assert "Saved." in heard(client, f"/chat/{id}/events")[-1][1]
+    told = heard(client, f"/chat/{id}/events")
+    assert "Saved." in told[-1][1]
     assert desks.owner_home.skills.is_name_taken("make-soup")
+    # Whoever opens the page again meanwhile sees the answer in the question's place.
+    asked, answered = [data for put, data in told if put == "part" and f'id="ask-{number}"' in data]
+    assert ("<button" in asked, "<button" in answered, "<strong>Yes</strong>" in answered) == (True, False, True)
 
 
 @pytest.mark.req("CL-02", "CL-04", "AG-11")

@@ -29,6 +29,15 @@ class ConsentRequested:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ConsentAnswered:
+    """A question that the turn no longer waits for: a person has answered it, or it has timed out."""
+
+    number: int
+    text: str
+    answer: Consent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TurnEnd:
     """The end of a turn, sent exactly once: its id if it was recorded, and its lessons."""
 
@@ -38,7 +47,7 @@ class TurnEnd:
     learned: tuple[Engram, ...] = ()
 
 
-ChatEvent = TurnEvent | ConsentRequested | TurnEnd
+ChatEvent = TurnEvent | ConsentRequested | ConsentAnswered | TurnEnd
 
 
 def encode_chat_event(event: ChatEvent, redactor: Redactor) -> str:
@@ -57,6 +66,8 @@ def encode_chat_event(event: ChatEvent, redactor: Redactor) -> str:
         case ConsentRequested(number=number, question=asked):
             packed = ["consent", number, *(redactor.redact(text).text for text in (asked.text, asked.detail))]
             packed += asked.choices
+        case ConsentAnswered(number=number, text=text, answer=answer):
+            packed = ["answered", number, redactor.redact(text).text, answer]
         case stream.ToolProgress() | stream.TurnResult() | TurnEnd():
             packed = ["other"]
         case never:
@@ -79,6 +90,8 @@ def decode_chat_event(line: str) -> ChatEvent:
         case ["consent", number, text, detail, *choices]:
             question = ConsentQuestion(text=text, detail=detail, choices=tuple(map(Consent, choices)))
             return ConsentRequested(number=number, question=question)
+        case ["answered", number, text, answer]:
+            return ConsentAnswered(number=number, text=text, answer=Consent(answer))
         case _:
             return stream.ToolProgress(call="", text="")
 

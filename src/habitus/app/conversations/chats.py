@@ -19,6 +19,7 @@ from habitus.agent.session import Session, generate_turn_or_session_id
 from habitus.agent.stream import Consent, ConsentQuestion, TurnResult, answer_consent_with_later
 from habitus.app.conversations.chat_events import (
     ChatEvent,
+    ConsentAnswered,
     ConsentRequested,
     TurnEnd,
     build_messages_from_chat_events,
@@ -350,11 +351,13 @@ class _ChatSession:
         self._asked[number] = answer = asyncio.get_running_loop().create_future()
         self._publish_event(ConsentRequested(number=number, question=question))
         try:
-            return await asyncio.wait_for(answer, _ANSWER_TIMEOUT_S)
+            given: Consent = await asyncio.wait_for(answer, _ANSWER_TIMEOUT_S)
         except TimeoutError:
-            return await answer_consent_with_later(question)
+            given = await answer_consent_with_later(question)
         finally:
             del self._asked[number]
+        self._publish_event(ConsentAnswered(number=number, text=question.text, answer=given))
+        return given
 
     def list_events_from(self, index: int) -> tuple[ChatEvent, ...]:
         """Return the events so far from this index on."""

@@ -14,7 +14,7 @@ from habitus.access import Access
 from habitus.agent import stream
 from habitus.agent.background import run_in_thread
 from habitus.app import Habitus
-from habitus.app.conversations.chat_events import ChatEvent, ConsentRequested, TurnEnd
+from habitus.app.conversations.chat_events import ChatEvent, ConsentAnswered, ConsentRequested, TurnEnd
 from habitus.app.conversations.chats import UserChatSessions
 from habitus.app.conversations.past_sessions import build_turn_details, list_past_sessions
 from habitus.errors import NotFound, UserError
@@ -155,6 +155,8 @@ def _render_turn_event(id: str, happening: ChatEvent, abouts: dict[str, str]) ->
             return LiveUpdateMode.PART, render_template("chat_part.html", note=text)
         case ConsentRequested() as wanted:
             return LiveUpdateMode.PART, render_template("chat_part.html", id=id, wanted=wanted)
+        case ConsentAnswered() as answered:
+            return LiveUpdateMode.PART, render_template("chat_part.html", answered=answered)
         case stream.ToolProgress() | stream.TurnResult() | TurnEnd():
             return None
 
