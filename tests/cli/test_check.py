@@ -457,10 +457,17 @@ def test_a_command_that_fails_in_two_ways_is_shown_once_and_a_lookup_not_at_all(
 
 
 @pytest.mark.req("CL-08")
-def test_at_a_terminal_the_count_is_gone_before_the_first_line(direct: Direct, person: Path, program: Path) -> None:
+def test_at_a_terminal_the_count_is_gone_before_the_first_line_and_a_pipe_gets_all_lines(
+    direct: Direct, person: Path, program: Path
+) -> None:
     with at_a_terminal([str(program), "check"], env=direct.cli.environ(), cwd=direct.cli.cwd) as terminal:
         terminal.wait_for("Claude Code: ")
         assert terminal.ended() == 0
         before, _, _ = terminal.raw.partition(b"Claude Code: ")
+    with at_a_terminal(
+        ["sh", "-c", f"{program} check > shown.txt"], env=direct.cli.environ(), cwd=direct.cli.cwd
+    ) as terminal:
+        assert terminal.ended() == 0
+    assert (direct.cli.cwd / "shown.txt").read_text() == direct.ok("check")
     assert b"transcripts" in before
     assert b"transcripts" not in before.rpartition(b"\x1b[2K")[2]

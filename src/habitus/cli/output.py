@@ -135,7 +135,7 @@ def _open_progress_bar(label: str, unit: str) -> Iterator[Callable[[int], None]]
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn(f"{{task.description}}{{task.completed}} {unit}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(label and f"{label}: ", total=None)
         yield lambda done: bar.update(task, completed=done)
 

@@ -115,6 +115,7 @@ def _show_and_confirm_connection_plan(
         return not dry_run
     if not as_json:
         _print_config_diffs(settings, planned)
+        output.print_line(_build_connection_report(settings, planned).summary)
     if dry_run:
         output.print_line("Nothing was changed.")
         return False
