@@ -31,9 +31,10 @@ from starlette.types import ASGIApp
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.web.api import events, skills
+from habitus.web.app import build_application_without_home
 from habitus.web.pages import chat, shared_routes
 from habitus.web.security import SignInService
-from tests.web.conftest import HOST, standing
+from tests.web.conftest import HOST
 from tests.web.furnished import furnish_with_life
 
 
@@ -76,7 +77,8 @@ def off_the_loop(habitus: Habitus) -> Iterator[None]:
 @pytest.mark.req("CL-03")
 def test_what_works_in_a_handler_works_in_a_thread() -> None:
     """A handler is a plain function, which runs in a thread; those that wait on the event loop are known."""
-    handlers = [route.endpoint for route in standing().routes if isinstance(route, APIRoute)]
+    described = build_application_without_home(is_description=True)
+    handlers = [route.endpoint for route in described.routes if isinstance(route, APIRoute)]
     ours = {unwrap(one) for one in handlers if one.__module__.startswith("habitus.")}
     assert len(ours) > 100
     assert {one for one in ours if iscoroutinefunction(one)} == {

@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
@@ -41,12 +41,26 @@ def build_router(*, is_description: bool) -> AccessRouter:
     made = AccessRouter()
     for case in load_all_use_cases():
         if case.method:
-            _add_route(made, case, is_description=is_description)
+            made.register_deferred_route(
+                case.method,
+                case.path,
+                partial(_build_endpoint, case),
+                access=case.access,
+                max_bytes=LARGE_BODY_BYTES if case.takes_files else SMALL_BODY_BYTES,
+                name=case.name,
+                status_code=case.status,
+                tags=[case.path.split("/")[1]],
+                description=case.help,
+                response_class=SurrogateSafeJsonResponse,
+                response_model=get_response_model(case.result_type)
+                if is_description and case.status != HTTPStatus.NO_CONTENT
+                else None,
+            )
     return made
 
 
-def _add_route(made: AccessRouter, case: UseCase[..., Any], *, is_description: bool) -> None:
-    """Add the route of one use case."""
+def _build_endpoint(case: UseCase[..., Any]) -> Callable[..., Response]:
+    """Return the function that answers requests for a use case, with the parameters that FastAPI reads."""
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _build_body_model(case, in_path)
     parameters = [
@@ -95,19 +109,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any], *, is_description: b
     endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # as above
     endpoint.__annotations__ = {one.name: one.annotation for one in (*parameters, *extra)}
     endpoint.__name__ = case.name
-    made.register_route(
-        case.method,
-        case.path,
-        access=case.access,
-        max_bytes=LARGE_BODY_BYTES if case.takes_files else SMALL_BODY_BYTES,
-        status_code=case.status,
-        tags=[case.path.split("/")[1]],
-        description=case.help,
-        response_class=SurrogateSafeJsonResponse,
-        response_model=get_response_model(case.result_type)
-        if is_description and case.status != HTTPStatus.NO_CONTENT
-        else None,
-    )(endpoint)
+    return endpoint
 
 
 def _perform_use_case_once_per_key(
