@@ -4,7 +4,9 @@
                                   [--only list show] [--repeat 3]
 
 The library is built by `skills import` from the corpus: names, descriptions and bodies as people published them, the
-bodies as far as the set has them. `--keep` leaves the home where it is, for the next run to use; the import is then
+bodies as far as the set has them; sizes beyond the corpus are filled up with skills recombined from its paragraphs.
+`list_after_edit` is a list after one SKILL.md was changed in its folder; `_mb` is the peak of memory of a command.
+`--keep` leaves the home where it is, for the next run to use; the import is then
 not measured again. `alone` has no resident process running; `beside_a_resident` has one with its index open, and
 counts what that process uses meanwhile. `on_top` is `alone` less `python -c 'import sqlalchemy, typer'`, which is
 measured again before every command: the goals are for that difference.
@@ -17,18 +19,17 @@ import argparse
 import json
 import os
 import re
-import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from _report import Metrics, progress, read_jsonl, show
+from _report import Metrics, progress, read_jsonl, show, used_by
 from hooks import residents, timed, used_ms, warm_up
+from index_size import recombined
 
 REQUEST = "review the changes in a pull request for security problems"
 _OPEN = "from habitus import Habitus; habitus = Habitus.open(); habitus.skills.list_skills()"
@@ -48,7 +49,7 @@ def main() -> None:
     for size in args.sizes:
         with tempfile.TemporaryDirectory() as scratch:
             home = Home(args.keep / str(size) if args.keep else Path(scratch))
-            built = {} if home.is_built else home.build(corpus[:size])
+            built = {} if home.is_built else home.build(recombined(corpus, size - len(corpus)))
             commands = {name: words for name, words in commands_of(home).items() if name in (args.only or name)}
             bases, alone = home.measured(commands, args.repeat)
             with home.resident():
@@ -69,6 +70,7 @@ def commands_of(home: Home) -> Mapping[str, Sequence[str]]:
         "list": [*habitus, "skills", "list"],
         "show": [*habitus, "skills", "show", name],
         "open_and_list": [sys.executable, "-c", _OPEN],
+        "list_after_edit": [*habitus, "skills", "list"],
         "search": [*habitus, "skills", "search", REQUEST],
         "lint": [*habitus, "skills", "lint"],
         "import_again": [*habitus, "skills", "import", str(home.place / "tree")],
@@ -79,7 +81,7 @@ class Home:
     """A home below `place`, beside the tree of skills that it was imported from."""
 
     def __init__(self, place: Path) -> None:
-        self.place, self.path = place, place / "home"
+        self.place, self.path, self.peak_mb = place, place / "home", 0.0
 
     @property
     def is_built(self) -> bool:
@@ -97,6 +99,7 @@ class Home:
         }.items():
             progress(f"{len(corpus)} skills: {name}")
             found[name] = self.seconds([*habitus, *words])
+            found[f"{name}_mb"] = self.peak_mb
         (self.place / "built").touch()
         return found
 
@@ -108,13 +111,23 @@ class Home:
             progress(f"{self.place.name} skills: {name}")
             times = 1 if name == "lint" else repeat
             bases[name] = min(self.seconds(BASE) for _ in range(times))
-            found[name] = min(self.seconds(words) for _ in range(times))
+            took = []
+            for _ in range(times):
+                if name == "list_after_edit":
+                    self.edit_one_skill()
+                took.append(self.seconds(words))
+            found |= {name: min(took), f"{name}_mb": self.peak_mb}
         return bases, found
+
+    def edit_one_skill(self) -> None:
+        page = sorted((self.path / "skills").glob("*/SKILL.md"))[7]
+        page.write_text(page.read_text(encoding="utf-8") + "\nOnce more.\n", encoding="utf-8")
 
     def seconds(self, words: Sequence[str]) -> float:
         """Of the process, of what it waited for, and of what answers in the background."""
         before = self._background()
-        took = cpu_seconds(words, {**os.environ, "HABITUS_HOME": str(self.path)}, self.place)
+        environ = {**os.environ, "HABITUS_HOME": str(self.path)}
+        took, self.peak_mb = used_by(words, environ, self.place, may_fail=True)
         return round(took + self._background() - before, 3)
 
     def _background(self) -> float:
@@ -140,13 +153,6 @@ def write_tree(root: Path, corpus: Sequence[Mapping[str, str]]) -> None:
         (root / name).mkdir(parents=True)
         head = f"name: {name}\ndescription: {json.dumps(skill['description'], ensure_ascii=False)}"
         (root / name / "SKILL.md").write_text(f"---\n{head}\n---\n{skill['body']}", encoding="utf-8")
-
-
-def cpu_seconds(words: Sequence[str], environ: Mapping[str, str], place: Path) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(words, check=False, capture_output=True, env=environ, cwd=place)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

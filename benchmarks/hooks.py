@@ -139,7 +139,7 @@ def p95(times: Sequence[float]) -> float:
 
 def residents(home: Path) -> list[int]:
     """The processes of this home, by what they were started with."""
-    wanted = f"\0--home\0{home}\0hooks".encode()
+    wanted = f"\0--home\0{home}\0jobs\0hooks".encode()
     return [
         int(one.parent.name)
         for one in Path("/proc").glob("[0-9]*/cmdline")

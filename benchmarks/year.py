@@ -28,13 +28,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from _report import Metrics, progress, show
+from _report import Metrics, progress, show, used_by
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.journal.model import JudgementSourceKind
@@ -44,7 +44,10 @@ BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
 LONGEST, USING, LATE, LATEST_DAYS = 4, 0.4, 0.1, 40
 # Each in a new process, which opens the home on the clock of its last turn and looks.
 _OPEN = (
-    "import os, runpy, sys, datetime; from habitus.app import habitus as module, home, wiring; "
+    # As the program begins and ends.
+    "import atexit, gc, os, runpy, sys, datetime; gc.set_threshold(100_000, 50, 100); atexit.register(gc.freeze); "
+    "os.environ['PYDANTIC_DISABLE_PLUGINS'] = '1'; "
+    "from habitus.app import habitus as module, home, wiring; "
     "ahead = datetime.datetime.fromisoformat(os.environ['YEAR_NOW']) - home.utc_now(); clock = home.utc_now; "
     "openers = (module.Habitus.open.__func__, wiring.open_home); "
     "[opener.__kwdefaults__.update(clock=lambda: clock() + ahead) for opener in openers]; "
@@ -62,12 +65,6 @@ _PAGE = (
     "receive = lambda: asyncio.sleep(0, {'type': 'http.request', 'body': b''}); "
     "send = lambda message: asyncio.sleep(0, sent.append(message)); "
     "asyncio.run(app(scope, receive, send)); assert sent[0]['status'] == 200, sent"
-)
-_LAUNCHER = (
-    "import os, sys, resource; null = os.open(os.devnull, os.O_WRONLY); "
-    "child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1)]); "
-    "status = os.waitpid(child, 0)[1]; used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-    "print(used.ru_utime + used.ru_stime, used.ru_maxrss); sys.exit(os.waitstatus_to_exitcode(status))"
 )
 LOOKS = {
     "imports": ["-c", "import sqlalchemy, typer, numpy"],
@@ -153,7 +150,7 @@ def grow(place: Path, args: argparse.Namespace) -> Metrics:
         at = BEGAN + timedelta(days=(asked + 1) / args.a_day)
         if size > asked:
             add_earlier_years(place, asked / args.a_day, (size - asked) / args.a_day)
-            in_a_new_process(["-c", _COMMAND, "doctor", "--fix"], environment_at(place, at))  # counts the uses again
+            look(["-c", _COMMAND, "doctor", "--fix"], place, at)  # counts the uses again
         with opened(str(place), clock := Clock(args.a_day)) as habitus:
             clock.turn = asked
             run_due_housekeeping(habitus)
@@ -265,26 +262,15 @@ def looks(place: Path, at: datetime, names: Sequence[str], suffix: str) -> Metri
     found: Metrics = {}
     for number, name in enumerate(names):
         # Time goes on, or a later look would not find what an earlier one kept.
-        cpu, peak = in_a_new_process(LOOKS[name], environment_at(place, at + timedelta(minutes=number)))
+        cpu, peak = look(LOOKS[name], place, at + timedelta(minutes=number))
         found |= {f"{name}{suffix}_cpu_s": cpu, f"{name}{suffix}_mb": peak}
     return found
 
 
-def environment_at(place: Path, at: datetime) -> dict[str, str]:
-    """Variables of a process that opens the home at this time."""
+def look(words: Sequence[str], place: Path, at: datetime) -> tuple[float, float]:
+    """CPU seconds and the peak of memory in MB of a process that opens the home at this time."""
     environ = os.environ | {"HOME": str(place), "USER": "ann", "HABITUS_HOME": str(place), "HABITUS_DURABLE": "false"}
-    # Modules are compiled once, as an installed package has them.
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    return environ | {"YEAR_NOW": at.isoformat()}
-
-
-def in_a_new_process(command: Sequence[str], environ: Mapping[str, str]) -> tuple[float, float]:
-    """CPU seconds and the peak of memory in MB of one process."""
-    # Started by a small process, because a child's peak begins with what its parent had when it forked.
-    small = [sys.executable, "-S", "-c", _LAUNCHER, sys.executable, *command]
-    done = subprocess.run(small, env=dict(environ), stdout=subprocess.PIPE, check=True, text=True)
-    seconds, kilobytes = map(float, done.stdout.split())
-    return round(seconds, 2), round(kilobytes / 1024, 1)
+    return used_by([sys.executable, *words], environ | {"YEAR_NOW": at.isoformat()}, place)
 
 
 def late_judgement(place: Path, size: int, args: argparse.Namespace) -> None:
