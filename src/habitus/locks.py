@@ -29,9 +29,9 @@ def hold_lock(path: Path, *, shared: bool = False, wait_s: float = LOCK_TIMEOUT_
 
 
 @contextmanager
-def try_lock(path: Path) -> Iterator[int | None]:
-    """Yield the descriptor of an exclusive lock; None, without waiting, if another process holds it."""
-    descriptor = acquire_lock(path)
+def try_lock(path: Path, *, wait_s: float = 0.0) -> Iterator[int | None]:
+    """Yield the descriptor of an exclusive lock; None if another process holds it for `wait_s` seconds."""
+    descriptor = acquire_lock(path, wait_s=wait_s)
     try:
         yield descriptor
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ import pytest
 
 from habitus.agent.hosted_turn import HostTurn
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import DATABASE
+from habitus.app.home_directory import DATABASE, OUTBOX_DIR
+from habitus.events import OutcomeKind
+from habitus.locks import acquire_lock
 from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.model import Skill
 from tests.contracts import postgres
@@ -97,6 +100,27 @@ def test_a_conversation_opened_without_the_database_works_from_what_was_known_an
                 assert "1. Boil." in turn.run("recall_skill", {"name": "brew-tea"}).content
             habitus.local.dispose()
         goes_on(habitus)
+
+
+@pytest.mark.req("OP-03")
+def test_a_turn_that_ended_while_the_database_was_busy_can_be_judged_before_the_next_one(
+    home: Path, tmp_path: Path
+) -> None:
+    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})) as habitus:
+        furnished(habitus)
+        habitus.local.dispose()
+        with locked(home / DATABASE):
+            with opened_while_away(habitus, "busy") as turn:
+                pass
+            habitus.local.dispose()
+        replaying = acquire_lock(home / OUTBOX_DIR / "lock")  # as another process does that writes what is pending
+        assert replaying is not None
+        done = threading.Timer(0.3, os.close, [replaying])
+        done.start()
+        habitus.outcome(turn.id, ok=False, by="ann")
+        done.join()
+        (kept,) = habitus.journal.list_session_turns("c2")
+        assert ("ann", OutcomeKind.FAILED) in [(said.source, said.kind) for said in kept.outcomes]
 
 
 @pytest.mark.full

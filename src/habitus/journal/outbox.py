@@ -79,15 +79,15 @@ class JournalOutbox:
         with suppress(OSError):
             self._append_bytes(_DROPPED_FILE, b".")
 
-    def replay_into_journal(self, journal: Journal) -> None:
+    def replay_into_journal(self, journal: Journal, *, wait_s: float = 0.0) -> None:
         """Write the pending entries to the journal, oldest first; on an error, that entry and all later ones stay.
 
-        Does nothing while another process replays.
+        Does nothing if another process replays for `wait_s` seconds.
         """
         if self.is_empty:
             return
         aside = 0
-        with try_lock(self.folder / "lock") as held:
+        with try_lock(self.folder / "lock", wait_s=wait_s) as held:
             # New entries may arrive during the replay, so it continues until the pending file is gone.
             while held is not None and (lines := self._move_and_read_pending_lines()):
                 try:

@@ -33,7 +33,7 @@ from habitus.repl.lines import ChatSurface, CommandOutput
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FIELD_NAMES
 from habitus.skills.model import Skill, SkillState
-from habitus.sql.outage import get_storage_error_types
+from habitus.sql.outage import STORAGE_ERRORS
 from habitus.text import shorten_to_line, strip_control_characters
 
 
@@ -217,7 +217,7 @@ class Chat:
         """Return the skills a person may call by name, with their when-to-use; the last known ones if the library is
         unreachable.
         """
-        with suppress(*get_storage_error_types()):
+        with suppress(*STORAGE_ERRORS):
             self._known = {
                 item.name: item.summary.when_to_use_line
                 for item in self.habitus.skills.list_skills()
@@ -226,7 +226,7 @@ class Chat:
         return self._known
 
     def list_skill_names(self) -> list[str]:
-        with suppress(*get_storage_error_types()):
+        with suppress(*STORAGE_ERRORS):
             return [item.name for item in self.habitus.skills.list_skills()]
         return list(self._known)
 

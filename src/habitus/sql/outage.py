@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from habitus import sql
 from habitus.errors import StorageFailed
 
@@ -15,6 +17,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+# What is raised when the disk or the database can't be used.
+STORAGE_ERRORS = (StorageFailed, OSError, SQLAlchemyError)
 
 # Longest wait for a busy database while a person waits for the reply.
 TURN_BUSY_TIMEOUT_S = 3.0
@@ -55,7 +60,7 @@ class OutageGuard:
         try:
             with self._guard_call():
                 return read()
-        except get_storage_error_types() as error:
+        except STORAGE_ERRORS as error:
             self.failure_reason = self.failure_reason or str(error)
             # Only logged here: the user is told once, at the end of the turn.
             log.info("The database is unreachable: %s", error)
@@ -68,7 +73,7 @@ class OutageGuard:
                 raise StorageFailed(self._frozen)
             with self._guard_call():
                 write()
-        except get_storage_error_types() as error:
+        except STORAGE_ERRORS as error:
             self.failure_reason = self.failure_reason or str(error)
             log.info("Could not %s: %s", description, error)
         except Exception:
@@ -91,10 +96,3 @@ class OutageGuard:
             if silence:
                 raise StorageFailed(silence)
             yield
-
-
-def get_storage_error_types() -> tuple[type[Exception], ...]:
-    """Return the errors that mean the disk or the database can't be used."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    return StorageFailed, OSError, SQLAlchemyError

@@ -60,7 +60,7 @@ from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.scratchpads import SessionScratchpads
 from habitus.settings import Settings
 from habitus.skills.choosing.selection import RequestUser
-from habitus.sql.outage import OutageGuard, get_storage_error_types
+from habitus.sql.outage import STORAGE_ERRORS, OutageGuard
 from habitus.tools.service import ToolService
 
 
@@ -274,7 +274,7 @@ def _read_session_start(engine: sa.Engine, session: str) -> datetime | None:
 def run_housekeeping_after_session(home: Home, user: str) -> None:
     """Tidy memory, refresh the offline snapshot, and run the housekeeping if it is due."""
     # If the database is away, the next session that ends does this.
-    with suppress(*get_storage_error_types()):
+    with suppress(*STORAGE_ERRORS):
         # This runs in another thread than the session.
         memory = home.open_memory(user=user)
         if memory.is_learning_enabled():

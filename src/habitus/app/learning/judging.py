@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from habitus.agent.recording.outcomes import build_full_weight_outcome, record_judgement_and_credit_success
 from habitus.agent.user_memory import UserProjectMemory
 from habitus.app.home import Home, refuse_if_read_only
+from habitus.app.home_directory import OUTBOX_DIR
 from habitus.events import OutcomeKind
 from habitus.journal.model import JudgementSourceKind, TurnOutcome
+from habitus.journal.outbox import JournalOutbox
 from habitus.text import clean_to_one_line
+
+# For another process that writes pending turns, perhaps the one to judge.
+_REPLAY_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +34,10 @@ def record_turn_judgement(
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
     said = build_full_weight_outcome(kind, clean_to_one_line(by), source_kind, home.redact(clean_to_one_line(reason)))
+    # A turn that ended while the database was busy may still be in the outbox.
+    JournalOutbox(home.writable_dir / OUTBOX_DIR, home.redactor).replay_into_journal(
+        home.journal, wait_s=_REPLAY_WAIT_S
+    )
     judged = home.journal.find_brief_turn(turn, user=user)
     # The text of the turn may be erased by now; the outcome still counts.
     if judged is None:

@@ -27,7 +27,7 @@ from habitus.locks import try_lock
 from habitus.sandbox import venvs
 from habitus.sandbox.inside import folders
 from habitus.settings import Settings
-from habitus.sql.outage import get_storage_error_types
+from habitus.sql.outage import STORAGE_ERRORS
 
 _FILE = "housekeeping.json"
 _INTERVAL = timedelta(days=1)
@@ -80,7 +80,7 @@ def run_due_housekeeping(home: Home) -> HousekeepingReport | None:
     What killed solvers left is removed in any case: the user's next sign-in may be in it.
     """
     remove_abandoned_solver_folders(home.settings)
-    with suppress(*get_storage_error_types()), try_lock(home.writable_dir / f"{_FILE}.lock") as held:
+    with suppress(*STORAGE_ERRORS), try_lock(home.writable_dir / f"{_FILE}.lock") as held:
         last = load_housekeeping_report(home.writable_dir)
         if held is None or (last is not None and abs(home.clock() - last.ran_on) < _INTERVAL):
             return None
