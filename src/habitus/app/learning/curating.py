@@ -6,7 +6,7 @@ Everything removed is in the archive. The end of a session tidies memory as well
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -312,16 +312,20 @@ def find_own_duplicate_skill_pairs(home: Home) -> Iterator[DuplicateSkillPair]:
     seen = home.skills.snapshot()
     own = {item.name: item for item in seen.listing if _is_own_writable_skill(home.skills, item)}
     busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
+    # Of all at once: a query for each pair took a third of the time of curation.
+    counts = home.skills.read_all_counters()
     for name, near in home.finder.find_neighbours_of_all_skills(DUPLICATE_THRESHOLD, at=seen).items():
         for hit in near:
             pair = {name, hit.id}
             if pair <= own.keys() and not pair & busy:
                 busy |= pair
                 better, lesser = sorted(
-                    (own[one] for one in pair), key=lambda item: _get_skill_merge_rank(home.skills, item)
+                    (own[one] for one in pair),
+                    key=lambda item: _get_skill_merge_rank(item, counts.get((item.layer, item.name), {})),
                 )
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
-                    added = _find_lines_only_in_lesser_skill(home.skills, better, lesser)
+                    kept, other = (home.skills.load(f"{one.name}@{one.layer}", at=seen) for one in (better, lesser))
+                    added = _list_added_lines(kept.body, other.body)
                     yield DuplicateSkillPair(better=better, lesser=lesser, similarity=hit.score, added=added)
 
 
@@ -330,15 +334,15 @@ def _is_own_writable_skill(skills: Library, item: ListedSkill) -> bool:
     return is_ours and item.state is SkillState.OK and skills.get_layer(item.layer).can_write
 
 
-def _get_skill_merge_rank(skills: Library, item: ListedSkill) -> tuple[int, int, str, str]:
+def _get_skill_merge_rank(item: ListedSkill, counts: Mapping[Stage, UsageCounts]) -> tuple[int, int, str, str]:
     """Return a sort key: more stages first, then more successes, then the older one."""
     assert item.summary is not None
-    served = sum(skills.read_counters(f"{item.name}@{item.layer}").values(), UsageCounts()).succeeded
+    served = sum(counts.values(), UsageCounts()).succeeded
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
 
 
-def _find_lines_only_in_lesser_skill(skills: Library, better: ListedSkill, lesser: ListedSkill) -> tuple[str, ...]:
-    kept, other = (skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
+def _list_added_lines(kept: str, other: str) -> tuple[str, ...]:
+    """Return the lines of the other text that the kept one doesn't have."""
     known = {_normalize_line(line) for line in kept.splitlines()}
     return tuple(line for line in other.splitlines() if _normalize_line(line) not in known)
 

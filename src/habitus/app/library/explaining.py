@@ -224,7 +224,7 @@ def run_trigger_cases(home: Home, name: str | None = None) -> tuple[evals.Trigge
 
 def run_skill_trigger_cases(home: Home, item: ListedSkill) -> tuple[evals.TriggerEvalResult, ...]:
     """Run the trigger cases of one listed skill."""
-    tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
+    tree = home.skills.get_layer(item.layer).store.read_tree(item.name, check_disk=False) or {}
     return tuple(_run_trigger_case(home, item.name, case) for case in evals.read_eval_cases(item.name, tree))
 
 
