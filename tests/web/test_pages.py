@@ -168,6 +168,29 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
 
 
 @pytest.mark.req("CL-02")
+def test_the_list_begins_with_the_most_used_skills_and_keeps_the_others_by_name(
+    browser: TestClient, habitus: Habitus
+) -> None:
+    author = habitus.build_author()
+    for name in ("roast", "grind", "steep", "pour", "chill"):
+        habitus.skills.create(Skill(name=name, description=f"How to {name}.", body="1. Do it."), author)
+    for name in ("steep", "pour", "pour", "grind"):
+        record_use(habitus, name, succeeded=True)
+
+    def list_names(address: str) -> list[str]:
+        return re.findall(r'name="names" value="([^"]+)"', browser.get(address).text)
+
+    assert list_names("/skills") == [
+        "pour",
+        "grind",
+        "steep",
+        *sorted({*list_names("/skills")} - {"pour", "grind", "steep"}),
+    ]
+    assert list_names("/skills?sort=-uses")[-3:] == ["grind", "steep", "pour"]
+    assert list_names("/skills?sort=-uses")[:-3] == list_names("/skills")[3:]
+
+
+@pytest.mark.req("CL-02")
 def test_the_list_is_searched_filtered_switched_and_changed_in_bulk(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,8 +107,14 @@ def _sort_listed_skills(
     items: Sequence[ListedSkill], order: SkillSortOrder | None, uses: SkillsUsageSummary | None, *, is_reversed: bool
 ) -> Sequence[ListedSkill]:
     if uses is not None:
-        used = {key: counters.used if is_reversed else -counters.used for key, counters in uses.counted.items()}
-        return sorted(items, key=lambda item: (used.get((item.layer, item.name), 0), item.name))
+        # Most skills of a large library were never used, and only those that were need a look at their count.
+        counts = {key: counters.used for key, counters in uses.counted.items() if counters.used}
+        used, unused = list[ListedSkill](), list[ListedSkill]()
+        for item in sorted(items, key=attrgetter("name")):
+            (used if (item.layer, item.name) in counts else unused).append(item)
+        # The sort is stable in either direction: equally used skills stay in the order of their names.
+        used.sort(key=lambda item: counts[item.layer, item.name], reverse=not is_reversed)
+        return [*unused, *used] if is_reversed else [*used, *unused]
     if order is None:
         return items
     return sorted(
