@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from habitus.access import Access
 from habitus.app.operating.people import open_user_accounts
+from habitus.web.admission import AdmissionMiddleware
 from habitus.web.api import events, skills, use_case_routes
 from habitus.web.api.wording import API_ROOT
 from habitus.web.data_changes import ChangeWatcher
@@ -63,7 +64,10 @@ def make_web_app(
     proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
     compressed = GZipMiddleware(SnapshotFallbackMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
     address = web.address or f"http://{min(hosts)}"
-    return SecurityMiddleware(compressed, app.find_rule, keys, hosts, proxy, address=address, open_reading=open_reading)
+    checked = SecurityMiddleware(
+        compressed, app.find_rule, keys, hosts, proxy, address=address, open_reading=open_reading
+    )
+    return AdmissionMiddleware(checked)
 
 
 def build_application_without_home(*, is_description: bool = False) -> FastAPIWithAccessRules:
